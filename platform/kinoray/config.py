@@ -1,0 +1,112 @@
+"""Configuration as data: frozen pydantic dataclasses, checked on every construction, unknown keys refused."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing_extensions import dataclass_transform
+
+from kinoray.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def config(cls: type[T]) -> type[T]:
+    """Make a frozen, keyword-only dataclass whose every construction checks types, ranges and names."""
+    return pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[return-value]
+
+
+@config
+class Recipe:
+    """How a stream trains: shared by all methods, so that they can be compared.
+
+    The defaults are those of the five-set CVLM setting (BMU-MoCo, Sec. 4.1) and of `methods.md` where it is silent.
+    """
+
+    epochs: Positive = 10
+    """Passes over a task's training samples; fractions allowed."""
+    batch_size: Count = 48
+    """Samples per optimizer step over all workers."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    learning_rate: Positive = 5e-5
+    """Rate of the first epoch of each task."""
+    later_rate: float = Field(default=0.1, ge=0)
+    """What the rate is multiplied by after the first epoch (5e-5, then 5e-6)."""
+    schedule: Literal["first_epoch", "constant", "cosine"] = "first_epoch"
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: float = Field(default=0.0, ge=0)
+    """Largest global gradient norm; 0 turns clipping off."""
+    frames: Count = 4
+    """Frames per training clip, drawn at random. Ours; the paper is silent."""
+    test_frames: Count = 8
+    """Frames per test clip, uniform mid-points. Ours."""
+    size_px: Count = 384
+    max_tokens: Count = 40
+    """Longest caption in tokens. Ours."""
+    grayscale: Share = 0.2
+    """Probability that a clip loses its colour. Ours."""
+    jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
+    """Strength of brightness, contrast, saturation and hue jitter. Ours."""
+    jitter_probability: Share = 0.8
+    validations: Count = 10
+    """Times per task that the validation split chooses the best weights, evenly spread; the last step is one."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
+    max_steps: int = Field(default=0, ge=0)
+    """Stop each task after so many steps; 0 means never."""
+    max_bad_fraction: Share = 0.05
+    """Share of the stream's clips that may turn out unreadable before the run stops."""
+
+
+def names_of(cls: type) -> list[str]:
+    """Names of a dataclass's fields."""
+    return [f.name for f in fields(cls)]
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Construct a config from plain values; every complaint of the check in one line.
+
+    Raises: UsageError naming each wrong key, its value and the condition it breaks.
+    """
+    for name in values:
+        if name not in names_of(cls):
+            raise unknown(f"setting of {where}", name, names_of(cls))
+    try:
+        return cls(**values)
+    except ValidationError as error:
+        said = "; ".join(f"{'.'.join(map(str, e['loc']))}={e['input']!r}: {e['msg']}" for e in error.errors())
+        raise UsageError(f"Wrong setting of {where}: {said}.") from None
+
+
+def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> dict[str, dict[str, Any]]:
+    """Sort flat `name: value` overrides into the configs that own the names.
+
+    `parts` maps a label ("method bmu_moco") to its dataclass; the names of the parts must be disjoint.
+    Raises: UsageError with the nearest name for a key that no part has.
+    """
+    found: dict[str, dict[str, Any]] = {label: {} for label in parts}
+    for name, value in overrides.items():
+        owner = next((label for label, cls in parts.items() if name in names_of(cls)), None)
+        if owner is None:
+            raise unknown("setting", name, [n for cls in parts.values() for n in names_of(cls)])
+        found[owner][name] = value
+    return found
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A config as nested plain JSON values."""
+    return json.loads(json.dumps(asdict(value)))
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a JSON value with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -1,0 +1,62 @@
+"""Errors a user can meet: one line that says what, where, why and what to do, and an exit code.
+
+Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 75 stopped early and can be
+resumed; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class KinorayError(Exception):
+    """Anything kinoray says in one line instead of a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(KinorayError, ValueError):
+    """A wrong command, configuration or data folder; nothing was started."""
+
+    exit_code = 2
+
+
+class ConfigMismatch(UsageError):
+    """A run folder holds another configuration than the one asked for."""
+
+
+class CheckpointCorrupt(KinorayError):
+    """A checkpoint does not match its own manifest."""
+
+
+class StorageFull(KinorayError):
+    """The state could not be written; the last committed state stands."""
+
+
+class BadData(KinorayError):
+    """More samples are unreadable than the run allows."""
+
+
+class RunFailed(KinorayError):
+    """The method or the machine failed; the last committed state stands."""
+
+
+class VideoError(KinorayError):
+    """A video that cannot be used. It becomes a record, never a crash.
+
+    `stage` is "open", "decode" or "limits".
+    """
+
+    def __init__(self, stage: str, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+    def __reduce__(self) -> tuple[type["VideoError"], tuple[str, str]]:
+        return VideoError, (self.stage, str(self))
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
+    """The error for a name that does not exist, with the nearest ones that do."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    said = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else f"Known: {', '.join(known)}."
+    return UsageError(f"There is no {kind} named {name!r}. {said}{' ' + hint if hint else ''}")
