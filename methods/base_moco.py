@@ -1,0 +1,94 @@
+"""Base-MoCo: cross-modal momentum contrast, fine-tuned task after task (Gao et al., NeurIPS 2022, BMU-MoCo, Sec. 3.3).
+
+Eqs. 7-11. The baseline of the CVLM table and the learner that CVLM rules wrap.
+
+Differs: nothing is published as code. The order inside a step is that of the supplement's Algorithm 1 (optimizer, then
+momentum average, then enqueue), so that BMU-MoCo at m_hat = 1 agrees step by step. MoCo averages *before* the key
+forward instead; as nothing moves in between, the keys are the same. ALBEF halves the two directions; the paper sums.
+"""
+
+# B batch   D embedding   V video   T text
+
+from typing import ClassVar
+
+import torch
+from kinoray.backbones.towers import TwoTower
+from kinoray.config import Count, Positive, Share, config
+from kinoray.equations import info_nce
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.momentum import Momentum, Queue, average_into, copy_into
+from torch import Tensor, nn
+
+
+@config
+class Config:
+    """Hyper-parameters; the defaults are the paper's (Sec. 4.1)."""
+
+    temperature: Positive = 0.07
+    """Divides cosine similarities."""
+    m: Share = 0.99
+    """Share of the old weights kept in each momentum average (Eq. 8)."""
+    queue_size: Count = 1440
+    """Keys per queue (30 batches of 48)."""
+
+
+def cross_modal_nce(
+    qV_BD: Tensor, qT_BD: Tensor, kV_BD: Tensor, kT_BD: Tensor, videos: Queue, texts: Queue, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Video-to-text and text-to-video contrast, each summed over rows (Eqs. 10 and 11)."""
+    video_to_text = info_nce(qV_BD, kT_BD, texts.keys_KD, temperature)
+    text_to_video = info_nce(qT_BD, kV_BD, videos.keys_KD, temperature)
+    return video_to_text, text_to_video
+
+
+class Method(BaseMethod):
+    """Encoders train by gradient; momentum encoders, re-copied per task, give the keys."""
+
+    Config = Config
+    RECIPES: ClassVar = {"moving-cvlm": {"queue_size": 480}}
+
+    def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.online = backbone
+        self.local = Momentum(backbone)
+        self.videos = Queue(config.queue_size, backbone.dim)
+        self.texts = Queue(config.queue_size, backbone.dim)
+
+    def begin_task(self, task: Task) -> None:
+        """Momentum encoders start each task as copies; queues survive (Algorithm 1 has no line that resets them)."""
+        copy_into(self.local.module, self.online)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Both towers and their projections."""
+        return {"encoders": trainable(self.online, "online")}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        """L = L_V2T + L_T2V (a sum, not a mean)."""
+        qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
+        with torch.no_grad():
+            kV, kT = self.local.module.embed_video(batch.video), self.local.module.embed_text(batch.text)  # Eq. 9
+        sums = cross_modal_nce(qV, qT, kV, kT, self.videos, self.texts, self.config.temperature)
+        video_to_text, text_to_video = (s / batch.global_size for s in sums)
+        return StepOutput(
+            objectives=video_to_text + text_to_video,
+            log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
+            carry={"kV": kV, "kT": kT},
+        )
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        """Average, then enqueue."""
+        average_into(self.local.module, self.online, keep=self.config.m)  # Eq. 8
+        self.videos.enqueue(carry["kV"])
+        self.texts.enqueue(carry["kT"])
+
+    def encoder(self) -> nn.Module:
+        """The trained pair."""
+        return self.online
+
+    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
+        """(B, D), unit rows."""
+        return self.online.embed_video(video)
+
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        """(B, D), unit rows."""
+        return self.online.embed_text(text)

@@ -1,0 +1,129 @@
+"""BMU-MoCo: bidirectional momentum update (Gao et al., NeurIPS 2022), Eqs. 7-18, Algorithm 1, Tables 2 and 3.
+
+The encoders are pulled back towards their own momentum averages after every optimizer step, so they review what the
+averages still know. `local` averages are re-copied at every task, `global` ones only at the very beginning.
+
+Differs: line 13 of Algorithm 1 names the momentum encoders as the target of Eqs. 12-13; the equations define the
+update of the encoders, which we follow. The paper gives no merge weight for Table 3's `ensemble` (ours: 0.5, at the end
+of each task) and does not say which family `fixed` freezes (ours: both, which then coincide).
+"""
+
+# B batch   D embedding   V video   T text   m, m_hat: shares kept by averages and by encoders
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from kinoray.backbones.towers import TwoTower
+from kinoray.config import Count, Positive, Share, config
+from kinoray.equations import info_nce, info_nce_two_keys
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.momentum import Momentum, Queue, average_into, copy_into, pull_towards
+from torch import Tensor, nn
+
+Variant = Literal["full", "local", "global", "local_no_bmu", "global_no_bmu", "both_no_bmu", "ensemble", "fixed"]
+
+
+@config
+class Config:
+    """Hyper-parameters; the defaults are the paper's (Sec. 4.1)."""
+
+    temperature: Positive = 0.07
+    """Divides cosine similarities."""
+    m: Share = 0.99
+    """Share of the old weights kept in each momentum average (Eqs. 8, 14)."""
+    m_hat: Share = 0.99
+    """Share of the encoder kept in each pull towards an average (Eqs. 12, 13); 1 turns the pulls off (Fig. 4)."""
+    queue_size: Count = 1440
+    """Keys per queue (30 batches of 48)."""
+    variant: Variant = "full"
+    """Table 2 from row 1: local_no_bmu (Base-MoCo), global_no_bmu, both_no_bmu, local, global, full.
+    Table 3: ensemble (pull once, at task end), fixed (averages stand still inside a task)."""
+    ensemble_keep: Share = 0.5
+    """Share of the encoder kept by `ensemble` at task end. Ours; the paper gives none."""
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Which momentum encoders give keys, in the order of their pulls."""
+        only = {"local": "local", "local_no_bmu": "local", "global": "global", "global_no_bmu": "global"}
+        return (only[self.variant],) if self.variant in only else ("local", "global")
+
+    @property
+    def pulls(self) -> bool:
+        """Whether every step pulls the encoders (Eqs. 12-13)."""
+        return self.variant in ("full", "local", "global", "fixed")
+
+
+class Method(BaseMethod):
+    """Encoders, one or two families of momentum encoders, a video and a text queue for each family."""
+
+    Config = Config
+    RECIPES: ClassVar = {"moving-cvlm": {"queue_size": 480}}
+
+    def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.online = backbone
+        self.averages = nn.ModuleDict({f: Momentum(backbone, across_tasks=f == "global") for f in config.families})
+        self.videos = nn.ModuleDict({f: Queue(config.queue_size, backbone.dim) for f in config.families})
+        self.texts = nn.ModuleDict({f: Queue(config.queue_size, backbone.dim) for f in config.families})
+
+    def begin_task(self, task: Task) -> None:
+        """Re-copy the local averages (Algorithm 1, line 20); `fixed` re-copies both (Sec. 4.4). Queues survive."""
+        for family in self.config.families:
+            if family == "local" or self.config.variant == "fixed":
+                copy_into(self.averages[family].module, self.online)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Both towers and their projections."""
+        return {"encoders": trainable(self.online, "online")}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        """L_final = L_V2T + L_T2V (Eqs. 16-18; with one family Eqs. 10-11)."""
+        qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
+        with torch.no_grad():
+            kV = {f: a.module.embed_video(batch.video) for f, a in self.averages.items()}  # Eqs. 9, 15
+            kT = {f: a.module.embed_text(batch.text) for f, a in self.averages.items()}
+        video_to_text = self._contrast(qV, kT, self.texts) / batch.global_size
+        text_to_video = self._contrast(qT, kV, self.videos) / batch.global_size
+        return StepOutput(
+            objectives=video_to_text + text_to_video,
+            log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
+            carry={f"kV/{f}": k for f, k in kV.items()} | {f"kT/{f}": k for f, k in kT.items()},
+        )
+
+    def _contrast(self, q_BD: Tensor, keys: dict[str, Tensor], queues: nn.ModuleDict) -> Tensor:
+        """One direction, summed over rows."""
+        pairs = [part for f in self.config.families for part in (keys[f], queues[f].keys_KD)]
+        return (info_nce if len(pairs) == 2 else info_nce_two_keys)(q_BD, *pairs, self.config.temperature)
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        """Algorithm 1, lines 13-18: the pulls in sequence, then averages of the pulled encoders, then the queues."""
+        averages = [a.module for a in self.averages.values()]
+        if self.config.pulls:
+            for average in averages:
+                pull_towards(average, self.online, keep=self.config.m_hat)  # Eqs. 12, 13
+        if self.config.variant != "fixed":
+            for average in averages:
+                average_into(average, self.online, keep=self.config.m)  # Eqs. 8, 14
+        for family in self.config.families:
+            self.videos[family].enqueue(carry[f"kV/{family}"])
+            self.texts[family].enqueue(carry[f"kT/{family}"])
+
+    def end_task(self, task: Task) -> Sequence[int]:
+        """`ensemble` merges the averages into the encoders once, here (Table 3)."""
+        if self.config.variant == "ensemble":
+            for average in self.averages.values():
+                pull_towards(average.module, self.online, keep=self.config.ensemble_keep)
+        return ()
+
+    def encoder(self) -> nn.Module:
+        """The trained pair."""
+        return self.online
+
+    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
+        """(B, D), unit rows."""
+        return self.online.embed_video(video)
+
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        """(B, D), unit rows."""
+        return self.online.embed_text(text)

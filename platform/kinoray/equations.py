@@ -1,0 +1,53 @@
+"""Equations that methods share: pure functions, no state.
+
+Losses return the SUM over the rows they are given; a method divides by the global count, so that gradients and logged
+values of several workers add up to those of one.
+"""
+
+# B queries on this rank   D embedding   K queue
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float) -> Tensor:
+    """Contrast each query with its own key and a queue of others.
+
+        loss = sum_i  -log  exp(q_i.k_i/T) / (exp(q_i.k_i/T) + sum_j exp(q_i.n_j/T))
+
+    Shapes:  q_BD, key_BD (B, D); queue_KD (K, D); returns a scalar, summed over rows.
+    Ranges:  rows have unit norm; temperature > 0.
+    Gradient: to q_BD only when keys and queue are detached, as they are meant to be.
+    Source:  MoCo (arXiv 1911.05722), Eq. 1; BMU-MoCo, Eqs. 10-11.
+    """
+    positive_B1 = (q_BD * key_BD).sum(dim=1, keepdim=True)
+    logits = torch.cat([positive_B1, q_BD @ queue_KD.T], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, 0]).sum()
+
+
+def info_nce_two_keys(
+    q_BD: Tensor,
+    local_key_BD: Tensor,
+    local_queue_KD: Tensor,
+    global_key_BD: Tensor,
+    global_queue_KD: Tensor,
+    temperature: float,
+) -> Tensor:
+    """One softmax with two positives and two queues.
+
+        loss = sum_i -log (e^a + e^b) / (e^a + e^b + sum_j (e^{n_j} + e^{m_j})),   a = q_i.k_i/T, b = q_i.k~_i/T, ...
+
+    It is not the sum of two InfoNCE losses; it equals one of them when both families are identical.
+
+    Shapes:  as in `info_nce`, keys and queues twice; returns a scalar, summed over rows.
+    Source:  BMU-MoCo, Eqs. 16-17.
+    """
+    positives_B2 = torch.stack([(q_BD * local_key_BD).sum(dim=1), (q_BD * global_key_BD).sum(dim=1)], dim=1)
+    logits = torch.cat([positives_B2, q_BD @ local_queue_KD.T, q_BD @ global_queue_KD.T], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, :2].logsumexp(dim=1)).sum()
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows scaled to unit length, (..., D)."""
+    return F.normalize(x, dim=-1)

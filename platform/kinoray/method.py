@@ -1,0 +1,170 @@
+"""What a continual-learning method is: one class with these verbs and no others.
+
+A method file imports torch, `equations`, `momentum` and this module. Order of tasks, plan, device, precision,
+processes, gradients and their reduction, optimizer, evaluation, checkpoints and logs are the engine's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.data.plan import Replay
+
+__all__ = ["BaseMethod", "Batch", "Needs", "ParamGroup", "Replay", "Rows", "StepInfo", "StepOutput", "Task", "Tokens"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What the plan must deliver for every step."""
+
+    views: int = 1
+    """Augmented views of each sample, >= 1."""
+    plain_view: bool = False
+    """Also one view without augmentation."""
+    replay: Replay | None = None
+    """Rows of earlier samples (memory policy, capacity, rows per step)."""
+
+
+@dataclass
+class Rows:
+    """Samples on this rank's device.
+
+    Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels (B,), label -1 = none.
+    """
+
+    views: tuple[Tensor, ...]
+    plain: Tensor | None
+    text: Tokens
+    ids: Tensor
+    labels: Tensor
+
+    @property
+    def video(self) -> Tensor:
+        """The first view, (B, T, 3, H, W)."""
+        return self.views[0]
+
+
+@dataclass
+class Batch(Rows):
+    """This rank's slice of one step's rows."""
+
+    replay: Rows | None
+    """This rank's slice of the replayed rows; None while the memory is empty."""
+    global_size: int
+    """Current rows over all ranks: what a sum over local rows is divided by."""
+    replay_size: int
+    """Replayed rows over all ranks."""
+    gather: Callable[[Tensor], Tensor]
+    """(B, ...) of every rank -> (global B, ...) in plan order; differentiable."""
+    normal: Callable[..., Tensor]
+    """normal(*shape) -> (B, *shape): this rank's rows of noise drawn at global shape, the same for any worker count."""
+
+
+@dataclass
+class StepOutput:
+    """What a step's loss gives back."""
+
+    objectives: Tensor | dict[str, Tensor]
+    """One scalar for all parameters, or one per named parameter group (each group follows its own objective)."""
+    log: dict[str, Tensor] = field(default_factory=dict)
+    """Scalars to log, each a sum over local rows / global count, so that ranks add up."""
+    carry: dict[str, Tensor] = field(default_factory=dict)
+    """Detached, row-aligned tensors for `after_step`, which receives them from all ranks in plan order."""
+
+
+@dataclass(frozen=True)
+class ParamGroup:
+    """Parameters that train now, by name, at a multiple of the stream's learning rate."""
+
+    params: dict[str, nn.Parameter]
+    rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """Where `after_step` stands."""
+
+    step: int
+    """Step just made, counted from 0 in the task."""
+    last_of_epoch: bool
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task being learned, as a method sees it."""
+
+    index: int
+    name: str
+    num_tasks: int
+    encode: Callable[..., tuple[np.ndarray, Tensor]]
+    """encode(fn, split="train", views=0) -> (sample ids (N,), features on the CPU): passes over the task's data in
+    order, all rows on all ranks. fn takes `Rows`; views = 0 gives the plain view and features (N, ...), views = k gives
+    k augmented views, fn sees one at a time and features are (N, k, ...)."""
+
+
+class BaseMethod(nn.Module, ABC):
+    """Base of every method. State lives in parameters and buffers, so it is saved.
+
+    A method's file sets `Config` (made by `kinoray.config.config`) and may set `RECIPES`: overrides that a paper gives
+    per data set, `stream -> {setting: value}`.
+    """
+
+    Config: ClassVar[type]
+    RECIPES: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__()
+        self.config = config
+        self.num_tasks = num_tasks
+
+    def needs(self) -> Needs:
+        """What the plan must deliver. Depends on the config only."""
+        return Needs()
+
+    def grow(self, task_index: int) -> None:
+        """Create the modules and buffers of a new task: shapes only, pure; replayed at resume so strict loads fit."""
+
+    def begin_task(self, task: Task) -> None:
+        """Copy teachers and momentum encoders, freeze."""
+
+    @abstractmethod
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """What trains now; called after `begin_task`."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> StepOutput:
+        """The step's objectives: sums over local rows divided by the global count."""
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        """Pulls, averages, queues in the paper's order; after the optimizer, no gradient; gradients still stand."""
+
+    def end_task(self, task: Task) -> Sequence[int]:
+        """Consolidate; returns the sample ids kept as exemplars (for `Replay(policy="exemplars")`)."""
+        return ()
+
+    @abstractmethod
+    def encoder(self) -> nn.Module:
+        """The module that is probed, fine-tuned and exported."""
+
+    @abstractmethod
+    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
+        """(B, T, 3, H, W) -> features (B, ...) that the gallery of this task stores."""
+
+    @abstractmethod
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        """Tokens (B, L) -> query features (B, ...) for the gallery block of this task."""
+
+    def score(self, queries: Tensor, block: Tensor) -> Tensor:
+        """Similarity of queries (Q, ...) to a gallery block (V, ...): (Q, V). A dot product unless overridden."""
+        return queries @ block.T
+
+
+def trainable(module: nn.Module, prefix: str, rate: float = 1.0) -> ParamGroup:
+    """A group of all of a module's parameters, named `prefix.name`."""
+    return ParamGroup({f"{prefix}.{name}": p for name, p in module.named_parameters()}, rate)
