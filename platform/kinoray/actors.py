@@ -1,0 +1,207 @@
+"""State that crosses tasks and processes: the run monitor and the momentum weights.
+
+Actors hold caches, never truth: each rebuilds itself from the run folder. They are created by the driver and named by
+run; every write carries (stage, step) and counts once, so a retried call changes nothing. Both are plain classes: with
+`num_workers=0` the driver uses them directly.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from kinoray.errors import KinorayError
+
+NAMESPACE = "kinoray"
+FLUSH_S = 0.5
+"""How often a rank sends its numbers."""
+
+
+class RunMonitor:
+    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a wish to stop."""
+
+    def __init__(self, folder: str, gauges: bool = False, show: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self.folder = Path(folder)
+        self.show = show
+        self.start = time.monotonic()
+        self.last: dict[str, Any] = {}
+        self.stop = False
+        self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
+        self.gauges = _Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
+
+    def rewind(self, stage: int, step: int) -> None:
+        """Drop what was logged after a checkpoint: those steps will be made again."""
+        path = self.folder / "metrics.jsonl"
+        kept = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
+        _replace_lines(path, kept)
+
+    def log(self, records: list[dict[str, Any]]) -> bool:
+        """Append records; True when the run should stop."""
+        now = round(time.monotonic() - self.start, 3)
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.writelines(json.dumps(r | {"time_s": now}) + "\n" for r in records)
+        for record in records:
+            self.last = self.last | record
+            if self.gauges:
+                self.gauges.show(record)
+        if self.show:
+            self.show(self.last)
+        return self.stop
+
+    def report_bad(self, records: list[dict[str, str]]) -> int:
+        """Note unreadable clips, each once; returns how many the run has met."""
+        self.bad |= {(r["task"], r["id"]): r for r in records}
+        _replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
+        return len(self.bad)
+
+    def num_bad(self) -> int:
+        """Unreadable clips met so far."""
+        return len(self.bad)
+
+    def request_stop(self) -> None:
+        """Ask the ranks to commit and stop after their current step."""
+        self.stop = True
+
+    def latest(self) -> dict[str, Any]:
+        """The newest value of everything logged."""
+        return self.last
+
+
+class _Gauges:
+    """Ray metrics, for the dashboard and Prometheus."""
+
+    def __init__(self, run: str) -> None:
+        self.run, self.known = run, {}  # type: ignore[var-annotated]
+
+    def show(self, record: dict[str, Any]) -> None:
+        from ray.util.metrics import Gauge
+
+        for name, value in record.items():
+            key = "kinoray_" + "".join(c if c.isalnum() else "_" for c in name.lower())
+            if key not in self.known:
+                self.known[key] = Gauge(key, description=name, tag_keys=("run",))
+            self.known[key].set(value, tags={"run": self.run})
+
+
+class MomentumStore:
+    """The last two published versions of the cross-task weights, as NumPy arrays behind object refs.
+
+    A version is (stage, step). A restarted actor publishes the newest committed checkpoint again.
+    """
+
+    def __init__(self, checkpoints: str) -> None:
+        from kinoray.checkpoint import newest
+
+        self.versions: dict[tuple[int, int], Any] = {}
+        found = newest(Path(checkpoints), say=lambda text: None)
+        if found and found.state["published"]:
+            tensors = found.tensors("method")
+            self.publish(
+                found.position.stage,
+                found.position.step,
+                {name: tensors[name].numpy() for name in found.state["published"]},
+            )
+
+    def publish(self, stage: int, step: int, arrays: dict[str, np.ndarray]) -> bool:
+        """Add a version; False if one as new is there already (a repeated call)."""
+        if self.versions and (stage, step) <= max(self.versions):
+            return False
+        self.versions[(stage, step)] = ray.put(arrays)
+        for old in sorted(self.versions)[:-2]:
+            del self.versions[old]
+        return True
+
+    def fetch(self, newer_than: tuple[int, int] = (-1, -1)) -> dict[str, Any] | None:
+        """{"version", "ref": [ref]} of the newest weights, or None when nothing newer is there."""
+        if not self.versions or max(self.versions) <= tuple(newer_than):
+            return None
+        version = max(self.versions)
+        return {"version": version, "ref": [self.versions[version]]}
+
+
+class MonitorClient:
+    """A rank's side of the monitor: buffers numbers and never waits for them, except before a commit."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.buffer: list[dict[str, Any]] = []
+        self.sent: list[Any] = []
+        self.sent_at = time.monotonic()
+        self.wants_stop = False
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Queue one record; sends at most twice a second."""
+        self.buffer.append(record)
+        if time.monotonic() - self.sent_at > FLUSH_S:
+            self._send()
+
+    def poll(self) -> bool:
+        """True when somebody asked the run to stop."""
+        if isinstance(self.target, RunMonitor):
+            return self.target.stop
+        if self.sent:
+            ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
+            self.wants_stop = any(ray.get(ready)) or self.wants_stop
+        return self.wants_stop
+
+    def flush(self) -> None:
+        """Send everything and wait until it is written."""
+        self._send()
+        if self.sent:
+            self.wants_stop = any(ray.get(self.sent)) or self.wants_stop
+            self.sent = []
+
+    def call(self, verb: str, *args: Any) -> Any:
+        """Call the monitor and wait for the answer."""
+        return call(self.target, verb, *args)
+
+    def _send(self) -> None:
+        self.sent_at = time.monotonic()
+        if isinstance(self.target, RunMonitor):
+            self.target.log(self.buffer)
+        else:
+            self.sent.append(self.target.log.remote(self.buffer))
+        self.buffer = []
+
+
+def call(target: Any, verb: str, *args: Any) -> Any:
+    """Call a method of a plain object or of an actor, and wait."""
+    method = getattr(target, verb)
+    return ray.get(method.remote(*args)) if isinstance(target, ray.actor.ActorHandle) else method(*args)
+
+
+def start_actor(cls: type, name: str, *args: Any) -> Any:
+    """A named actor of zero CPUs that restarts by itself; dies with the driver."""
+    options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}
+    return ray.remote(cls).options(**options).remote(*args)
+
+
+def momentum_weights(run: str, newer_than: tuple[int, int] = (-1, -1)) -> tuple[tuple[int, int], Any] | None:
+    """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
+
+    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
+    """
+    try:
+        actor = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
+    except ValueError:
+        raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
+    found = ray.get(actor.fetch.remote(newer_than))
+    return None if found is None else (found["version"], ray.get(found["ref"][0]))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a JSONL file; a torn last line is dropped, a missing file is empty."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [json.loads(line) for line in lines if line]
+
+
+def _replace_lines(path: Path, records: list[dict[str, Any]]) -> None:
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text("".join(json.dumps(r) + "\n" for r in records))
+    beside.replace(path)

@@ -1,0 +1,247 @@
+"""From plan to tensors: what a rank's loop and its evaluation read.
+
+Decoding happens in `data.pipeline` (Ray Data, or threads with no Ray); here uint8 clips become batches on the device:
+captions are looked up and tokenised, pixels augmented and normalised with seeds from the plan.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.config import Recipe
+from kinoray.data.augment import augment, normalise
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.pipeline import DecodedRows, TrainFeed, decode_local, decode_ray, test_clips_local, test_clips_ray
+from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
+from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
+from kinoray.evaluate import in_order
+from kinoray.loop import StepFacts
+from kinoray.method import Batch, Needs, Rows
+
+EVAL_BATCH = 64
+"""Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
+CACHE_BYTES = 256 << 20
+"""A test or validation split stays decoded in memory while all of them together fit."""
+VIEW_STRIDE = 0x9E3779B97F4A7C15
+NOISE_SLOT = -1
+
+
+@dataclass
+class Feed:
+    """One rank's reader of the stream."""
+
+    names: list[str]
+    manifests: list[str]
+    """Training manifests, one per trained task."""
+    recipe: Recipe
+    needs: Needs
+    seed: int
+    num_tasks: int
+    world: World
+    decode_slots: float
+    """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
+    towers: TwoTower
+    report_bad: Callable[[list[dict[str, str]]], None]
+
+    def __post_init__(self) -> None:
+        self.kept: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.kept_bytes = 0
+        self.wait_s = 0.0
+        labels = {label for path in self.manifests for label in _labels(path) if label is not None}
+        self.classes = {label: number for number, label in enumerate(sorted(labels))}
+
+    def steps(self, task: int) -> int:
+        """Optimizer steps of a task."""
+        samples = len(read_manifest(self.manifests[task]).samples("train")[0])
+        steps = steps_for(self.recipe.epochs, samples, self.recipe.batch_size)
+        return min(steps, self.recipe.max_steps) if self.recipe.max_steps else steps
+
+    def plan(self, task: int, selections: list[list[int]]) -> TaskPlan:
+        """The task's plan: which samples, replayed ones included, every step sees."""
+        tasks = range(task + 1)
+        return TaskPlan(
+            seed=self.seed,
+            task=task,
+            num_tasks=self.num_tasks,
+            samples=tuple(len(read_manifest(self.manifests[t]).samples("train")[0]) for t in tasks),
+            batch_size=self.recipe.batch_size,
+            steps=tuple(self.steps(t) for t in tasks),
+            replay=self.needs.replay,
+            selections=tuple(tuple(s) for s in selections),
+            labels=tuple(self._class_numbers(t) for t in tasks) if self.classes else None,
+        )
+
+    @contextmanager
+    def batches(self, plan: TaskPlan, start: int) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
+        """The batches of a task's remaining steps."""
+        feed = TrainFeed(
+            plan=plan,
+            manifests=tuple(self.manifests[: plan.task + 1]),
+            names=tuple(self.names[: plan.task + 1]),
+            frames=self.recipe.frames,
+            size_px=self.recipe.size_px,
+            rank=self.world.rank,
+            world=self.world.size,
+            start_step=start,
+            max_bad_fraction=1.0,
+        )
+        rows = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
+        with closing(rows):
+            yield self._timed(rows, plan)
+
+    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan) -> Iterator[tuple[StepFacts, Batch]]:
+        """Batches with the time spent waiting for data."""
+        while True:
+            began = time.monotonic()
+            rows = next(decoded, None)
+            self.wait_s += time.monotonic() - began
+            if rows is None:
+                return
+            self.report_bad(rows.bad)
+            yield self._facts(plan, rows.step), self._batch(plan, rows)
+
+    def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
+        epoch = epoch_of(plan, step)
+        last = step + 1 == plan.steps[plan.task] or epoch_of(plan, step + 1) > epoch
+        return StepFacts(step, epoch, last, row_seed(plan, step, NOISE_SLOT))
+
+    def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
+        """One step's rows on the device."""
+        count = rows.num_current
+        current = self._rows(rows, slice(0, count), augmented=True)
+        replayed = len(rows.sample) - count
+        again = self.needs.replay is None or self.needs.replay.augment
+        own = rank_slice(plan.batch_size, self.world.rank, self.world.size)
+        return Batch(
+            **vars(current),
+            replay=self._rows(rows, slice(count, None), augmented=again) if replayed else None,
+            global_size=plan.batch_size,
+            replay_size=replayed * self.world.size,
+            gather=partial(gather, world=self.world),
+            normal=noise_source(row_seed(plan, rows.step, NOISE_SLOT), plan.batch_size, own, self.world.device),
+        )
+
+    def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
+        tasks, samples = rows.task[part], rows.sample[part]
+        captions, labels = [], []
+        for task, sample in zip(tasks.tolist(), samples.tolist(), strict=True):
+            manifest = read_manifest(self.manifests[task])
+            row, number = (int(column[sample]) for column in manifest.samples("train"))
+            captions.append(manifest.caption(row, number))
+            labels.append(self.classes.get(manifest.labels([row])[0] or "", -1) if self.classes else -1)
+        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0)
+        return Rows(
+            views=views,
+            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if self.needs.plain_view else None,
+            text=self.tokens(captions),
+            ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
+            labels=torch.tensor(labels, device=self.world.device),
+        )
+
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
+        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        mean, std = self.towers.mean, self.towers.std
+        if count == 0:
+            return (normalise(clips, mean, std),)
+        words = seeds.astype(np.uint64)
+        stride = np.uint64(VIEW_STRIDE)
+        return tuple(augment(clips, words + stride * np.uint64(v), self.recipe, mean, std) for v in range(count))
+
+    def tokens(self, captions: list[str]) -> Tokens:
+        """Captions as tokens on the device."""
+        ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
+        return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
+
+    def clips(
+        self, name: str, manifest: Manifest, split: str, frames: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
+        key = (str(manifest.path), split)
+        rows = manifest.clips(split)
+        cuts = own_batches(len(rows), EVAL_BATCH, self.world)
+        if key in self.kept:
+            yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
+            return
+        own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
+        arguments = (str(manifest.path), frames, self.recipe.size_px, own, EVAL_BATCH)
+        decoded = test_clips_ray(*arguments, self.decode_slots) if self.decode_slots else test_clips_local(*arguments)
+        batches = []
+        with closing(decoded):
+            for cut, (good, video, bad) in zip(cuts, decoded, strict=True):
+                self.report_bad([b | {"task": name} for b in bad])
+                self.kept_bytes += video.nbytes if split != "train" else 0
+                batches.append((good, video) if split != "train" and self.kept_bytes <= CACHE_BYTES else None)
+                yield cut.start, good, video
+        if all(batch is not None for batch in batches):
+            self.kept[key] = [batch for batch in batches if batch is not None]
+
+    def embed_clips(
+        self, name: str, manifest: Manifest, split: str, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[np.ndarray, Tensor]:
+        """(readable row numbers (V,), their features (V, ...) on the CPU), the same on all ranks."""
+        own_rows, own_features = {}, {}
+        for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
+            if len(good):
+                own_rows[start] = torch.from_numpy(good)
+                own_features[start] = embed(self.views(video, np.empty(0), 0)[0]).float().cpu()
+        if not any(gather_objects(bool(own_rows), self.world)):
+            return np.empty(0, dtype=np.int64), torch.empty(0)
+        return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
+
+    def encode(
+        self, task: int, fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0
+    ) -> tuple[np.ndarray, Tensor]:
+        """`Task.encode`: features of every readable sample of a split, in order, on all ranks."""
+        manifest = read_manifest(self.manifests[task])
+        clip_rows, numbers = manifest.samples(split)
+        ids: dict[int, Tensor] = {}
+        features: dict[int, Tensor] = {}
+        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames):
+            places = {int(row): place for place, row in enumerate(good)}
+            if not len(good):
+                continue
+            # Samples stand in manifest order, so those of a batch of clips are neighbours.
+            first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
+            samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
+            repeated = video[[places[int(row)] for row in clip_rows[samples]]]
+            captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
+            labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[samples])]
+            seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in samples], dtype=np.uint64)
+            ids[start] = torch.from_numpy(sample_id(task, samples))
+            outputs = [
+                fn(
+                    Rows(
+                        views=(view,),
+                        plain=view if views == 0 else None,
+                        text=self.tokens(captions),
+                        ids=ids[start].to(self.world.device),
+                        labels=torch.tensor(labels, device=self.world.device),
+                    )
+                )
+                for view in self.views(repeated, seeds, views)
+            ]
+            features[start] = (outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu()
+        return in_order(ids, self.world).numpy(), in_order(features, self.world)
+
+    def _class_numbers(self, task: int) -> np.ndarray:
+        manifest = read_manifest(self.manifests[task])
+        labels = manifest.labels(manifest.samples("train")[0])
+        return np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+
+
+def row_seed_of(seed: int, task: int, sample: int) -> int:
+    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
+    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])
+
+
+def _labels(path: str) -> list[str | None]:
+    manifest = read_manifest(path)
+    return manifest.labels(manifest.clips("train"))

@@ -1,0 +1,123 @@
+"""Methods by name, by file, or as a class in a notebook. Found by file name, imported only when used."""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kinoray.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from kinoray.method import BaseMethod
+
+
+@dataclass(frozen=True)
+class MethodSource:
+    """Where a method comes from, in a form that travels to other processes and machines.
+
+    With neither `text` (a user's file) nor `pickled` (a notebook's class) it is a module of `kinoray.methods`.
+    """
+
+    name: str
+    digest: str
+    """SHA-256 of the source."""
+    text: str | None = None
+    pickled: bytes | None = None
+
+    def load(self) -> type["BaseMethod"]:
+        """The class. Raises: UsageError where the file does not run or holds no `Method`."""
+        from kinoray.method import BaseMethod
+
+        if self.pickled is not None:
+            import cloudpickle
+
+            return cloudpickle.loads(self.pickled)
+        module = importlib.import_module(f"kinoray.methods.{self.name}") if self.text is None else _run_text(self)
+        cls = getattr(module, "Method", None)
+        if not (isinstance(cls, type) and issubclass(cls, BaseMethod)):
+            raise UsageError(f"{self.name}: the file must define `class Method(BaseMethod)`. See `kinoray new method`.")
+        if not hasattr(cls, "Config"):
+            raise UsageError(f"{self.name}: `Method` must set `Config`, a class made by `kinoray.config.config`.")
+        return cls
+
+
+def methods_folder() -> Path:
+    """Folder of the methods that come with kinoray."""
+    found = importlib.util.find_spec("kinoray.methods")
+    assert found is not None and found.submodule_search_locations
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def method_names() -> list[str]:
+    """Names of the methods that come with kinoray: one file each."""
+    return sorted(p.stem for p in methods_folder().glob("*.py") if p.stem != "__init__")
+
+
+def method_summary(name: str) -> str:
+    """First line of a method's docstring, read without importing it."""
+    text = ast.get_docstring(ast.parse((methods_folder() / f"{name}.py").read_text()))
+    return (text or "").split("\n")[0]
+
+
+def find_method(method: "str | Path | type[BaseMethod]") -> MethodSource:
+    """A method's source from its name, the path of a file, or a class.
+
+    Raises: UsageError for an unknown name (with the nearest ones) or a missing file.
+    """
+    if isinstance(method, type):
+        return _from_class(method)
+    text = str(method)
+    if text.endswith(".py"):
+        path = Path(text)
+        if not path.is_file():
+            raise UsageError(f"There is no method file {path}.")
+        source = path.read_text()
+        return MethodSource(path.stem, _digest(source), text=source)
+    if text not in method_names():
+        raise unknown("method", text, method_names(), "A file of your own: `./my_method.py`.")
+    return MethodSource(text, _digest((methods_folder() / f"{text}.py").read_text()))
+
+
+def _from_class(cls: "type[BaseMethod]") -> MethodSource:
+    """A class by value; a file's own `Method` is named by its file."""
+    import cloudpickle
+
+    module = sys.modules.get(cls.__module__)
+    name = cls.__module__.rsplit(".", 1)[-1] if cls.__name__ == "Method" else cls.__name__
+    if cls.__module__ == f"kinoray.methods.{name}":
+        return find_method(name)
+    if module is not None and cls.__module__ != "__main__":
+        cloudpickle.register_pickle_by_value(module)
+    pickled = cloudpickle.dumps(cls)
+    try:
+        digest = _digest(inspect.getsource(cls))
+    except (OSError, TypeError):
+        digest = hashlib.sha256(pickled).hexdigest()
+    return MethodSource(name, digest, pickled=pickled)
+
+
+def _run_text(source: MethodSource) -> types.ModuleType:
+    """Run a user's method file as a module of its own; the same text is run once per process."""
+    assert source.text is not None
+    name = f"kinoray_user_{source.name}_{source.digest[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = types.ModuleType(name)
+    module.__file__ = f"{source.name}.py"
+    sys.modules[name] = module
+    try:
+        exec(compile(source.text, f"{source.name}.py", "exec"), module.__dict__)
+    except Exception as error:
+        del sys.modules[name]
+        raise UsageError(f"{source.name}.py does not run: {type(error).__name__}: {error}.") from error
+    return module
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,216 @@
+"""From a command to a run: which method, stream, settings and folder. Nothing starts here."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kinoray.checkpoint import write_text
+from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
+from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
+from kinoray.data.plan import steps_for
+from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.load import MethodSource, find_method
+from kinoray.loop import Stage
+from kinoray.streams import Stream, load_stream
+
+VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One run before it starts."""
+
+    folder: Path
+    method: MethodSource
+    stream: Stream
+    backbone: str
+    seed: int
+    settings: dict[str, Any]
+    """The method's full configuration."""
+    recipe: Recipe
+    overrides: dict[str, Any]
+    """Settings that differ from what the method and the stream would use by themselves."""
+    joint: bool
+    zero_shot: bool
+
+    @property
+    def label(self) -> str:
+        """Run folder and seed, the run's name."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What is learned and tested, in order. Joint training and zero-shot fill the last row only."""
+        tasks = range(len(self.stream.tasks))
+        if self.joint or self.zero_shot:
+            return (Stage(0 if self.joint else None, tuple(tasks), len(tasks) - 1),)
+        return tuple(Stage(t, tuple(range(t + 1)), t) for t in tasks)
+
+    @property
+    def steps(self) -> list[int]:
+        """Optimizer steps of each training stage."""
+        if self.zero_shot:
+            return []
+        counts = [len(read_manifest(t.manifest).samples("train")[0]) for t in self.stream.tasks]
+        steps = [
+            steps_for(self.recipe.epochs, n, self.recipe.batch_size) for n in ([sum(counts)] if self.joint else counts)
+        ]
+        return [min(s, self.recipe.max_steps) if self.recipe.max_steps else s for s in steps]
+
+
+def resolve(
+    method: Any,
+    *,
+    stream: str | Stream,
+    backbone: str | None,
+    seed: int,
+    settings: dict[str, Any],
+    joint: bool,
+    zero_shot: bool,
+    smoke: bool,
+    runs: str | Path | None,
+) -> Resolved:
+    """Check everything a user can get wrong, before anything costly starts. Raises: UsageError."""
+    if joint and zero_shot:
+        raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
+    if seed < 0:
+        raise UsageError(f"`seed` must be 0 or more, but got {seed}.")
+    source = find_method(method)
+    cls = source.load()
+    parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
+    shared = set(names_of(cls.Config)) & set(names_of(Recipe))
+    if shared:
+        raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
+    found = load_stream(stream) if isinstance(stream, str) else stream
+    given = split_overrides(settings, parts)
+    usual = split_overrides(cls.RECIPES.get(found.name.partition(":")[0], {}), parts)
+    (method_part, recipe_part) = parts
+    base = [
+        build(cls.Config, usual[method_part], method_part),
+        build(Recipe, plain(found.recipe) | usual[recipe_part], recipe_part),
+    ]
+    if smoke:
+        given[recipe_part] = {"max_steps": 2, "validations": 1} | given[recipe_part]
+    final = [
+        build(cls.Config, usual[method_part] | given[method_part], method_part),
+        build(Recipe, plain(base[1]) | given[recipe_part], recipe_part),
+    ]
+    overrides = {
+        name: value
+        for old, new in zip(base, final, strict=True)
+        for name, value in plain(new).items()
+        if value != plain(old)[name]
+    }
+    resolved = Resolved(
+        folder=Path(),
+        method=source,
+        stream=found,
+        backbone=backbone or found.backbone,
+        seed=seed,
+        settings=plain(final[0]),
+        recipe=final[1],
+        overrides=overrides,
+        joint=joint,
+        zero_shot=zero_shot,
+    )
+    root = Path(runs or os.environ.get("KINORAY_RUNS") or "runs").absolute()
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{found.name}").strip("-.")
+    return replace(resolved, folder=root / f"{stem}-{digest_of(_identity(resolved))[:8]}" / f"seed-{seed}")
+
+
+def _identity(run: Resolved) -> dict[str, Any]:
+    """What makes two runs the same but for the seed: the hash of the folder's name."""
+    return {
+        "method": run.method.name,
+        "stream": run.stream.name,
+        "backbone": run.backbone,
+        "joint": run.joint,
+        "zero_shot": run.zero_shot,
+        "settings": run.settings,
+        "recipe": plain(run.recipe),
+        "data": {task.name: read_manifest(task.manifest).digest for task in run.stream.tasks},
+    }
+
+
+def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
+    """The run's record, run.json."""
+    identity = _identity(run)
+    return {
+        "format": 1,
+        "method": run.method.name,
+        "stream": run.stream.name,
+        "backbone": run.backbone,
+        "seed": run.seed,
+        "joint": run.joint,
+        "zero_shot": run.zero_shot,
+        "tasks": [task.name for task in run.stream.tasks],
+        "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
+        "digests": {"data": identity["data"], "code": code_digest(), "method": run.method.digest},
+        "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
+        "threads": threads,
+        "num_workers": num_workers,
+        "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
+    }
+
+
+def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[str, Any]:
+    """Write run.json, or check the one that is there; returns it with the threads of the first start.
+
+    Raises: ConfigMismatch with what differs.
+    """
+    run.folder.mkdir(parents=True, exist_ok=True)
+    path = run.folder / "run.json"
+    now = describe(run, threads, num_workers)
+    if not path.exists():
+        write_text(path, json.dumps(now, indent=1))
+        return now
+    then = json.loads(path.read_text())
+    changed = _changes(then["config"], now["config"]) + _changes(then["digests"]["data"], now["digests"]["data"])
+    if changed:
+        raise ConfigMismatch(
+            f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
+            "start over."
+        )
+    for kind in ("code", "method"):
+        if then["digests"][kind] != now["digests"][kind]:
+            say(f"Note: the {kind}'s source changed since {run.label} was started; --fresh starts over.")
+    other = _changes(then["versions"], now["versions"])
+    if other:
+        say(f"Note: versions changed since {run.label} was started: {'; '.join(other)}.")
+    return now | {"threads": then["threads"]}
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """`key: old -> new` for everything that differs in two nested records."""
+    said = []
+    for key in sorted(set(old) | set(new)):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            said += _changes(a, b, f"{prefix}{key}.")
+        elif a != b:
+            said.append(f"{prefix}{key}: {a} -> {b}")
+    return said
+
+
+def code_digest() -> str:
+    """SHA-256 over the engine's own source files, methods excluded."""
+    folder = Path(__file__).parent
+    return digest_of({str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))})
+
+
+def union_manifest(run: Resolved) -> Manifest:
+    """All tasks' training and validation clips as one task: what joint training learns from."""
+    manifests = [(task.name, read_manifest(task.manifest)) for task in run.stream.tasks]
+    root = Path(os.path.commonpath([m.root.resolve() for _, m in manifests]))
+    rows = []
+    for name, manifest in manifests:
+        for row in manifest.table.to_pylist():
+            if row["split"] in SPLITS[:2]:
+                uri = os.path.relpath(manifest.root.resolve() / row["uri"], root)
+                rows.append(row | {"id": f"{name}/{row['id']}", "uri": uri})
+    return write_manifest(rows, run.folder / "joint.parquet", root)
