@@ -90,7 +90,6 @@ class Feed:
             rank=self.world.rank,
             world=self.world.size,
             start_step=start,
-            max_bad_fraction=1.0,
         )
         rows = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
         with closing(rows):
@@ -152,8 +151,8 @@ class Feed:
         if count == 0:
             return (normalise(clips, mean, std),)
         words = seeds.astype(np.uint64)
-        stride = np.uint64(VIEW_STRIDE)
-        return tuple(augment(clips, words + stride * np.uint64(v), self.recipe, mean, std) for v in range(count))
+        strides = (np.uint64(VIEW_STRIDE * view % 2**64) for view in range(count))
+        return tuple(augment(clips, words + stride, self.recipe, mean, std) for stride in strides)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""

@@ -1,0 +1,73 @@
+"""Fixtures shared by the suite: a small rendered stream, one Ray for all tests that need it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+for name, value in {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}.items():
+    os.environ.setdefault(name, value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests render and cache in a folder of their own; the user's cache is not touched."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def micro(tmp_path_factory: pytest.TempPathFactory):
+    """Two tasks of `moving-cvlm` with 12 training, 4 validation and 6 test clips each; four steps of eight rows."""
+    from kinoray.streams import moving
+
+    whole = moving.build(cache=tmp_path_factory.mktemp("micro"), clips=(12, 4, 6), progress=False, processes=1)
+    recipe = replace(whole.recipe, batch_size=8, max_steps=4, validations=2)
+    return replace(whole, name="micro", tasks=whole.tasks[:2], recipe=recipe)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """One Ray for the whole session."""
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=300_000_000,
+        _temp_dir=folder,
+        namespace="kinoray",
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def clips_folder() -> Path:
+    """Real clips beside the checkout; tests that need them say so where they are absent."""
+    folder = REPOSITORY.parent / "shared" / "clips"
+    if not (folder / "clips.csv").is_file():
+        pytest.skip("the real clips (../shared/clips) are not here")
+    return folder

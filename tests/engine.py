@@ -1,0 +1,107 @@
+"""Drives the engine in this process, for tests."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from kinoray.actors import RunMonitor
+from kinoray.distributed import World
+from kinoray.launch import make_spec
+from kinoray.loop import RunState, train_step
+from kinoray.method import BaseMethod
+from kinoray.optim import make_optimizer, names_and_params
+from kinoray.resolve import Resolved, resolve
+from kinoray.session import RunSpec, Session, run_rank
+from kinoray.streams import Stream
+
+
+class StopAfter(RunMonitor):
+    """A run monitor that asks to stop at the n-th time a rank looks (once per step)."""
+
+    def __init__(self, folder: str, looks: int) -> None:
+        super().__init__(folder)
+        self.looks = looks
+
+    @property
+    def stop(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        pass
+
+
+def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> Resolved:
+    """A run that has not started."""
+    usual = {"backbone": None, "settings": {}, "joint": False, "zero_shot": False, "smoke": False}
+    return resolve(method, stream=stream, seed=seed, runs=folder, **(usual | options))
+
+
+def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:
+    """What a rank of the run gets."""
+    one = resolved(method, stream, folder, seed, **options)
+    return make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+
+
+def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
+    """The whole run, or until the monitor stops it."""
+    return run_rank(spec, World(), monitor or RunMonitor(spec.folder), None)
+
+
+def digest_of_run(spec: RunSpec) -> str:
+    """The finished run's `state_digest`."""
+    outcome = json.loads((Path(spec.folder) / "result.json").read_text())
+    assert outcome["state"] == "finished", outcome
+    return outcome["state_digest"]
+
+
+def on_protocol(stream: Stream, protocol: str) -> Stream:
+    """The same tasks under another protocol."""
+    return replace(stream, protocol=protocol)
+
+
+def fresh_session(spec: RunSpec, world: World | None = None) -> Session:
+    """A rank before its first step, its first task begun."""
+    session = Session(spec, world or World(), RunMonitor(spec.folder), None)
+    session.method.grow(0)
+    session.method.begin_task(session.task(spec.stages[0]))
+    return session
+
+
+def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
+    """A copy of all tensors."""
+    return {name: value.detach().clone() for name, value in method.state_dict().items()}
+
+
+def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
+    """The first step of a run: logged values, gradients and weights before and after."""
+    session = fresh_session(spec, world)
+    torch.set_num_threads(1)
+    before = state_of(session.method)
+    groups = session.method.param_groups()
+    optimizer = make_optimizer(session.recipe, groups)
+    with session.batches(spec.stages[0], 0, RunState()) as batches:
+        facts, batch = next(batches)
+        names, signals = train_step(session.method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
+    gradients = {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None}
+    return {
+        "values": dict(zip(names, signals.tolist(), strict=False)),
+        "gradients": gradients,
+        "before": before,
+        "after": state_of(session.method),
+        "method": session.method,
+    }
+
+
+def two_ranks(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
+    """The first step of each run, as one of two gloo processes."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for name, spec in specs.items():
+        step = one_step(spec, World(rank, 2))
+        del step["method"]
+        torch.save(step, Path(folder) / f"{name}-{rank}.pt")
+    dist.destroy_process_group()

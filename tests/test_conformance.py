@@ -1,0 +1,167 @@
+"""What every method must do, the packaged ones and the toys alike: found by file name, one test per promise."""
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from engine import (
+    StopAfter,
+    digest_of_run,
+    fresh_session,
+    on_protocol,
+    one_step,
+    run_spec,
+    spec_of,
+    state_of,
+    two_ranks,
+)
+from kinoray.config import plain
+from kinoray.load import find_method, method_names
+from kinoray.loop import RunState
+from kinoray.momentum import Frozen, Momentum
+from kinoray.optim import names_and_params
+from kinoray.session import RunSpec, build_method
+from toys import PROTOCOLS, TOYS
+
+METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
+
+
+@pytest.fixture(params=METHODS)
+def spec(request: pytest.FixtureRequest, micro, tmp_path: Path) -> RunSpec:
+    return make(request.param, micro, tmp_path)
+
+
+def make(name: str, micro, folder: Path) -> RunSpec:
+    return spec_of(METHODS[name], on_protocol(micro, PROTOCOLS.get(name, "cvlm")), folder)
+
+
+def test_config_and_method_travel_between_processes(spec: RunSpec) -> None:
+    cls = spec.method.load()
+    config = cls.Config(**spec.settings)
+    assert pickle.loads(pickle.dumps(config)) == config if spec.method.pickled is None else plain(config)
+    method = build_method(spec)
+    twin = copy.deepcopy(method)
+    assert all(torch.equal(a, b) for a, b in zip(state_of(method).values(), state_of(twin).values(), strict=True))
+    assert pickle.loads(pickle.dumps(spec)).method.load().Config(**spec.settings) is not None
+
+
+def test_a_grown_state_loads_strictly_into_a_newly_grown_method(spec: RunSpec) -> None:
+    old, new = build_method(spec), build_method(replace(spec, seed=1))
+    for task in range(2):
+        old.grow(task)
+        new.grow(task)
+    new.load_state_dict(old.state_dict(), strict=True)
+    assert all(torch.equal(new.state_dict()[name], value) for name, value in old.state_dict().items())
+
+
+def test_only_the_named_parameters_get_gradients_and_nothing_is_carried_with_one(spec: RunSpec) -> None:
+    session = fresh_session(spec)
+    groups = session.method.param_groups()
+    with session.batches(spec.stages[0], 0, RunState()) as batches:
+        output = session.method.loss(next(batches)[1])
+    assert not any(value.requires_grad for value in output.carry.values())
+    objectives = output.objectives if isinstance(output.objectives, dict) else {"": output.objectives}
+    torch.stack(list(objectives.values())).sum().backward()
+    named = {id(p) for p in names_and_params(groups).values()}
+    strays = [name for name, p in session.method.named_parameters() if p.grad is not None and id(p) not in named]
+    assert strays == []
+    own = {id(p) for p in session.method.parameters()}
+    assert named <= own, "a parameter outside the method's state would not be saved"
+
+
+def test_frozen_modules_stay_frozen_and_momentum_moves_only_after_the_step(spec: RunSpec) -> None:
+    step = one_step(spec)
+    method = step["method"]
+    for name, module in method.named_modules():
+        if isinstance(module, Frozen | Momentum):
+            assert not module.module.training
+            assert not any(p.requires_grad for p in module.parameters())
+        if isinstance(module, Frozen):
+            inside = [key for key in step["before"] if key.startswith(f"{name}.")]
+            assert all(torch.equal(step["before"][key], step["after"][key]) for key in inside)
+
+
+def test_two_tasks_of_four_steps_are_finite_move_weights_and_repeat(spec: RunSpec, tmp_path: Path) -> None:
+    assert run_spec(spec)
+    first = digest_of_run(spec)
+    again = replace(spec, folder=str(tmp_path / "again"))
+    Path(again.folder).mkdir()
+    assert run_spec(again)
+    assert digest_of_run(again) == first
+    start = build_method(spec).encoder().state_dict()
+    end = torch.cat([v.float().flatten() for v in start.values()])
+    final = _final_encoder(spec)
+    moved = torch.cat([v.float().flatten() for v in final.values()])
+    assert torch.isfinite(moved).all()
+    assert not torch.equal(end, moved)
+
+
+def _final_encoder(spec: RunSpec) -> dict[str, torch.Tensor]:
+    from kinoray.checkpoint import newest
+
+    found = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert found is not None
+    method = build_method(spec)
+    for task in range(2):
+        method.grow(task)
+    method.load_state_dict(found.tensors("method"))
+    return method.encoder().state_dict()
+
+
+def test_stopped_and_resumed_equals_never_stopped_bit_for_bit(spec: RunSpec, tmp_path: Path) -> None:
+    """Stopped after the first step, again in the middle of the first task, between tasks, and in the second task."""
+    assert run_spec(spec)
+    broken = replace(spec, folder=str(tmp_path / "broken"))
+    Path(broken.folder).mkdir()
+    for looks in (0, 1, 2, 1):
+        assert not run_spec(broken, StopAfter(broken.folder, looks))
+    assert run_spec(broken)
+    assert digest_of_run(broken) == digest_of_run(spec)
+    assert _lines(broken) == _lines(spec), "the log of a resumed run must not repeat or miss a step"
+
+
+def _lines(spec: RunSpec) -> list[dict[str, Any]]:
+    lines = map(json.loads, (Path(spec.folder) / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key != "time_s"} for line in lines]
+
+
+# Two ranks
+
+
+@pytest.fixture(scope="module")
+def ranks(micro, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The first step of every method by two gloo processes, in one start of them."""
+    folder = tmp_path_factory.mktemp("ranks")
+    specs = {name: make(name, micro, folder / name) for name in METHODS}
+    mp.spawn(two_ranks, (str(folder), specs), nprocs=2)
+    return {name: [torch.load(folder / f"{name}-{rank}.pt") for rank in range(2)] for name in METHODS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_ranks_equal_one_in_values_gradients_and_state(name: str, ranks, micro, tmp_path: Path) -> None:
+    alone = one_step(make(name, micro, tmp_path))
+    for rank in ranks[name]:
+        for key, value in alone["values"].items():
+            assert rank["values"][key] == pytest.approx(value, rel=1e-5, abs=1e-6)
+        assert rank["gradients"].keys() == alone["gradients"].keys()
+        for key, value in alone["gradients"].items():
+            torch.testing.assert_close(rank["gradients"][key], value, rtol=1e-3, atol=2e-5)
+        for key, value in alone["after"].items():
+            if "queue" in key or "keys" in key or value.dtype == torch.int64:
+                torch.testing.assert_close(rank["after"][key], value, rtol=1e-4, atol=1e-5)
+    first, second = ranks[name]
+    assert all(torch.equal(first["after"][key], second["after"][key]) for key in first["after"])
+
+
+def test_a_packaged_method_has_its_three_files() -> None:
+    root = Path(__file__).resolve().parent.parent
+    for name in method_names():
+        assert (root / "search_spaces" / f"{name}.py").is_file()
+        assert (root / "tests" / f"test_{name}.py").is_file()
+        assert find_method(name).load().__doc__
