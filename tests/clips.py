@@ -1,0 +1,26 @@
+"""Tiny real videos for tests."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def write_clip(path: Path, frames: np.ndarray, fps: int = 10, codec: str = "libx264") -> Path:
+    """Write uint8 frames (T, H, W, 3) as a video; the ending names the container."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.thread_count = 1
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+def grey_ramp(num_frames: int, size_px: int = 32, step: int = 10) -> np.ndarray:
+    """Frames (T, size, size, 3) of one grey value each: frame i has the value 20 + step * i."""
+    values = (20 + step * np.arange(num_frames)).astype(np.uint8)
+    return np.broadcast_to(values[:, None, None, None], (num_frames, size_px, size_px, 3)).copy()

@@ -1,0 +1,173 @@
+"""The towers: Eqs. 1-6 against plain loops, padding, saving, and what is said when weights are missing."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from kinoray.backbones import backbone_names, load_backbone, tiny_tower
+from kinoray.backbones.towers import Tokens, load_towers, save_towers
+from kinoray.backbones.vision import torchvision_functional, torchvision_state
+from kinoray.backbones.vit_bert import load_vit_bert
+from kinoray.errors import UsageError
+
+
+@pytest.fixture
+def towers():
+    return tiny_tower(width=16, vision_blocks=1, text_blocks=1, size_px=16, dim=8, seed=3).eval()
+
+
+def frames(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def tokens_of(towers, captions, max_tokens=40):
+    ids, mask = towers.tokenize(captions, max_tokens)
+    return Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
+
+
+def test_video_embedding_is_the_normalised_mean_of_projected_class_tokens(towers):
+    clips = frames(2, 3, 3, 16, 16)
+    expected = []
+    for clip in clips:
+        total = torch.zeros(8)
+        for frame in clip:
+            class_token = towers.vision(frame[None]).last_hidden_state[0, 0]
+            total += towers.vision_projection.weight @ class_token + towers.vision_projection.bias
+        expected.append(total / 3 / torch.linalg.vector_norm(total / 3))
+    torch.testing.assert_close(towers.embed_video(clips), torch.stack(expected))
+
+
+def test_text_embedding_is_the_normalised_mean_over_tokens_that_are_no_padding(towers):
+    captions = ["a small red circle slides", "a star"]
+    expected = []
+    for caption in captions:
+        alone = tokens_of(towers, [caption])
+        states = towers.text(input_ids=alone.ids).last_hidden_state[0]
+        mean = sum(towers.text_projection(state) for state in states) / len(states)
+        expected.append(mean / torch.linalg.vector_norm(mean))
+    torch.testing.assert_close(towers.embed_text(tokens_of(towers, captions)), torch.stack(expected))
+
+
+def test_padding_changes_no_embedding(towers):
+    short = tokens_of(towers, ["a red ring"])
+    ids = torch.nn.functional.pad(short.ids, (0, 5), value=7)
+    longer = Tokens(ids, torch.nn.functional.pad(short.mask, (0, 5)))
+    torch.testing.assert_close(towers.embed_text(short), towers.embed_text(longer))
+
+
+def test_order_of_frames_and_number_of_copies_do_not_matter(towers):
+    clips = frames(2, 3, 3, 16, 16)
+    torch.testing.assert_close(towers.embed_video(clips), towers.embed_video(clips.flip(1).repeat(1, 2, 1, 1, 1)))
+
+
+def test_another_size_interpolates_positions(towers):
+    assert towers.embed_video(frames(1, 1, 3, 32, 24)).shape == (1, 8)
+
+
+def test_dropout_is_off_by_default(towers):
+    clips = frames(1, 2, 3, 16, 16)
+    torch.testing.assert_close(towers.train().embed_video(clips), towers.eval().embed_video(clips), rtol=0, atol=0)
+
+
+def test_tokenising_pads_to_the_longest_and_keeps_both_ends_when_cut(towers):
+    ids, mask = towers.tokenize(["a red star", "a red star on the left of a large blue ring"], max_tokens=6)
+    start, end = (towers.vocabulary.index(name) for name in ("[CLS]", "[SEP]"))
+    assert ids.dtype == np.int64 and mask.dtype == bool and ids.shape == (2, 6)
+    assert mask.sum(axis=1).tolist() == [5, 6]
+    assert ids[0, 0] == ids[1, 0] == start and ids[0, 4] == ids[1, 5] == end and ids[0, 5] == 0
+
+
+def test_any_ascii_caption_tokenises_without_unknown_pieces():
+    towers = load_backbone("tiny")
+    ids, _ = towers.tokenize(["Zebras (2 of them) can't swim; 100% true!?", "Café naïve"], max_tokens=128)
+    assert towers.vocabulary.index("[UNK]") not in ids
+
+
+def test_copies_and_pickles_embed_alike(towers):
+    clips = frames(1, 2, 3, 16, 16)
+    for other in (copy.deepcopy(towers), pickle.loads(pickle.dumps(towers))):
+        assert torch.equal(other.embed_video(clips), towers.embed_video(clips))
+        assert np.array_equal(other.tokenize(["a red star"], 9)[0], towers.tokenize(["a red star"], 9)[0])
+
+
+def test_the_seed_alone_decides_random_weights_and_leaves_the_global_state():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, again, other = (tiny_tower(width=16, vision_blocks=1, size_px=16, seed=s).state_dict() for s in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(first[k], again[k]) for k in first)
+    assert any(not torch.equal(first[k], other[k]) for k in first)
+
+
+def test_saved_towers_load_bitwise_equal(towers, tmp_path):
+    save_towers(towers, tmp_path)
+    loaded = load_towers(tmp_path).state_dict()
+    assert all(torch.equal(loaded[k], v) for k, v in towers.state_dict().items())
+
+
+def test_tiny_ships_within_two_megabytes_and_matches_its_provenance():
+    import hashlib
+
+    from kinoray.backbones import TINY_FOLDER
+
+    weights = (TINY_FOLDER / "model.safetensors").read_bytes()
+    provenance = json.loads((TINY_FOLDER / "provenance.json").read_text())
+    assert len(weights) <= 2_000_000
+    assert provenance["sha256"] == hashlib.sha256(weights).hexdigest()
+    assert provenance["command"].startswith("kinoray pretrain tiny") and "seed" in provenance
+    assert len(load_backbone("tiny").vocabulary) <= 600
+
+
+def test_vit_and_bert_load_from_two_folders(towers, tmp_path):
+    towers.vision.save_pretrained(tmp_path / "vit")
+    towers.text.save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(towers.vocabulary) + "\n")
+    loaded = load_backbone(f"vit-bert:{tmp_path}", size_px=32)
+    assert loaded.dim == 256
+    vision, text = loaded.vision.state_dict(), loaded.text.state_dict()
+    assert all(torch.equal(vision[k], v) for k, v in towers.vision.state_dict().items())
+    assert all(torch.equal(text[k], v) for k, v in towers.text.state_dict().items())
+
+
+def test_an_unknown_backbone_names_the_nearest():
+    with pytest.raises(UsageError, match="'vit-bert'"):
+        load_backbone("vitbert")
+    assert backbone_names() == ["tiny", "vit-bert"]
+
+
+def test_a_size_that_does_not_fit_the_patches_is_refused():
+    with pytest.raises(UsageError, match=r"patch of 8 px, but got 30"):
+        load_backbone("tiny", size_px=30)
+
+
+def test_missing_weights_are_one_line_that_says_where_to_put_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for folder in (tmp_path, None):
+        with pytest.raises(UsageError, match=r"vit-bert:/folder.*HF_HOME") as caught:
+            load_vit_bert(folder)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_spoilt_weight_file_is_one_line(towers, tmp_path):
+    save_towers(towers, tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"spoilt")
+    with pytest.raises(UsageError, match="cannot be read") as caught:
+        load_towers(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_torchvision_imports_beside_any_torch():
+    assert torchvision_state().startswith("torchvision ")
+    pale = torchvision_functional.adjust_saturation(torch.rand(3, 4, 4), 0.0)
+    torch.testing.assert_close(pale[0], pale[2])
+
+
+def test_naming_backbones_imports_no_torch():
+    code = "import sys, kinoray.backbones as b; b.backbone_names(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,67 @@
+"""The shared losses against numbers worked out elsewhere, plain loops and limits."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from kinoray.equations import info_nce, info_nce_two_keys, unit
+
+# Logits of `methods.md` 16.1, already divided by the temperature.
+LOCAL, GLOBAL = 2.0, 1.0
+LOCAL_NEGATIVES, GLOBAL_NEGATIVES = (0.5, -0.5), (0.0, 1.0)
+
+
+def along(*values: float) -> torch.Tensor:
+    """Rows (K, 2) whose product with (1, 0) is each value; the losses do not need unit rows."""
+    return torch.tensor([[value, 0.3] for value in values], dtype=torch.float64)
+
+
+Q = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+
+
+def test_one_family_gives_the_worked_numbers() -> None:
+    assert info_nce(Q, along(LOCAL), along(*LOCAL_NEGATIVES), 1.0).item() == pytest.approx(0.2663678998, abs=1e-10)
+    assert info_nce(Q, along(GLOBAL), along(*GLOBAL_NEGATIVES), 1.0).item() == pytest.approx(0.8619948041, abs=1e-10)
+
+
+def test_two_families_in_one_softmax_give_the_worked_number() -> None:
+    both = info_nce_two_keys(
+        Q, along(LOCAL), along(*LOCAL_NEGATIVES), along(GLOBAL), along(*GLOBAL_NEGATIVES), temperature=1.0
+    )
+    assert both.item() == pytest.approx(0.4643687841, abs=1e-10)
+
+
+def test_equal_families_equal_the_single_loss() -> None:
+    q, key, queue = (unit(torch.randn(n, 8, dtype=torch.float64)) for n in (5, 5, 11))
+    single = info_nce(q, key, queue, 0.07)
+    assert info_nce_two_keys(q, key, queue, key, queue, 0.07).item() == pytest.approx(single.item(), rel=1e-12)
+
+
+def test_equal_similarities_give_log_of_queue_and_one() -> None:
+    q = torch.ones(3, 2)
+    assert info_nce(q, q, torch.ones(7, 2), 0.5).item() == pytest.approx(3 * math.log(8), rel=1e-6)
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10_000), st.floats(0.05, 2.0))
+def test_losses_equal_plain_loops(batch: int, size: int, seed: int, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, k, g, queue, other = (
+        torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (batch, batch, batch, size, size)
+    )
+    one = two = 0.0
+    for i in range(batch):
+        a, b = math.exp(q[i] @ k[i] / temperature), math.exp(q[i] @ g[i] / temperature)
+        n = sum(math.exp(q[i] @ row / temperature) for row in queue)
+        m = sum(math.exp(q[i] @ row / temperature) for row in other)
+        one -= math.log(a / (a + n))
+        two -= math.log((a + b) / (a + b + n + m))
+    assert info_nce(q, k, queue, temperature).item() == pytest.approx(one, rel=1e-9, abs=1e-9)
+    assert info_nce_two_keys(q, k, queue, g, other, temperature).item() == pytest.approx(two, rel=1e-9, abs=1e-9)
+
+
+def test_the_order_of_the_batch_does_not_matter() -> None:
+    q, key, queue = (unit(torch.randn(n, 8, dtype=torch.float64)) for n in (6, 6, 9))
+    order = torch.randperm(6)
+    assert info_nce(q[order], key[order], queue, 0.1).item() == pytest.approx(info_nce(q, key, queue, 0.1).item())

@@ -1,0 +1,72 @@
+"""Averages, pulls and queues."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from kinoray.momentum import Frozen, Momentum, Queue, average_into, copy_into, pull_towards
+from torch import nn
+
+
+def scalar(value: float) -> nn.Module:
+    """A module of one double weight."""
+    module = nn.Linear(1, 1, bias=False).double()
+    nn.init.constant_(module.weight, value)
+    return module
+
+
+def test_two_steps_of_bmu_give_the_worked_numbers() -> None:
+    """`methods.md` 16.2: theta = 1, local = 0, global = -1, m = m_hat = 0.99, no gradient."""
+    theta, local, far = scalar(1.0), scalar(0.0), scalar(-1.0)
+    expected = [(0.9701, 0.009701, -0.980299), (0.9410880599, 0.019014870599, -0.9610851294)]
+    for numbers in expected:
+        pull_towards(local, theta, keep=0.99)
+        pull_towards(far, theta, keep=0.99)
+        average_into(local, theta, keep=0.99)
+        average_into(far, theta, keep=0.99)
+        assert [m.weight.item() for m in (theta, local, far)] == pytest.approx(numbers, abs=1e-10)
+
+
+def test_full_keep_changes_nothing_bit_for_bit_and_no_keep_copies() -> None:
+    module, other = nn.Linear(5, 7), nn.Linear(5, 7)
+    before = module.weight.clone()
+    pull_towards(other, module, keep=1.0)
+    average_into(module, other, keep=1.0)
+    assert torch.equal(module.weight, before)
+    average_into(module, other, keep=0.0)
+    assert torch.allclose(module.weight, other.weight)
+
+
+def test_updates_touch_parameters_only_and_copies_take_buffers_too() -> None:
+    a, b = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    b.running_mean.fill_(5.0)
+    average_into(a, b, keep=0.5)
+    assert torch.equal(a.running_mean, torch.zeros(3))
+    copy_into(a, b)
+    assert torch.equal(a.running_mean, torch.full((3,), 5.0))
+
+
+@pytest.mark.parametrize("kind", [Momentum, Frozen])
+def test_copies_never_train_and_never_leave_eval_mode(kind: type[nn.Module]) -> None:
+    outer = nn.Sequential(kind(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))))
+    outer.train()
+    assert not any(m.training for m in outer[0].modules())
+    assert not any(p.requires_grad for p in outer.parameters())
+
+
+@given(st.integers(1, 9), st.lists(st.integers(1, 12), max_size=6))
+def test_a_queue_holds_the_newest_keys_whatever_the_batch(size: int, batches: list[int]) -> None:
+    queue = Queue(size, 2)
+    written: list[list[float]] = []
+    start = queue.keys_KD.tolist()
+    for batch in batches:
+        rows = [[float(len(written) + i), 0.0] for i in range(batch)]
+        queue.enqueue(torch.tensor(rows))
+        written += rows
+    kept = start[len(written) :] if len(written) < size else []
+    assert sorted(queue.keys_KD.tolist()) == sorted(written[-size:] + kept)
+    assert int(queue.cursor) == len(written) % size
+
+
+def test_a_new_queue_has_unit_rows() -> None:
+    assert torch.allclose(Queue(50, 8).keys_KD.norm(dim=1), torch.ones(50))

@@ -1,0 +1,153 @@
+"""The embedded stream: its clips are a function of the seed, its files decode, and rendering survives a crash."""
+
+import av
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from kinoray.streams import moving, world
+
+SMALL = (3, 2, 2)
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    return moving.build(tmp_path_factory.mktemp("cache"), progress=False, clips=SMALL, processes=1)
+
+
+def frames_of(path):
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def files_of(stream):
+    return {
+        f"{task.name}/{path.name}": path.read_bytes()
+        for task in stream.tasks
+        for path in (task.manifest.parent / "clips").iterdir()
+    }
+
+
+def test_five_tasks_differ_in_size_rate_length_and_number_of_clips(stream):
+    assert [task.name for task in stream.tasks] == ["paper", "neon", "tape", "radar", "street"]
+    assert stream.protocol == "cvlm" and stream.backbone == "tiny"
+    for field in ("width_px", "rate_fps", "frames", "clips"):
+        assert len({getattr(look, field) for look in world.LOOKS}) == 5
+    assert all(look.clips[2] >= 200 for look in world.LOOKS)
+    assert sum(look.captions > 1 for look in world.LOOKS) == 2
+    assert all(" . " in s for look in world.LOOKS if look.name == "radar" for s in look.sentences)
+
+
+def test_every_clip_is_h264_of_the_size_rate_and_length_that_its_look_says(stream):
+    for look, task in zip(world.LOOKS, stream.tasks, strict=True):
+        rows = pq.read_table(task.manifest).to_pylist()
+        assert [row["split"] for row in rows] == ["train"] * 3 + ["validation"] * 2 + ["test"] * 2
+        for row in rows:
+            with av.open(str(task.manifest.parent / row["uri"])) as container:
+                video = container.streams.video[0]
+                assert (video.codec_context.name, video.width, video.height) == ("h264", look.width_px, look.height_px)
+                assert video.average_rate == look.rate_fps
+                assert look.frames[0] <= sum(1 for _ in container.decode(video)) <= look.frames[1]
+            assert len(row["captions"]) == look.captions == len(set(row["captions"]))
+
+
+def test_decoded_pixels_are_those_drawn(stream):
+    for look, task in zip(world.LOOKS, stream.tasks, strict=True):
+        scene, row = moving.clip_rows(moving.replace(look, clips=SMALL), 0)[1]
+        drawn = moving.clip_frames(look, scene, 1, 0)
+        decoded = frames_of(task.manifest.parent / row["uri"])
+        assert decoded.shape == drawn.shape
+        assert np.abs(decoded.astype(int) - drawn).mean() < 12
+
+
+def test_several_processes_render_the_same_bytes(stream, tmp_path, monkeypatch):
+    monkeypatch.setattr(moving, "CLIPS_PER_PROCESS", 4)
+    other = moving.build(tmp_path, progress=False, clips=SMALL, processes=2)
+    assert files_of(other) == files_of(stream)
+
+
+def test_another_world_seed_gives_other_scenes(stream, tmp_path):
+    looks = [moving.replace(look, clips=SMALL) for look in world.LOOKS]
+    assert [row for _, row in moving.clip_rows(looks[0], 0)] != [row for _, row in moving.clip_rows(looks[0], 1)]
+
+
+def test_a_built_stream_is_found_again_without_rendering(stream, monkeypatch):
+    monkeypatch.setattr(moving, "write_video", None)
+    again = moving.build(stream.tasks[0].manifest.parents[2], progress=False, clips=SMALL)
+    assert again == stream
+
+
+def test_rendering_that_was_cut_off_is_finished_by_the_next_call(stream, tmp_path, monkeypatch):
+    written, whole = [], moving.write_video
+
+    def dies_at_the_tenth(frames, path, rate_fps):
+        written.append(path)
+        if len(written) == 10:
+            raise KeyboardInterrupt
+        whole(frames, path, rate_fps)
+
+    monkeypatch.setattr(moving, "write_video", dies_at_the_tenth)
+    with pytest.raises(KeyboardInterrupt):
+        moving.build(tmp_path, progress=False, clips=SMALL, processes=1)
+    monkeypatch.setattr(moving, "write_video", whole)
+    assert files_of(moving.build(tmp_path, progress=False, clips=SMALL, processes=1)) == files_of(stream)
+    assert not list(tmp_path.rglob("draft-*"))
+
+
+def test_no_scene_repeats_within_a_task_so_every_test_clip_is_new():
+    for look in world.LOOKS:
+        scenes = [scene for scene, _ in moving.clip_rows(look, 0)]
+        assert len({(s.shape, s.colour, s.ground, s.size, s.place) for s in scenes}) == len(scenes) == sum(look.clips)
+
+
+def test_no_two_concepts_share_a_word():
+    words = [word for row in world.CONCEPT_WORDS.values() for word in row]
+    assert len(set(words)) == len(words) and all(len(row) == 5 for row in world.CONCEPT_WORDS.values())
+
+
+def test_captions_name_every_attribute_with_words_of_the_vocabulary():
+    known = set(world.vocabulary_words())
+    for look in world.LOOKS:
+        for scene, row in moving.clip_rows(moving.replace(look, clips=SMALL), 0):
+            for caption in row["captions"]:
+                said = set(caption.split())
+                assert said <= known
+                for name in world.ATTRIBUTES:
+                    assert said & set(world.CONCEPT_WORDS[getattr(scene, name)])
+
+
+def test_shrinking_averages_boxes():
+    frame = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
+    expected = [[frame[i : i + 2, j : j + 2].mean(axis=(0, 1)) for j in (0, 2)] for i in (0, 2)]
+    assert np.array_equal(world.shrink(frame, 2), np.round(expected))
+    flat = np.full((56, 72, 3), 90, dtype=np.uint8)
+    assert np.array_equal(world.shrink(flat, 32), np.full((32, 32, 3), 90))
+
+
+def test_every_shape_is_drawn_and_none_like_another():
+    v, u = np.mgrid[-1:1:41j, -1:1:41j]
+    covers = [world.distance_to(shape, u, v) < 0 for shape in world.SHAPES]
+    assert all(0.08 < cover.mean() < 0.8 for cover in covers)
+    for i, first in enumerate(covers):
+        assert all((first != other).mean() > 0.03 for other in covers[:i])
+
+
+def test_pretraining_shows_only_a_part_of_the_world():
+    images, captions = world.pretraining_pairs(200, seed=0)
+    again, _ = world.pretraining_pairs(200, seed=0)
+    assert images.shape == (200, 32, 32, 3) and np.array_equal(images, again)
+    said = set(" ".join(captions).split())
+    unseen = [word for look in world.LOOKS for word in look_words(look) if word not in said]
+    assert len(unseen) > 30
+
+
+def look_words(look):
+    return {word for scene, row in moving.clip_rows(look, 0) for caption in row["captions"] for word in caption.split()}
+
+
+def test_the_cache_folder_honours_xdg(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert moving.cache_folder() == tmp_path / "kinoray"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert str(moving.cache_folder()) == "/home/somebody/.cache/kinoray"

@@ -1,0 +1,47 @@
+"""The README names commands, options, files and Python names that exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import kinoray
+import pytest
+import typer
+from kinoray.cli import app
+from kinoray.report.tables import Comparison
+from kinoray.result import Result
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.S)
+COMMANDS = sorted({line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()})
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("kinoray ")])
+def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
+    words = shlex.split(command.replace("[", "").replace("]", ""))[1:]
+    known = typer.main.get_command(app)
+    while words and words[0] in getattr(known, "commands", {}):
+        known = known.commands[words.pop(0)]
+    assert not hasattr(known, "commands"), f"{command}: no such command"
+    options = {name for parameter in known.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    named = set(re.findall(r"`?make ([a-z-]+)", TEXT))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert named <= targets
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_python_of_the_readme_uses_public_names() -> None:
+    code = "\n".join(text for kind, text in BLOCKS if kind == "python")
+    compile(code, "README.md", "exec")
+    assert set(re.findall(r"kinoray\.(\w+)", code)) <= set(kinoray.__all__)
+    known = set(dir(Result)) | set(dir(Comparison))
+    assert set(re.findall(r"(?:result|both)\.(\w+)", code)) <= known
