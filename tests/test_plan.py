@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kinoray.data.plan import (
     Replay,
     TaskPlan,
@@ -91,7 +90,7 @@ def test_the_global_batch_is_the_same_for_any_number_of_workers(policy, world):
 
 
 def test_a_batch_that_does_not_divide_says_which_would():
-    with pytest.raises(UsageError, match="50 rows a step do not divide over 4 workers. Use 48 or 52"):
+    with pytest.raises(UsageError, match=r"50 rows a step do not divide over 4 workers. Use 48 or 52"):
         rank_slice(50, 0, 4)
 
 
@@ -220,7 +219,7 @@ def test_ids_work_on_arrays():
 
 def test_row_seeds_depend_on_place_only_and_fit_int64():
     seeds = {row_seed(plan_of(), step, slot) for step in range(50) for slot in range(50)}
-    assert len(seeds) == 2500 and 0 <= min(seeds) and max(seeds) < 2**63
+    assert len(seeds) == 2500 and min(seeds) >= 0 and max(seeds) < 2**63
     assert row_seed(plan_of(), 3, 4) == row_seed(plan_of("ring", samples=(10, 7, 100)), 3, 4)
     assert row_seed(plan_of(), 3, 4) != row_seed(plan_of(seed=1), 3, 4)
 

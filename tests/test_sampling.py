@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kinoray.data.sampling import random_frames, uniform_midpoints
 
 # methods.md 16.7
@@ -12,8 +11,34 @@ PUBLISHED = {
     (100, 12): [3, 11, 20, 28, 36, 45, 53, 61, 70, 78, 86, 95],
     (30, 12): [0, 3, 5, 8, 10, 13, 15, 18, 20, 23, 25, 28],
     (5, 12): [0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4],
-    (300, 24): [5, 18, 30, 43, 55, 68, 80, 93, 105, 118, 130, 143]
-    + [155, 168, 180, 193, 205, 218, 230, 243, 255, 268, 280, 293],
+    # fmt: off
+    (300, 24): [
+        5,
+        18,
+        30,
+        43,
+        55,
+        68,
+        80,
+        93,
+        105,
+        118,
+        130,
+        143,
+        155,
+        168,
+        180,
+        193,
+        205,
+        218,
+        230,
+        243,
+        255,
+        268,
+        280,
+        293,
+    ],
+    # fmt: on
 }
 
 

@@ -1,0 +1,237 @@
+"""The manifest: one Parquet row per clip, the only thing the data plan knows of a data set.
+
+A **clip** is a video file or a span of one; a **sample** is one (clip, caption) pair of a split. Samples are numbered
+in manifest order with the captions of a clip adjacent; a clip without captions counts once, with caption number -1.
+"""
+
+import hashlib
+import math
+import os
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kinoray.errors import UsageError, VideoError
+
+SPLITS = ("train", "validation", "test")
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("uri", pa.string()),
+        ("start", pa.float64()),
+        ("end", pa.float64()),
+        ("captions", pa.list_(pa.string())),
+        ("label", pa.string()),
+        ("split", pa.string()),
+    ]
+)
+ROOT_KEY = b"kinoray.root"
+# A link scheme, or the drive letter of another system: never a relative path.
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the decoder needs of one clip: an absolute path and, for a span, seconds since the stream's start."""
+
+    id: str
+    path: str
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """The clips of one task, read from `path`; videos lie under `root`."""
+
+    path: Path
+    root: Path
+    table: pa.Table
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: ids, uris, spans, captions, labels, splits; not of the root or the file's bytes."""
+        digest = hashlib.sha256()
+        for name in SCHEMA.names:
+            for part in _parts_of(self.table[name].combine_chunks()):
+                digest.update(len(part).to_bytes(8, "little"))
+                digest.update(part)
+        return digest.hexdigest()
+
+    def clips(self, split: str) -> np.ndarray:
+        """Row numbers (int64, ascending) of a split's clips."""
+        return self._clips[split]
+
+    def samples(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Row and caption number (both int64) of every sample of a split, by sample number."""
+        return self._samples[split]
+
+    def clip(self, row: int) -> Clip:
+        """One clip with its absolute path.
+
+        Raises: VideoError where the path, after symbolic links, leaves the root.
+        """
+        uri = self._column("uri")[row].as_py()
+        path = os.path.realpath(self._real_root + os.sep + uri)
+        if not path.startswith(self._real_root.rstrip(os.sep) + os.sep):
+            raise VideoError("open", "the path leaves the data folder through a symbolic link")
+        start, end = (self._column(name)[row].as_py() for name in ("start", "end"))
+        return Clip(self.id(row), path, start, end)
+
+    def id(self, row: int) -> str:
+        """A clip's id."""
+        return self._column("id")[row].as_py()
+
+    def uri(self, row: int) -> str:
+        """A clip's file, relative to the root."""
+        return self._column("uri")[row].as_py()
+
+    def caption(self, row: int, number: int) -> str:
+        """One caption of a clip; the empty text for number -1."""
+        return self._column("captions")[row].as_py()[number] if number >= 0 else ""
+
+    def labels(self, rows: Sequence[int] | np.ndarray) -> list[str | None]:
+        """Label texts of clips, None where there is none."""
+        return self._column("label").take(pa.array(np.asarray(rows, dtype=np.int64))).to_pylist()
+
+    @cached_property
+    def _real_root(self) -> str:
+        return os.path.realpath(self.root)
+
+    @cached_property
+    def _columns(self) -> dict[str, pa.Array]:
+        return {name: self.table[name].combine_chunks() for name in SCHEMA.names}
+
+    def _column(self, name: str) -> pa.Array:
+        return self._columns[name]
+
+    @cached_property
+    def _clips(self) -> dict[str, np.ndarray]:
+        splits = self._column("split").to_numpy(zero_copy_only=False)
+        return {split: _fixed(np.flatnonzero(splits == split)) for split in SPLITS}
+
+    @cached_property
+    def _samples(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        counts = self._column("captions").value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return {split: _number_samples(rows, counts[rows]) for split, rows in self._clips.items()}
+
+
+def _number_samples(rows: np.ndarray, num_captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Spread clips over their captions: rows (N,), counts (N,) give row and caption number per sample."""
+    repeats = np.maximum(num_captions, 1)
+    firsts = np.cumsum(repeats) - repeats
+    numbers = np.arange(repeats.sum()) - np.repeat(firsts, repeats)
+    numbers[np.repeat(num_captions == 0, repeats)] = -1
+    return _fixed(np.repeat(rows, repeats)), _fixed(numbers)
+
+
+def _fixed(array: np.ndarray) -> np.ndarray:
+    """The array as int64 that nobody can change: it is shared by all who read the manifest."""
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def _parts_of(column: pa.Array) -> Iterator[bytes]:
+    """A column as bytes that depend on its values only, not on how Arrow happens to lay them out."""
+    yield column.is_null().to_numpy(zero_copy_only=False).tobytes()
+    if pa.types.is_list(column.type):
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        yield lengths.astype("<i8").tobytes()
+        yield from _parts_of(column.flatten())
+    elif pa.types.is_string(column.type):
+        texts = [text.encode() for text in column.fill_null("").to_pylist()]
+        yield np.fromiter(map(len, texts), dtype="<i8", count=len(texts)).tobytes()
+        yield b"".join(texts)
+    else:
+        yield column.fill_null(0.0).to_numpy(zero_copy_only=False).astype("<f8").tobytes()
+
+
+def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manifest:
+    """Check the rows and write them as Parquet, whole or not at all.
+
+    Each row has `id`, `uri` and `split`, and may have `start`, `end` (seconds), `captions` (list) and `label`.
+    Raises: UsageError naming the first row that is wrong.
+    """
+    repeated = [id for id, count in Counter(row["id"] for row in rows).items() if count > 1]
+    if repeated:
+        raise UsageError(f"Clip ids must be unique, but {len(repeated)} repeat, first {repeated[0]!r}.")
+    for row in rows:
+        _check_row(row)
+    columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
+    columns["captions"] = [list(captions or ()) for captions in columns["captions"]]
+    metadata = {ROOT_KEY: os.path.abspath(root).encode()}
+    path = Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        pq.write_table(pa.table(columns, schema=SCHEMA.with_metadata(metadata)), temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return read_manifest(path)
+
+
+def _check_row(row: dict[str, Any]) -> None:
+    where = f"Clip {row['id']!r}"
+    check_uri(row["uri"], where)
+    if row["split"] not in SPLITS:
+        raise UsageError(f"{where}: the split must be one of {', '.join(SPLITS)}, but is {row['split']!r}.")
+    start, end = row.get("start"), row.get("end")
+    if any(time is not None and not (math.isfinite(time) and time >= 0) for time in (start, end)):
+        raise UsageError(f"{where}: start and end must be seconds >= 0, but are {start} and {end}.")
+    if end is not None and end <= (start or 0.0):
+        raise UsageError(f"{where}: `start < end` must hold, but they are {start or 0.0:g} and {end:g} s.")
+
+
+def check_uri(uri: str, where: str) -> None:
+    """Refuse a file name that is not a plain relative path inside the data folder.
+
+    Raises: UsageError.
+    """
+    said = None
+    if not uri or "\0" in uri:
+        said = "is empty or holds a NUL character"
+    elif SCHEME.match(uri):
+        said = "looks like a link or a drive, not like a file in the data folder"
+    elif os.path.isabs(uri) or uri.startswith("\\"):
+        said = "is absolute"
+    elif os.path.normpath(uri).split(os.sep)[0] in ("..", "."):
+        said = "leaves the data folder"
+    if said:
+        raise UsageError(f"{where}: video {uri!r} {said}. Give a path relative to the data folder.")
+
+
+def read_manifest(path: Path | str) -> Manifest:
+    """Read a manifest; the same unchanged file is read once per process.
+
+    Raises: UsageError where it is missing or not a manifest.
+    """
+    path = Path(path).absolute()
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        raise UsageError(f"There is no manifest {path}. Run the same command again to have it made.") from None
+    return _read(str(path), state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=32)
+def _read(path: str, mtime_ns: int, size: int) -> Manifest:
+    """Read the version of a file that has this time and size; both only tell versions apart."""
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid:
+        raise UsageError(f"{path} is not a Parquet manifest. Delete it and run the same command again.") from None
+    root = (table.schema.metadata or {}).get(ROOT_KEY)
+    if root is None or table.schema.names != SCHEMA.names:
+        raise UsageError(f"{path} is Parquet, but no kinoray manifest (columns {', '.join(SCHEMA.names)}).")
+    return Manifest(Path(path), Path(os.fsdecode(root)), table.cast(SCHEMA).combine_chunks())
