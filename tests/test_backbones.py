@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-
 from kinoray.backbones import backbone_names, load_backbone, tiny_tower
 from kinoray.backbones.towers import Tokens, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state

@@ -4,7 +4,6 @@ import av
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
 from kinoray.streams import moving, world
 
 SMALL = (3, 2, 2)

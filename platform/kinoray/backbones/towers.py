@@ -1,0 +1,196 @@
+"""Two towers, video and text, in one embedding space (BMU-MoCo, Eqs. 1-6).
+
+    video   f_i = class token of ViT(frame_i);   z^V = mean_i  W_V f_i        (Eqs. 1-3)
+    text    w_l = BERT(caption)_l;               z^T = mean_l  W_T w_l        (Eqs. 4-6)
+
+The mean over tokens leaves out padding and counts [CLS] and [SEP]; both embeddings come out with unit norm. The paper
+says neither (ours, `methods.md` §3.1). Only text formats and safetensors are read; nothing is unpickled.
+"""
+
+# B batch   T frames   C channels   H, W pixels   L tokens   D embedding
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor, nn
+
+from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
+from kinoray.errors import UsageError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json", "vocab.txt"
+
+
+class Tokens(NamedTuple):
+    """A batch of tokenised captions."""
+
+    ids: Tensor
+    """(B, L) int64; 0 is padding."""
+    mask: Tensor
+    """(B, L) bool; true where a token stands."""
+
+
+class TwoTower(nn.Module):
+    """ViT per frame and BERT per token, each projected to `dim` and averaged."""
+
+    def __init__(
+        self,
+        vision: ViTModel,
+        text: BertModel,
+        vocabulary: tuple[str, ...],
+        dim: int,
+        mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+    ) -> None:
+        """`vocabulary` lists the word pieces by id; `mean` and `std` normalise pixels in [0, 1], per channel."""
+        super().__init__()
+        self.vision, self.text = vision, text
+        self.vision_projection = nn.Linear(vision.config.hidden_size, dim)
+        self.text_projection = nn.Linear(text.config.hidden_size, dim)
+        self.vocabulary = vocabulary
+        self.dim, self.mean, self.std = dim, mean, std
+        self.size_px = int(vision.config.image_size)
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """Unit vectors (B, D) of normalised frames; a size other than native interpolates the position embeddings."""
+        num_videos, num_frames = frames_BTCHW.shape[:2]
+        native = tuple(frames_BTCHW.shape[-2:]) == (self.size_px, self.size_px)
+        states = self.vision(frames_BTCHW.flatten(0, 1), interpolate_pos_encoding=not native).last_hidden_state
+        frame_BTD = self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2
+        return nn.functional.normalize(frame_BTD.mean(dim=1), dim=-1)  # Eq. 3
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """Unit vectors (B, D) of tokenised captions; padding changes nothing."""
+        states_BLH = self.text(input_ids=tokens.ids, attention_mask=tokens.mask).last_hidden_state
+        token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
+        kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
+        mean_BD = (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
+        return nn.functional.normalize(mean_BD, dim=-1)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""
+        tokenizer = wordpiece(self.vocabulary)
+        limit = min(max_tokens, self.text.config.max_position_embeddings)
+        rows = [encoding.ids for encoding in tokenizer.encode_batch(list(captions))]
+        rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
+        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
+        mask = np.zeros(ids.shape, dtype=bool)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+            mask[number, : len(row)] = True
+        return ids, mask
+
+
+@lru_cache(maxsize=8)
+def wordpiece(vocabulary: tuple[str, ...]) -> Tokenizer:
+    """BERT's uncased tokenizer over the given pieces; "[PAD]" must be the first."""
+    assert vocabulary[0] == "[PAD]", "padding is written as id 0"
+    pieces = {piece: number for number, piece in enumerate(vocabulary)}
+    tokenizer = Tokenizer(WordPiece(pieces, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    ends = [(token, pieces[token]) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerShape:
+    """Sizes of a pair of towers; the defaults are ViT-Base/16 at 384 px and BERT-Base (BMU-MoCo, Sec. 4.1)."""
+
+    width: int = 768
+    """Width of both towers."""
+    vision_blocks: int = 12
+    text_blocks: int = 12
+    heads: int = 12
+    size_px: int = 384
+    patch_px: int = 16
+    widening: int = 4
+    """How many times wider the middle of a block's perceptron is."""
+    activation: str = "gelu"
+    max_tokens: int = 512
+    dim: int = 256
+    """Width of the shared space. Ours; the paper is silent."""
+
+
+def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0) -> TwoTower:
+    """Towers with the classes' own random weights and no dropout; the global random state is left as it was."""
+    options = {
+        "hidden_size": shape.width,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.widening * shape.width,
+        "hidden_act": shape.activation,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "attn_implementation": "sdpa",
+    }
+    vision = ViTConfig(
+        num_hidden_layers=shape.vision_blocks, image_size=shape.size_px, patch_size=shape.patch_px, **options
+    )
+    text = BertConfig(
+        num_hidden_layers=shape.text_blocks,
+        vocab_size=len(vocabulary),
+        max_position_embeddings=shape.max_tokens,
+        **options,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        towers = (ViTModel(vision, add_pooling_layer=False), BertModel(text, add_pooling_layer=False))
+        return TwoTower(*towers, vocabulary, shape.dim)
+
+
+def save_towers(towers: TwoTower, folder: Path) -> None:
+    """Write weights (safetensors), configuration (JSON) and vocabulary (text) into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({k: v.contiguous() for k, v in towers.state_dict().items()}, folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors writes for the owner only
+    settings = {
+        "dim": towers.dim,
+        "mean": towers.mean,
+        "std": towers.std,
+        "vision": json.loads(towers.vision.config.to_json_string(use_diff=True)),
+        "text": json.loads(towers.text.config.to_json_string(use_diff=True)),
+    }
+    (folder / CONFIG_FILE).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / VOCABULARY_FILE).write_text("\n".join(towers.vocabulary) + "\n", encoding="utf-8")
+
+
+def load_towers(folder: Path) -> TwoTower:
+    """Read what `save_towers` wrote.
+
+    Raises: UsageError naming the file that is missing or does not fit.
+    """
+    for name in (WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE):
+        if not (folder / name).is_file():
+            raise UsageError(f"{folder} holds no {name}: give a folder that `kinoray pretrain` wrote.")
+    try:
+        settings = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        vision = ViTModel(ViTConfig.from_dict(settings["vision"]), add_pooling_layer=False)
+        text = BertModel(BertConfig.from_dict(settings["text"]), add_pooling_layer=False)
+        vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
+        towers = TwoTower(
+            vision, text, vocabulary, int(settings["dim"]), tuple(settings["mean"]), tuple(settings["std"])
+        )
+        towers.load_state_dict(load_file(folder / WEIGHTS_FILE))
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"The backbone in {folder} cannot be read ({said}). Make it again: `kinoray pretrain`."
+        ) from None
+    return towers
+
+
+def read_vocabulary(path: Path) -> tuple[str, ...]:
+    """The word pieces of a text file, one a line, in the order of their ids."""
+    return tuple(path.read_text(encoding="utf-8").splitlines())

@@ -1,0 +1,230 @@
+"""Pre-training of backbones on image-text pairs: `kinoray pretrain tiny` and `kinoray pretrain vit-bert --data TABLE`.
+
+Both towers meet in a symmetric InfoNCE over the batch, the part of COTS-style pre-training that BMU-MoCo starts from
+(Sec. 4.1). Differs: no masked language modelling and no queue; the pairs of the paper are not public.
+"""
+
+# B batch   D embedding   H, W pixels
+
+import hashlib
+import json
+import string
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import av
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+from torch import Tensor
+
+from kinoray.backbones import load_backbone, tiny_tower
+from kinoray.backbones.towers import (
+    SPECIAL_TOKENS,
+    WEIGHTS_FILE,
+    Tokens,
+    TowerShape,
+    TwoTower,
+    random_towers,
+    save_towers,
+)
+from kinoray.errors import UsageError
+from kinoray.streams import world
+
+TEMPERATURE = 0.07
+IMAGE_FORMATS = "png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,image2,gif"
+
+
+def pretrain_tiny(
+    out: Path, steps: int = 1200, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
+) -> TwoTower:
+    """Train the `tiny` towers on pairs of the small world and write weights, vocabulary and provenance into `out`.
+
+    The same arguments give the same weights on the same kind of machine.
+    """
+    images, captions = world.pretraining_pairs(pairs, seed)
+    towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
+    ids, mask = towers.tokenize(captions, max_tokens=40)
+
+    def batches() -> Iterator[tuple[Tensor, Tokens]]:
+        rng = world.generator(seed, 1)
+        for _ in range(steps):
+            rows = np.sort(rng.choice(len(images), batch_size, replace=False))
+            yield torch.from_numpy(images[rows]), _cut(ids[rows], mask[rows])
+
+    _train(towers, batches(), steps, 1e-3, progress)
+    command = f"kinoray pretrain tiny --steps {steps} --seed {seed}"
+    _write(towers, out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
+    return towers
+
+
+def world_vocabulary() -> tuple[str, ...]:
+    """The word pieces of `tiny`: the small world's words, and single characters for everything else in ASCII."""
+    letters = string.ascii_lowercase + string.digits
+    pieces = [*SPECIAL_TOKENS, *letters, *string.punctuation, *(f"##{c}" for c in letters), *world.vocabulary_words()]
+    return tuple(dict.fromkeys(pieces))
+
+
+def pretrain_vit_bert(
+    table: Path,
+    out: Path,
+    *,
+    start: str | None = None,
+    shape: TowerShape | None = None,
+    epochs: int = 10,
+    batch_size: int = 48,
+    learning_rate: float = 5e-5,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: bool = True,
+) -> TwoTower:
+    """Train ViT and BERT on the image-text pairs of a table and write them into `out`, for `vit-bert:OUT`.
+
+    `table` is a Parquet, CSV or JSONL file with the columns `image` (path relative to the table) and `caption`. `start`
+    names a backbone to go on from (`vit-bert:/folder`); without it weights are random of `shape` (None: ViT-Base/16 at
+    384 px and BERT-Base) and the vocabulary is made from the captions. The last rows that fill no batch are left out.
+    Raises: UsageError for a table, a column or an image that cannot be used, or fewer rows than a batch.
+    """
+    paths, captions = read_pairs(table)
+    if len(paths) < batch_size:
+        raise UsageError(f"{table} has {len(paths)} pairs, fewer than a batch of {batch_size}. Lower --batch-size.")
+    towers = load_backbone(start) if start else random_towers(shape or TowerShape(), train_vocabulary(captions), seed)
+    towers = towers.to(device)
+    ids, mask = towers.tokenize(captions, max_tokens=40)
+    steps_per_epoch = len(paths) // batch_size
+
+    def batches() -> Iterator[tuple[Tensor, Tokens]]:
+        for epoch in range(epochs):
+            order = world.generator(seed, 2, epoch).permutation(len(paths))[: steps_per_epoch * batch_size]
+            for rows in order.reshape(steps_per_epoch, batch_size):
+                images = np.stack([read_image(paths[row], towers.size_px) for row in rows])
+                tokens = _cut(ids[rows], mask[rows])
+                yield torch.from_numpy(images).to(device), Tokens(tokens.ids.to(device), tokens.mask.to(device))
+
+    _train(towers, batches(), epochs * steps_per_epoch, learning_rate, progress)
+    command = f"kinoray pretrain vit-bert --data {table.name} --epochs {epochs} --batch-size {batch_size}"
+    _write(towers.cpu(), out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
+    return towers
+
+
+def symmetric_info_nce(video_BD: Tensor, text_BD: Tensor, temperature: float) -> Tensor:
+    """Mean cross-entropy of matching each video with its text among the batch, and each text with its video.
+
+    Shapes:  both (B, D), rows of unit norm and matching order; returns a scalar, the mean of the two directions.
+    """
+    logits_BB = video_BD @ text_BD.T / temperature
+    target_B = torch.arange(len(logits_BB), device=logits_BB.device)
+    cross_entropy = torch.nn.functional.cross_entropy
+    return (cross_entropy(logits_BB, target_B) + cross_entropy(logits_BB.T, target_B)) / 2
+
+
+def read_pairs(table: Path) -> tuple[list[Path], list[str]]:
+    """Image paths and captions of a Parquet, CSV or JSONL table, by the ending of its name.
+
+    Raises: UsageError naming what is missing.
+    """
+    readers: dict[str, Callable[[Path], pa.Table]] = {
+        ".parquet": pa.parquet.read_table,
+        ".csv": pa.csv.read_csv,
+        ".jsonl": pa.json.read_json,
+    }
+    if table.suffix not in readers:
+        raise UsageError(f"{table.name} must end in .parquet, .csv or .jsonl, to say what it is.")
+    try:
+        rows = readers[table.suffix](table)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"The table {table} cannot be read: {str(error).splitlines()[0]}") from None
+    for column in ("image", "caption"):
+        if column not in rows.column_names:
+            found = ", ".join(rows.column_names)
+            raise UsageError(f"{table} must have the columns image and caption, but has {found}.")
+    root = table.parent.resolve()
+    paths = [(root / str(name)).resolve() for name in rows["image"].to_pylist()]
+    for path in paths:
+        if not path.is_relative_to(root) or not path.is_file():
+            raise UsageError(f"{table} names the image {path}, which is no file under {root}.")
+    return paths, [str(caption) for caption in rows["caption"].to_pylist()]
+
+
+def read_image(path: Path, size_px: int) -> np.ndarray:
+    """An image file as uint8 (size, size, 3).
+
+    Raises: UsageError naming the file that cannot be decoded.
+    """
+    try:
+        with open(path, "rb") as file, av.open(file, options={"format_whitelist": IMAGE_FORMATS}) as container:
+            frame = next(container.decode(video=0))
+            return frame.to_ndarray(width=size_px, height=size_px, format="rgb24", interpolation="AREA")
+    except (av.FFmpegError, OSError, StopIteration, IndexError) as error:
+        raise UsageError(f"The image {path} cannot be decoded ({error}). Leave its row out of the table.") from None
+
+
+def train_vocabulary(captions: list[str], size: int = 30_522) -> tuple[str, ...]:
+    """An uncased WordPiece vocabulary of at most `size` pieces (default: BERT's) learned from captions."""
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    letters = [*string.ascii_lowercase, *string.digits, *string.punctuation]
+    trainer = WordPieceTrainer(
+        vocab_size=size, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=letters, show_progress=False
+    )
+    tokenizer.train_from_iterator(captions, trainer)
+    pieces = tokenizer.get_vocab()
+    return tuple(sorted(pieces, key=pieces.__getitem__))
+
+
+def _cut(ids: np.ndarray, mask: np.ndarray) -> Tokens:
+    """Rows of token arrays as tensors no longer than the longest of them."""
+    length = int(mask.sum(axis=1).max())
+    return Tokens(torch.from_numpy(ids[:, :length].copy()), torch.from_numpy(mask[:, :length].copy()))
+
+
+def _train(
+    towers: TwoTower, batches: Iterator[tuple[Tensor, Tokens]], steps: int, learning_rate: float, progress: bool
+) -> None:
+    """AdamW with a linear warm-up of a twentieth of the steps and a cosine to zero; images are uint8 (B, H, W, 3)."""
+    optimizer = torch.optim.AdamW(towers.parameters(), lr=learning_rate, weight_decay=0.01)
+    warm_up = max(1, steps // 20)
+    cosine = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda s: min((s + 1) / warm_up, 0.5 * (1 + np.cos(np.pi * s / steps)))
+    )
+    towers.train()
+    with Progress(console=Console(stderr=True), disable=not progress, transient=True) as bar:
+        shown = bar.add_task("Pre-training", total=steps)
+        for images_BHWC, tokens in batches:
+            frames = normalise(images_BHWC.permute(0, 3, 1, 2).unsqueeze(1), towers)
+            loss = symmetric_info_nce(towers.embed_video(frames), towers.embed_text(tokens), TEMPERATURE)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            cosine.step()
+            bar.update(shown, advance=1, description=f"Pre-training, loss {loss.item():.3f}")
+    towers.eval()
+
+
+def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
+    """uint8 frames as the floats that the towers expect."""
+    shape = (3, 1, 1)
+    mean = torch.tensor(towers.mean, device=frames_BTCHW.device).view(shape)
+    std = torch.tensor(towers.std, device=frames_BTCHW.device).view(shape)
+    return (frames_BTCHW.float() / 255 - mean) / std
+
+
+def _write(towers: TwoTower, out: Path, provenance: dict[str, str | int | float]) -> None:
+    """Save towers with a provenance file: how they were made, by which versions, and the digest of the weights."""
+    save_towers(towers, out)
+    digest = hashlib.sha256((out / WEIGHTS_FILE).read_bytes()).hexdigest()
+    versions = {"kinoray": version("kinoray"), "torch": torch.__version__, "numpy": np.__version__}
+    text = json.dumps(provenance | {"sha256": digest, "versions": versions}, indent=1, sort_keys=True)
+    (out / "provenance.json").write_text(text + "\n", encoding="utf-8")
