@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
     from kinoray.doctor import examine
-    from kinoray.launch import run
+    from kinoray.launch import dry_run, run
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
     from kinoray.result import Result, Results, load
@@ -24,6 +24,7 @@ __version__ = version("kinoray")
 
 _WHERE = {
     "run": ("launch", "run"),
+    "dry_run": ("launch", "dry_run"),
     "load": ("result", "load"),
     "Result": ("result", "Result"),
     "Results": ("result", "Results"),
@@ -37,7 +38,7 @@ _WHERE = {
     "list_runs": ("catalogue", "list_runs"),
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "load", "compare", "write_report", "Result", "Results", "Comparison",
+    "run", "dry_run", "load", "compare", "write_report", "Result", "Results", "Comparison",
     "list_methods", "list_streams", "list_backbones", "list_runs", "examine",
 ]  # fmt: skip
 

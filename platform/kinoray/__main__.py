@@ -1,0 +1,5 @@
+"""`python -m kinoray`."""
+
+from kinoray.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""Experiments written down: flat YAML or TOML, and `name=value` of the command line. Untrusted text, read safely.
+
+method: bmu_moco          # a name, ./my_method.py, or a list of them
+stream: moving-cvlm       # keys with the names of `kinoray run`'s options are options
+seeds: 3
+m_hat: 0.95               # any other key is a setting, as with --set
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kinoray.errors import UsageError
+
+OPTIONS = ("method", "stream", "backbone", "seed", "seeds", "num_workers", "joint", "zero_shot", "smoke", "runs")
+"""Keys that are options of `kinoray run`, with their Python names."""
+MOST_BYTES = 100_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases (a kilobyte of them can unfold to gigabytes) and without keys given twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be a plain word", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options and settings of an experiment file (.yaml, .yml, .toml).
+
+    Raises: UsageError naming the file and the line that is wrong.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file.")
+    if path.stat().st_size > MOST_BYTES:
+        raise UsageError(f"{path}: an experiment file has at most {MOST_BYTES} bytes, this one {path.stat().st_size}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text) if path.suffix == ".toml" else _load(text)
+    except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: {_one_line(error)}.") from None
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise UsageError(f"{path}: an experiment file is a list of `name: value` lines.")
+    values = {name.replace("-", "_"): value for name, value in values.items()}
+    options = {name: value for name, value in values.items() if name in OPTIONS}
+    return options, {name: value for name, value in values.items() if name not in OPTIONS}
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """`["m_hat=0.95", "variant=local"]` as a dictionary; values are read as YAML, the later of two wins."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set {pair}: it must be name=value, for example --set m_hat=0.95.")
+        try:
+            settings[name.strip()] = _load(value)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise UsageError(f"--set {pair}: {_one_line(error)}.") from None
+    return settings
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; None means "not given"."""
+    return {name: value for layer in layers for name, value in layer.items() if value is not None}
+
+
+def _load(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,93 @@
+"""One self-contained HTML page about a run: no network, no script, every text from data escaped."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from kinoray.report import plots
+from kinoray.report.tables import compare
+from kinoray.result import HEADLINES, Result, heat_map, load, printable, show
+
+MOST_BAD = 200
+"""Bad samples shown; the file has them all."""
+
+COSTS = {
+    "start_s": "starting processes",
+    "train_s": "training steps",
+    "data_wait_s": "waiting for data",
+    "eval_s": "evaluation",
+    "checkpoint_s": "checkpoints",
+}
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write report.html into a seed folder, or into a run folder about all its seeds.
+
+    Raises: UsageError if the folder is no run.
+    """
+    opened = load(folder)
+    results = [opened] if isinstance(opened, Result) else list(opened)
+    environment = Environment(
+        loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"show": show, "printable": printable}
+    page = environment.get_template("page.html").render(**_content(results))
+    file = Path(folder) / "report.html"
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _content(results: Sequence[Result]) -> dict[str, Any]:
+    first = results[0]
+    measured = [result for result in results if result.matrix.notna().to_numpy().any()]
+    return {
+        "results": results,
+        "headlines": HEADLINES,
+        "comparison": Markup(compare(results)._repr_html_()) if len(results) > 1 else None,
+        "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
+        "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
+        "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),
+        "costs": [(result.seed, _costs(result.cost)) for result in results if result.cost],
+        "bad": _bad(results),
+        "provenance": _provenance(first),
+    }
+
+
+def _figures(results: Sequence[Result], measured: Sequence[Result]) -> Iterator[tuple[str, Figure]]:
+    if measured:
+        matrices = [result.matrix for result in measured]
+        yield "Forgetting: R@1 of each task as later tasks are learned", plots.forgetting_figure(matrices)
+    losses = {f"seed {result.seed}": result.losses for result in results}
+    trained = {name: frame for name, frame in losses.items() if "loss" in frame}
+    if trained:
+        yield "Training loss", plots.loss_figure(trained, results[0].tasks)
+
+
+def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:
+    """(what, seconds, share of the wall time), the rest included."""
+    wall = cost["wall_s"]
+    parts = [(words, cost[name]) for name, words in COSTS.items() if name in cost]
+    parts += [("everything else", wall - sum(seconds for _, seconds in parts)), ("wall time", wall)]
+    return [(words, seconds, seconds / wall if wall else 0.0) for words, seconds in parts]
+
+
+def _bad(results: Sequence[Result]) -> dict[str, Any]:
+    """The clips that were left out, over all seeds, each once."""
+    frame = pd.concat([result.bad_samples for result in results]).drop_duplicates()
+    return {"count": len(frame), "columns": list(frame.columns), "rows": frame.head(MOST_BAD).to_numpy().tolist()}
+
+
+def _provenance(result: Result) -> list[tuple[str, str]]:
+    run = result.run
+    data = [(f"data of {task}", digest) for task, digest in run["digests"]["data"].items()]
+    code = [(f"digest of the {name}", run["digests"][name]) for name in ("code", "method") if name in run["digests"]]
+    state = [("final state", result.outcome["state_digest"])] if result.outcome.get("state_digest") else []
+    machine = [("made by", run["created_by"]), ("workers", run["num_workers"]), ("threads", run["threads"])]
+    rows = [*machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
+    return [(str(name), str(value)) for name, value in rows]

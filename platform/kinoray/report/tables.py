@@ -1,0 +1,263 @@
+"""Runs side by side: the paper's Table 1, for terminals, notebooks, Markdown, LaTeX and JSON, from the same cells."""
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from kinoray import metrics
+from kinoray.config import digest_of
+from kinoray.errors import UsageError
+from kinoray.report.rows import Estimate, Row, smallest_p
+from kinoray.result import CELL, TABLE, Result, load, printable, show
+
+LOWER_IS_BETTER = ("FR", "MedR", "MeanR")
+BESIDE = ("R@1", "R@5", "R@10", "FR", "HM", "R@1_current", "MedR", "MeanR")
+"""Metrics of the JSON output."""
+
+
+class Column(NamedTuple):
+    """A column of the table: the group it stands under ("Overall" or a task), its name, its key in `Row.by_seed`."""
+
+    group: str
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side; prints as the paper's Table 1."""
+
+    rows: Sequence[Row]
+    metric: str
+    tasks: Sequence[str]
+    warnings: Sequence[str] = field(default=())
+
+    @property
+    def columns(self) -> list[Column]:
+        tasks = [
+            Column(task, name, f"{task}:{name}")
+            for task in self.tasks
+            for name in (self.metric, "FR")
+            if (task, name) != (self.tasks[-1], "FR")  # nothing comes after the last task
+        ]
+        return tasks + [Column("Overall", name, f":{name}") for name in (self.metric, "FR", "HM")]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Tidy: label group column mean low high seeds."""
+        cells = [(row.label, c.group, c.name, *row.estimate(c.key)) for row in self.rows for c in self.columns]
+        return pd.DataFrame(cells, columns=["method", "group", "column", "mean", "low", "high", "seeds"])
+
+    def best(self, column: Column) -> str | None:
+        """Label of the best row, if its paired interval against the next excludes zero."""
+        ranked = [(row.estimate(column.key).mean, row) for row in self.rows if not row.is_bound]
+        known = [(mean, row) for mean, row in ranked if mean is not None]
+        known.sort(key=lambda pair: pair[0], reverse=column.name not in LOWER_IS_BETTER)
+        if len(known) < 2:
+            return None
+        gap = known[0][1].minus(known[1][1], column.key)
+        certain = gap.low is not None and gap.high is not None and (gap.low > 0.0 or gap.high < 0.0)
+        return known[0][1].label if certain else None
+
+    def cells(self) -> list[list[tuple[str, bool]]]:
+        """(text, is best) of every cell, row by row; overall columns carry half the width of their interval."""
+        best = [self.best(column) for column in self.columns]
+        return [
+            [
+                (_cell(row.estimate(c.key), c.group == "Overall"), row.label == top)
+                for c, top in zip(self.columns, best, strict=True)
+            ]
+            for row in self.rows
+        ]
+
+    def notes(self) -> list[str]:
+        """What must be read with the table: seeds, differences to the first row, runs that did not finish."""
+        first, *others = self.rows
+        lines = [_seeds_note(self.rows)]
+        if first.shared:
+            lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
+        for row in others:
+            lines += [_difference(row, first, column) for column in self.columns[-3:] if not row.is_bound]
+        lines += [f"{row.label}: {row.unfinished}; not in the means." for row in self.rows if row.unfinished]
+        return [line for line in lines if line]
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`."""
+        return {"rows": [_json_row(row) for row in self.rows], "notes": self.notes(), "warnings": list(self.warnings)}
+
+    def markdown(self) -> str:
+        """A GitHub table."""
+        head = ["method", *(f"{c.group} {c.name}" for c in self.columns)]
+        lines = [head, ["---"] + ["---:"] * len(self.columns)]
+        for row, cells in zip(self.rows, self.cells(), strict=True):
+            lines.append([row.label, *(f"**{text}**" if bold else text for text, bold in cells)])
+        table = "\n".join("| " + " | ".join(_markdown(text) for text in line) + " |" for line in lines)
+        return table + "\n\n" + "\n".join(f"- {_markdown(note)}" for note in self.notes()) + "\n"
+
+    def latex(self) -> str:
+        """A booktabs table."""
+        groups = [(name, len(list(members))) for name, members in groupby(self.columns, key=lambda c: c.group)]
+        spans = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{_latex(name)}}}" for name, n in groups)
+        names = " & ".join(_latex(c.name) for c in self.columns)
+        lines = [
+            rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
+            r"\toprule",
+            rf" & {spans} \\",
+            rf"Method & {names} \\",
+            r"\midrule",
+        ]
+        for row, cells in zip(self.rows, self.cells(), strict=True):
+            shown = (rf"\textbf{{{_latex(text)}}}" if bold else _latex(text) for text, bold in cells)
+            lines.append(" & ".join([_latex(row.label), *shown]) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in self.notes())]
+        return "\n".join(lines) + "\n"
+
+    def table(self) -> Table:
+        """For a terminal. Never folded: a table of papers is wide."""
+        table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+        table.add_column("\nmethod", no_wrap=True)
+        shown = ""
+        for column in self.columns:
+            group = "" if column.group == shown else printable(column.group)
+            table.add_column(Text(f"{group}\n{column.name}"), justify="right", no_wrap=True)
+            shown = column.group
+        for row, cells in zip(self.rows, self.cells(), strict=True):
+            table.add_row(
+                Text(printable(row.label)), *(Text(text, style="bold green" if bold else "") for text, bold in cells)
+            )
+        return table
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=400, color_system=None)
+        with console.capture() as captured:
+            console.print(self.table())
+        return "\n".join([*(line.rstrip() for line in captured.get().splitlines()), *map(printable, self.notes())])
+
+    def _repr_html_(self) -> str:
+        groups = groupby(self.columns, key=lambda c: c.group)
+        spans = "".join(
+            f"<th style='{CELL}' colspan={len(list(m))}>{html.escape(printable(g))}</th>" for g, m in groups
+        )
+        names = "".join(f"<th style='{CELL}'>{html.escape(c.name)}</th>" for c in self.columns)
+        body = ""
+        for row, cells in zip(self.rows, self.cells(), strict=True):
+            shown = "".join(f"<td style='{CELL}'>{f'<b>{text}</b>' if bold else text}</td>" for text, bold in cells)
+            body += f"<tr><th style='{CELL}'>{html.escape(printable(row.label))}</th>{shown}</tr>"
+        notes = "".join(
+            f"<div style='opacity:.7'>{html.escape(printable(n))}</div>" for n in [*self.warnings, *self.notes()]
+        )
+        return f"<table style='{TABLE}'><tr><th></th>{spans}</tr><tr><th></th>{names}</tr>{body}</table>{notes}"
+
+
+def compare(runs: Iterable[str | Path | Result], metric: str = "R@1") -> Comparison:
+    """Lay runs side by side: folders (of a seed, or of a run with its seeds) or results.
+
+    `metric` is "R@1", "R@5" or "R@10" (also r1, r5, r10). Runs that differ in nothing but the seed share a row; joint
+    training and zero-shot stand last.
+    Raises: UsageError if there is no run, or the runs are of different streams.
+    """
+    name = metric.upper().replace("@", "").replace("R", "R@")
+    if name not in metrics.RECALL_NAMES:
+        raise UsageError(f"There is no metric {metric!r} to compare by. Use r1, r5 or r10.")
+    results = [result for run in runs for result in _opened(run)]
+    if not results:
+        raise UsageError("There is nothing to compare: name at least one run folder.")
+    for result in results[1:]:
+        if (result.stream, result.tasks) != (results[0].stream, results[0].tasks):
+            both = f"{results[0].folder} is of {results[0].stream}, {result.folder} of {result.stream}"
+            raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
+    grouped: dict[str, dict[int, Result]] = {}
+    for result in results:
+        grouped.setdefault(_identity(result), {})[result.seed] = result
+    shared = _shared_overrides(results) if len(grouped) > 1 else {}
+    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared) for seeds in grouped.values()]
+    rows.sort(key=lambda row: row.is_bound)
+    return Comparison(rows, name, results[0].tasks, _other_ids(results))
+
+
+def _opened(run: str | Path | Result) -> list[Result]:
+    if isinstance(run, Result):
+        return [run]
+    opened = load(run)
+    return [opened] if isinstance(opened, Result) else list(opened)
+
+
+def _shared_overrides(results: Sequence[Result]) -> dict[str, Any]:
+    first = results[0].overrides.items()
+    return {name: value for name, value in first if all(r.overrides.get(name) == value for r in results)}
+
+
+def _identity(result: Result) -> str:
+    """What makes two runs seeds of one row: everything but the seed."""
+    config = {name: value for name, value in result.config.items() if name != "seed"}
+    return digest_of([result.method, result.run["backbone"], result.joint, result.zero_shot, config])
+
+
+def _other_ids(results: Sequence[Result]) -> list[str]:
+    """A line for each run tested on other samples than the first: such numbers are not comparable."""
+    tested = [(result, result.outcome.get("tested_ids")) for result in results if result.state == "finished"]
+    return [
+        f"{result.label} seed {result.seed} was tested on other samples than {tested[0][0].label} seed "
+        f"{tested[0][0].seed}: their numbers are not comparable. See bad_samples.jsonl of both."
+        for result, ids in tested
+        if ids != tested[0][1]
+    ]
+
+
+def _cell(value: Estimate, with_interval: bool) -> str:
+    if with_interval and value.mean is not None and value.high is not None:
+        return f"{show(value.mean)} ±{value.high - value.mean:.1f}"
+    return show(value.mean)
+
+
+def _seeds_note(rows: Sequence[Row]) -> str:
+    counts = {len(row.by_seed) for row in rows}
+    if counts == {1}:
+        return "One seed: no intervals, and a difference may be luck."
+    seeds = "; ".join(f"{row.label}: {', '.join(map(str, row.by_seed)) or 'none'}" for row in rows)
+    return f"Mean over seeds ± half of the 95 % t interval (overall columns). Seeds: {seeds}."
+
+
+def _difference(row: Row, first: Row, column: Column) -> str:
+    gap = row.minus(first, column.key)
+    if gap.mean is None:
+        return ""
+    head = f"{row.label} - {first.label}: {column.name} {gap.mean:+.1f}"
+    if gap.low is None:
+        return f"{head}, {gap.seeds} seed in common, no interval"
+    p = f"{smallest_p(gap.seeds):.2g}"
+    return (
+        f"{head} [{gap.low:.1f}, {gap.high:.1f}], {gap.seeds} seeds (smallest possible exact two-sided paired p = {p})"
+    )
+
+
+def _json_row(row: Row) -> dict[str, Any]:
+    first = row.results[0]
+    return {
+        "method": first.method,
+        "joint": first.joint,
+        "zero_shot": first.zero_shot,
+        "metrics": {name: row.estimate(name)._asdict() for name in BESIDE},
+        "label": row.label,
+        "stream": first.stream,
+        "states": {str(result.seed): result.state for result in row.results},
+        "folders": [str(result.folder) for result in row.results],
+    }
+
+
+def _markdown(text: str) -> str:
+    return printable(text).replace("|", r"\|").replace("<", "&lt;")
+
+
+def _latex(text: str) -> str:
+    special = {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+    return "".join(special.get(c, c) for c in printable(text)).replace("±", r"$\pm$").replace("–", "--")
