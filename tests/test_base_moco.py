@@ -4,9 +4,9 @@ import pytest
 import torch
 from engine import fresh_session, spec_of
 from kinoray.equations import info_nce
-from kinoray.load import find_method
 from kinoray.loop import RunState, StepFacts
 from kinoray.method import Batch
+from kinoray.method_source import find_method
 
 
 def first_batch(session) -> tuple[StepFacts, Batch]:

@@ -7,8 +7,8 @@ import torch
 from engine import digest_of_run, fresh_session, one_step, run_spec, spec_of, state_of
 from kinoray.checkpoint import newest
 from kinoray.equations import info_nce_two_keys
-from kinoray.load import find_method
 from kinoray.method import StepInfo
+from kinoray.method_source import find_method
 from test_base_moco import first_batch
 
 VARIANTS = get_args(find_method("bmu_moco").load().Config.__annotations__["variant"])

@@ -22,8 +22,8 @@ from engine import (
     two_ranks,
 )
 from kinoray.config import plain
-from kinoray.load import find_method, method_names
 from kinoray.loop import RunState
+from kinoray.method_source import find_method, method_names
 from kinoray.momentum import Frozen, Momentum
 from kinoray.optim import names_and_params
 from kinoray.session import RunSpec, build_method

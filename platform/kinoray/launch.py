@@ -23,7 +23,7 @@ from typing import Any
 
 from kinoray.config import plain
 from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
-from kinoray.load import MethodSource
+from kinoray.method_source import MethodSource
 from kinoray.progress import RunProgress
 from kinoray.resolve import Resolved, open_run, resolve, union_manifest
 from kinoray.result import Result, Results, load, write_json_atomic
@@ -119,10 +119,32 @@ def run(
     return Results(results) if seeds else results[0]
 
 
-def dry_run(method: Any, *, num_workers: int | None = None, seeds: int | None = None, **options: Any) -> dict[str, Any]:
+def dry_run(
+    method: Any,
+    *,
+    stream: str | Stream = "moving-cvlm",
+    backbone: str | None = None,
+    seed: int = 0,
+    seeds: int | None = None,
+    num_workers: int | None = None,
+    settings: dict[str, Any] | None = None,
+    joint: bool = False,
+    zero_shot: bool = False,
+    smoke: bool = False,
+    runs: str | Path | None = None,
+) -> dict[str, Any]:
     """What `run` would do: resolved settings, steps, folder and free disk. Starts nothing."""
-    seed = options.pop("seed", 0)
-    one = resolve(method, seed=seed, settings=options.pop("settings", None) or {}, **options)
+    one = resolve(
+        method,
+        stream=stream,
+        backbone=backbone,
+        seed=seed,
+        settings=settings or {},
+        joint=joint,
+        zero_shot=zero_shot,
+        smoke=smoke,
+        runs=runs,
+    )
     disk = next(p for p in [one.folder, *one.folder.parents] if p.exists())
     return {
         "method": one.method.name,

@@ -14,8 +14,8 @@ from kinoray.config import Recipe, build, digest_of, names_of, plain, split_over
 from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
 from kinoray.data.plan import steps_for
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.load import MethodSource, find_method
 from kinoray.loop import Stage
+from kinoray.method_source import MethodSource, find_method
 from kinoray.streams import Stream, load_stream
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")

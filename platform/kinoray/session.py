@@ -27,9 +27,9 @@ from kinoray.distributed import World
 from kinoray.errors import BadData
 from kinoray.evaluate import TestSet, embed_queries, rank_queries
 from kinoray.feed import Feed
-from kinoray.load import MethodSource
 from kinoray.loop import TRAIN, RunState, Stage, StepFacts, train_stream
 from kinoray.method import BaseMethod, Batch, Task
+from kinoray.method_source import MethodSource
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.optim import Groups, optimizer_tensors
