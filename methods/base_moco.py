@@ -9,14 +9,12 @@ forward instead; as nothing moves in between, the keys are the same. ALBEF halve
 
 # B batch   D embedding   V video   T text
 
-from typing import ClassVar
-
 import torch
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
-from kinoray.momentum import Momentum, Queue, average_into, copy_into
+from kinoray.momentum import KeyFamily, average_into, copy_into
 from torch import Tensor, nn
 
 
@@ -32,31 +30,20 @@ class Config:
     """Keys per queue (30 batches of 48)."""
 
 
-def cross_modal_nce(
-    qV_BD: Tensor, qT_BD: Tensor, kV_BD: Tensor, kT_BD: Tensor, videos: Queue, texts: Queue, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """Video-to-text and text-to-video contrast, each summed over rows (Eqs. 10 and 11)."""
-    video_to_text = info_nce(qV_BD, kT_BD, texts.keys_KD, temperature)
-    text_to_video = info_nce(qT_BD, kV_BD, videos.keys_KD, temperature)
-    return video_to_text, text_to_video
+RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks are small
 
 
 class Method(BaseMethod):
     """Encoders train by gradient; momentum encoders, re-copied per task, give the keys."""
 
-    Config = Config
-    RECIPES: ClassVar = {"moving-cvlm": {"queue_size": 480}}
-
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone
-        self.local = Momentum(backbone)
-        self.videos = Queue(config.queue_size, backbone.dim)
-        self.texts = Queue(config.queue_size, backbone.dim)
+        self.local = KeyFamily(backbone, config.queue_size)
 
     def begin_task(self, task: Task) -> None:
         """Momentum encoders start each task as copies; queues survive (Algorithm 1 has no line that resets them)."""
-        copy_into(self.local.module, self.online)
+        copy_into(self.local.average.module, self.online)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Both towers and their projections."""
@@ -66,9 +53,11 @@ class Method(BaseMethod):
         """L = L_V2T + L_T2V (a sum, not a mean)."""
         qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
-            kV, kT = self.local.module.embed_video(batch.video), self.local.module.embed_text(batch.text)  # Eq. 9
-        sums = cross_modal_nce(qV, qT, kV, kT, self.videos, self.texts, self.config.temperature)
-        video_to_text, text_to_video = (s / batch.global_size for s in sums)
+            average = self.local.average.module
+            kV, kT = average.embed_video(batch.video), average.embed_text(batch.text)  # Eq. 9
+        temperature = self.config.temperature
+        video_to_text = info_nce(qV, kT, self.local.texts.keys_KD, temperature) / batch.global_size  # Eq. 10
+        text_to_video = info_nce(qT, kV, self.local.videos.keys_KD, temperature) / batch.global_size  # Eq. 11
         return StepOutput(
             objectives=video_to_text + text_to_video,
             log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
@@ -77,9 +66,8 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Average, then enqueue."""
-        average_into(self.local.module, self.online, keep=self.config.m)  # Eq. 8
-        self.videos.enqueue(carry["kV"])
-        self.texts.enqueue(carry["kT"])
+        average_into(self.local.average.module, self.online, keep=self.config.m)  # Eq. 8
+        self.local.enqueue(carry["kV"], carry["kT"])
 
     def encoder(self) -> nn.Module:
         """The trained pair."""

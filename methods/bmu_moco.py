@@ -11,14 +11,14 @@ of each task) and does not say which family `fixed` freezes (ours: both, which t
 # B batch   D embedding   V video   T text   m, m_hat: shares kept by averages and by encoders
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal, cast
 
 import torch
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce, info_nce_two_keys
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
-from kinoray.momentum import Momentum, Queue, average_into, copy_into, pull_towards
+from kinoray.momentum import KeyFamily, Queue, average_into, copy_into, pull_towards
 from torch import Tensor, nn
 
 Variant = Literal["full", "local", "global", "local_no_bmu", "global_no_bmu", "both_no_bmu", "ensemble", "fixed"]
@@ -54,24 +54,29 @@ class Config:
         return self.variant in ("full", "local", "global", "fixed")
 
 
+RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks are small
+
+
 class Method(BaseMethod):
     """Encoders, one or two families of momentum encoders, a video and a text queue for each family."""
-
-    Config = Config
-    RECIPES: ClassVar = {"moving-cvlm": {"queue_size": 480}}
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone
-        self.averages = nn.ModuleDict({f: Momentum(backbone, across_tasks=f == "global") for f in config.families})
-        self.videos = nn.ModuleDict({f: Queue(config.queue_size, backbone.dim) for f in config.families})
-        self.texts = nn.ModuleDict({f: Queue(config.queue_size, backbone.dim) for f in config.families})
+        self.momentum = nn.ModuleDict(
+            {name: KeyFamily(backbone, config.queue_size, across_tasks=name == "global") for name in config.families}
+        )
+
+    @property
+    def families(self) -> dict[str, KeyFamily]:
+        """The momentum families in use, in the order of their pulls."""
+        return cast(dict[str, KeyFamily], dict(self.momentum.items()))
 
     def begin_task(self, task: Task) -> None:
         """Re-copy the local averages (Algorithm 1, line 20); `fixed` re-copies both (Sec. 4.4). Queues survive."""
-        for family in self.config.families:
-            if family == "local" or self.config.variant == "fixed":
-                copy_into(self.averages[family].module, self.online)
+        for name, family in self.families.items():
+            if name == "local" or self.config.variant == "fixed":
+                copy_into(family.average.module, self.online)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Both towers and their projections."""
@@ -81,39 +86,45 @@ class Method(BaseMethod):
         """L_final = L_V2T + L_T2V (Eqs. 16-18; with one family Eqs. 10-11)."""
         qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
-            kV = {f: a.module.embed_video(batch.video) for f, a in self.averages.items()}  # Eqs. 9, 15
-            kT = {f: a.module.embed_text(batch.text) for f, a in self.averages.items()}
-        video_to_text = self._contrast(qV, kT, self.texts) / batch.global_size
-        text_to_video = self._contrast(qT, kV, self.videos) / batch.global_size
+            averages = {name: family.average.module for name, family in self.families.items()}
+            kV = {name: average.embed_video(batch.video) for name, average in averages.items()}  # Eqs. 9, 15
+            kT = {name: average.embed_text(batch.text) for name, average in averages.items()}
+        video_to_text = self._contrast(qV, kT, {n: f.texts for n, f in self.families.items()}) / batch.global_size
+        text_to_video = self._contrast(qT, kV, {n: f.videos for n, f in self.families.items()}) / batch.global_size
         return StepOutput(
             objectives=video_to_text + text_to_video,
             log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
-            carry={f"kV/{f}": k for f, k in kV.items()} | {f"kT/{f}": k for f, k in kT.items()},
+            carry={f"kV/{name}": k for name, k in kV.items()} | {f"kT/{name}": k for name, k in kT.items()},
         )
 
-    def _contrast(self, q_BD: Tensor, keys: dict[str, Tensor], queues: nn.ModuleDict) -> Tensor:
-        """One direction, summed over rows."""
-        pairs = [part for f in self.config.families for part in (keys[f], queues[f].keys_KD)]
-        return (info_nce if len(pairs) == 2 else info_nce_two_keys)(q_BD, *pairs, self.config.temperature)
+    def _contrast(self, q_BD: Tensor, keys: dict[str, Tensor], queues: dict[str, Queue]) -> Tensor:
+        """One direction, summed over rows: Eqs. 16-17 with two families, Eqs. 10-11 with one."""
+        first, *rest = self.config.families
+        temperature = self.config.temperature
+        if not rest:
+            return info_nce(q_BD, keys[first], queues[first].keys_KD, temperature)
+        (second,) = rest
+        return info_nce_two_keys(
+            q_BD, keys[first], queues[first].keys_KD, keys[second], queues[second].keys_KD, temperature
+        )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Algorithm 1, lines 13-18: the pulls in sequence, then averages of the pulled encoders, then the queues."""
-        averages = [a.module for a in self.averages.values()]
+        averages = [family.average.module for family in self.families.values()]
         if self.config.pulls:
             for average in averages:
                 pull_towards(average, self.online, keep=self.config.m_hat)  # Eqs. 12, 13
         if self.config.variant != "fixed":
             for average in averages:
                 average_into(average, self.online, keep=self.config.m)  # Eqs. 8, 14
-        for family in self.config.families:
-            self.videos[family].enqueue(carry[f"kV/{family}"])
-            self.texts[family].enqueue(carry[f"kT/{family}"])
+        for name, family in self.families.items():
+            family.enqueue(carry[f"kV/{name}"], carry[f"kT/{name}"])
 
     def end_task(self, task: Task) -> Sequence[int]:
         """`ensemble` merges the averages into the encoders once, here (Table 3)."""
         if self.config.variant == "ensemble":
-            for average in self.averages.values():
-                pull_towards(average.module, self.online, keep=self.config.ensemble_keep)
+            for family in self.families.values():
+                pull_towards(family.average.module, self.online, keep=self.config.ensemble_keep)
         return ()
 
     def encoder(self) -> nn.Module:

@@ -1,18 +1,19 @@
 """The towers: Eqs. 1-6 against plain loops, padding, saving, and what is said when weights are missing."""
 
 import copy
+import hashlib
 import json
 import pickle
 import subprocess
 import sys
+from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
-from kinoray.backbones import backbone_names, load_backbone, tiny_tower
+from kinoray.backbones import TINY_FOLDER, backbone_names, load_backbone, tiny_tower, vit_bert
 from kinoray.backbones.towers import Tokens, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state
-from kinoray.backbones.vit_bert import load_vit_bert
 from kinoray.errors import UsageError
 
 
@@ -111,10 +112,6 @@ def test_saved_towers_load_bitwise_equal(towers, tmp_path):
 
 
 def test_tiny_ships_within_two_megabytes_and_matches_its_provenance():
-    import hashlib
-
-    from kinoray.backbones import TINY_FOLDER
-
     weights = (TINY_FOLDER / "model.safetensors").read_bytes()
     provenance = json.loads((TINY_FOLDER / "provenance.json").read_text())
     assert len(weights) <= 2_000_000
@@ -146,10 +143,14 @@ def test_a_size_that_does_not_fit_the_patches_is_refused():
 
 
 def test_missing_weights_are_one_line_that_says_where_to_put_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    def unreachable(*_, **__):
+        raise URLError("no route")
+
+    monkeypatch.setattr(vit_bert, "urlopen", unreachable)
+    monkeypatch.setattr(vit_bert, "try_to_load_from_cache", lambda *_: None)
     for folder in (tmp_path, None):
         with pytest.raises(UsageError, match=r"vit-bert:/folder.*HF_HOME") as caught:
-            load_vit_bert(folder)
+            vit_bert.load_vit_bert(folder)
         assert "\n" not in str(caught.value)
 
 

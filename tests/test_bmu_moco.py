@@ -23,7 +23,7 @@ def test_the_full_loss_holds_both_keys_and_both_queues_in_one_softmax(micro, tmp
     session = session_of(micro, tmp_path)
     method, (_, batch) = session.method, first_batch(session)
     qV, qT = (x.detach() for x in (method.online.embed_video(batch.video), method.online.embed_text(batch.text)))
-    texts, videos = method.texts, method.videos
+    texts, videos = ({n: getattr(f, kind) for n, f in method.families.items()} for kind in ("texts", "videos"))
     expected = (
         info_nce_two_keys(qV, qT, texts["local"].keys_KD, qT, texts["global"].keys_KD, 0.07)
         + info_nce_two_keys(qT, qV, videos["local"].keys_KD, qV, videos["global"].keys_KD, 0.07)
@@ -38,12 +38,12 @@ def test_updates_follow_algorithm_1_in_plain_numbers(variant: str, micro, tmp_pa
     method = session.method
     families = {"local": ["local"], "local_no_bmu": ["local"], "global": ["global"], "global_no_bmu": ["global"]}
     used = families.get(variant, ["local", "global"])
-    assert list(method.averages) == used
+    assert list(method.families) == used
     start = {"online": 1.0, "local": 0.0, "global": -1.0}
     weight = {name: value for name, value in start.items() if name in ("online", *used)}
     with torch.no_grad():
         for name in weight:
-            module = method.online if name == "online" else method.averages[name].module
+            module = method.online if name == "online" else method.families[name].average.module
             for parameter in module.parameters():
                 parameter.fill_(weight[name])
     if variant in ("full", "local", "global", "fixed"):
@@ -55,10 +55,10 @@ def test_updates_follow_algorithm_1_in_plain_numbers(variant: str, micro, tmp_pa
     rows = torch.nn.functional.normalize(torch.randn(8, method.online.dim), dim=1)
     method.after_step({f"{kind}/{f}": rows for kind in ("kV", "kT") for f in used}, STEP)
     for name, value in weight.items():
-        module = method.online if name == "online" else method.averages[name].module
+        module = method.online if name == "online" else method.families[name].average.module
         for parameter in module.parameters():
             assert torch.allclose(parameter, torch.full_like(parameter, value), atol=1e-6), name
-    assert all(int(q.cursor) == 8 for q in (*method.videos.values(), *method.texts.values()))
+    assert all(int(q.cursor) == 8 for f in method.families.values() for q in (f.videos, f.texts))
 
 
 @pytest.mark.parametrize(("variant", "recopied"), [("full", {"local"}), ("fixed", {"local", "global"})])
@@ -69,18 +69,23 @@ def test_only_local_averages_are_recopied_at_a_task_except_in_fixed(variant, rec
         for parameter in method.online.parameters():
             parameter.add_(0.1)
     method.begin_task(session.task(session.spec.stages[1]))
-    for family, average in method.averages.items():
+    for name, family in method.families.items():
         same = all(
-            torch.equal(a, b) for a, b in zip(method.online.parameters(), average.module.parameters(), strict=True)
+            torch.equal(a, b)
+            for a, b in zip(method.online.parameters(), family.average.module.parameters(), strict=True)
         )
-        assert same == (family in recopied), family
+        assert same == (name in recopied), name
 
 
 def test_ensemble_merges_once_at_the_end_of_a_task(micro, tmp_path) -> None:
     session = session_of(micro, tmp_path, variant="ensemble", ensemble_keep=0.5)
     method = session.method
     with torch.no_grad():
-        for module, value in ((method.online, 1.0), (method.averages["local"], 0.0), (method.averages["global"], -1.0)):
+        for module, value in (
+            (method.online, 1.0),
+            (method.families["local"].average.module, 0.0),
+            (method.families["global"].average.module, -1.0),
+        ):
             for parameter in module.parameters():
                 parameter.fill_(value)
     method.end_task(session.task(session.spec.stages[0]))
@@ -120,7 +125,7 @@ def test_seeds_change_the_run_and_the_same_seed_does_not(micro, tmp_path) -> Non
 
 def test_state_is_all_in_parameters_and_buffers(micro, tmp_path) -> None:
     names = state_of(session_of(micro, tmp_path).method).keys()
-    for part in ("online.", "averages.local.", "averages.global.", "videos.local.keys_KD", "texts.global.cursor"):
+    for part in ("online.", "momentum.local.average.", "momentum.global.average.", "momentum.local.videos.keys_KD"):
         assert any(name.startswith(part) for name in names), part
 
 

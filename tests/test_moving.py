@@ -1,9 +1,13 @@
 """The embedded stream: its clips are a function of the seed, its files decode, and rendering survives a crash."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import av
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from kinoray.errors import StorageFull
 from kinoray.streams import moving, world
 
 SMALL = (3, 2, 2)
@@ -52,7 +56,7 @@ def test_every_clip_is_h264_of_the_size_rate_and_length_that_its_look_says(strea
 
 def test_decoded_pixels_are_those_drawn(stream):
     for look, task in zip(world.LOOKS, stream.tasks, strict=True):
-        scene, row = moving.clip_rows(moving.replace(look, clips=SMALL), 0)[1]
+        scene, row = moving.clip_rows(replace(look, clips=SMALL), 0)[1]
         drawn = moving.clip_frames(look, scene, 1, 0)
         decoded = frames_of(task.manifest.parent / row["uri"])
         assert decoded.shape == drawn.shape
@@ -65,8 +69,8 @@ def test_several_processes_render_the_same_bytes(stream, tmp_path, monkeypatch):
     assert files_of(other) == files_of(stream)
 
 
-def test_another_world_seed_gives_other_scenes(stream, tmp_path):
-    looks = [moving.replace(look, clips=SMALL) for look in world.LOOKS]
+def test_another_world_seed_gives_other_scenes():
+    looks = [replace(look, clips=SMALL) for look in world.LOOKS]
     assert [row for _, row in moving.clip_rows(looks[0], 0)] != [row for _, row in moving.clip_rows(looks[0], 1)]
 
 
@@ -93,6 +97,23 @@ def test_rendering_that_was_cut_off_is_finished_by_the_next_call(stream, tmp_pat
     assert not list(tmp_path.rglob("draft-*"))
 
 
+def test_two_calls_at_once_render_each_clip_once(stream, tmp_path, monkeypatch):
+    written, whole = [], moving.write_video
+    monkeypatch.setattr(moving, "write_video", lambda *given: (written.append(given[1]), whole(*given)))
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(moving.build, tmp_path, 0, False, SMALL, 1) for _ in range(2)]
+        first, second = (call.result() for call in calls)
+    assert first == second and files_of(first) == files_of(stream)
+    assert len(written) == len(set(written)) == len(files_of(stream))
+
+
+def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageFull, match="XDG_CACHE_HOME") as caught:
+        moving.build(tmp_path / "file", progress=False, clips=SMALL)
+    assert "\n" not in str(caught.value)
+
+
 def test_no_scene_repeats_within_a_task_so_every_test_clip_is_new():
     for look in world.LOOKS:
         scenes = [scene for scene, _ in moving.clip_rows(look, 0)]
@@ -107,7 +128,7 @@ def test_no_two_concepts_share_a_word():
 def test_captions_name_every_attribute_with_words_of_the_vocabulary():
     known = set(world.vocabulary_words())
     for look in world.LOOKS:
-        for scene, row in moving.clip_rows(moving.replace(look, clips=SMALL), 0):
+        for scene, row in moving.clip_rows(replace(look, clips=SMALL), 0):
             for caption in row["captions"]:
                 said = set(caption.split())
                 assert said <= known

@@ -1,7 +1,7 @@
 """Toy methods, one for each need that later methods have: they prove that the interface serves them.
 
-`PerBlock` scores per task of the gallery, `Replays` draws on a memory, `Exemplars` chooses what to keep at a task's end,
-`Opposed` follows two opposed objectives in one step.
+`PerBlock` scores per task of the gallery, `Replays` draws on a memory, `Exemplars` chooses what to keep at a task's
+end, `Opposed` follows two opposed objectives in one step.
 """
 
 from collections.abc import Sequence

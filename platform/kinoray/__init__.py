@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinoray.actors import momentum_weights
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
     from kinoray.doctor import examine
     from kinoray.launch import dry_run, run
@@ -31,6 +32,7 @@ _WHERE = {
     "compare": ("report.tables", "compare"),
     "Comparison": ("report.tables", "Comparison"),
     "write_report": ("report.page", "write_report"),
+    "momentum_weights": ("actors", "momentum_weights"),
     "examine": ("doctor", "examine"),
     "list_methods": ("catalogue", "list_methods"),
     "list_streams": ("catalogue", "list_streams"),
@@ -39,7 +41,7 @@ _WHERE = {
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
     "run", "dry_run", "load", "compare", "write_report", "Result", "Results", "Comparison",
-    "list_methods", "list_streams", "list_backbones", "list_runs", "examine",
+    "momentum_weights", "list_methods", "list_streams", "list_backbones", "list_runs", "examine",
 ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class RunMonitor:
             self.last = self.last | record
             if self.gauges:
                 self.gauges.show(record)
-        if self.show:
+        if self.show and any("loss" in record for record in records):
             self.show(self.last)
         return self.stop
 
@@ -186,10 +186,10 @@ def momentum_weights(run: str, newer_than: tuple[int, int] = (-1, -1)) -> tuple[
     `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
     """
     try:
-        actor = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
+        actor: Any = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
     except ValueError:
         raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
-    found = ray.get(actor.fetch.remote(newer_than))
+    found = call(actor, "fetch", newer_than)
     return None if found is None else (found["version"], ray.get(found["ref"][0]))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ class Feed:
             world=self.world.size,
             start_step=start,
         )
-        rows = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
+        rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
         with closing(rows):
             yield self._timed(rows, plan)
 
@@ -171,7 +172,9 @@ class Feed:
             return
         own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
         arguments = (str(manifest.path), frames, self.recipe.size_px, own, EVAL_BATCH)
-        decoded = test_clips_ray(*arguments, self.decode_slots) if self.decode_slots else test_clips_local(*arguments)
+        decoded: Any = (
+            test_clips_ray(*arguments, self.decode_slots) if self.decode_slots else test_clips_local(*arguments)
+        )
         batches = []
         with closing(decoded):
             for cut, (good, video, bad) in zip(cuts, decoded, strict=True):

@@ -26,7 +26,7 @@ from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
 from kinoray.method_source import MethodSource
 from kinoray.progress import RunProgress
 from kinoray.resolve import Resolved, open_run, resolve, union_manifest
-from kinoray.result import Result, Results, load, write_json_atomic
+from kinoray.result import Result, Results, write_json_atomic
 from kinoray.streams import Stream
 
 MAX_RESTARTS = 3
@@ -115,7 +115,7 @@ def run(
         open_ones = [one for one in wanted if not _finished(one, say)]
         if open_ones:
             _start(open_ones, num_workers, quiet, say)
-    results = [load(one.folder) for one in wanted]
+    results = [Result(one.folder) for one in wanted]
     return Results(results) if seeds else results[0]
 
 
@@ -222,14 +222,14 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
     with _actors(one, spec.folder) as (monitor, momentum), _progress(one, quiet) as bar:
         attempt = uuid.uuid4().hex
         trainer = TorchTrainer(
-            _train_loop,
+            _train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "momentum": momentum, "attempt": attempt},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": each}),
             torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
                 name=attempt,
                 storage_path=str(one.folder / ".ray"),
-                failure_config=FailureConfig(max_failures=MAX_RESTARTS, controller_failure_limit=3),
+                failure_config=FailureConfig(max_failures=MAX_RESTARTS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),
         )
         try:
@@ -380,7 +380,7 @@ def _progress(one: Resolved, quiet: bool, labels: list[str] | None = None) -> It
 
 
 def _show(bar: RunProgress, one: Resolved, label: str, last: dict[str, Any]) -> None:
-    if "loss" in last:
+    if last.get("loss") is not None:
         bar.update(last["task"], last["step"] + 1, last["loss"], one.recipe.batch_size, last["epoch"], run=label)
 
 
@@ -399,9 +399,11 @@ def ray_session() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get("RAY_ADDRESS") or "local"
-    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
-    ray.init(address=address, namespace="kinoray", log_to_driver=False, logging_level=logging.ERROR, **local)
+    quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
+    else:
+        ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         yield

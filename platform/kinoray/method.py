@@ -111,8 +111,8 @@ class Task:
 class BaseMethod(nn.Module, ABC):
     """Base of every method. State lives in parameters and buffers, so it is saved.
 
-    A method's file sets `Config` (made by `kinoray.config.config`) and may set `RECIPES`: overrides that a paper gives
-    per data set, `stream -> {setting: value}`.
+    `Config` (made by `kinoray.config.config`) and, where a paper gives settings per data set, `RECIPES` (stream ->
+    {setting: value}) stand beside the class in its file, or in the class itself.
     """
 
     Config: ClassVar[type]

@@ -42,8 +42,10 @@ class MethodSource:
         cls = getattr(module, "Method", None)
         if not (isinstance(cls, type) and issubclass(cls, BaseMethod)):
             raise UsageError(f"{self.name}: the file must define `class Method(BaseMethod)`. See `kinoray new method`.")
-        if not hasattr(cls, "Config"):
-            raise UsageError(f"{self.name}: `Method` must set `Config`, a class made by `kinoray.config.config`.")
+        if "Config" not in vars(cls):
+            if "Config" not in vars(module):
+                raise UsageError(f"{self.name}: beside `Method` stands no `Config`, made by `kinoray.config.config`.")
+            cls.Config, cls.RECIPES = module.Config, vars(module).get("RECIPES", {})
         return cls
 
 

@@ -4,43 +4,40 @@ Only parameters move; buffers (BatchNorm statistics) follow their own forward pa
 """
 
 import copy
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from kinoray.backbones.towers import TwoTower
 
-class Momentum(nn.Module):
-    """A moving average of another module: never trained, always in eval mode.
+M = TypeVar("M", bound=nn.Module)
+
+
+class Frozen(nn.Module, Generic[M]):
+    """A frozen copy of a module (a teacher): no gradients, in eval mode whatever is called."""
+
+    module: M
+
+    def __init__(self, source: M) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(source).requires_grad_(False)
+        self.train(False)
+
+    def train(self, mode: bool = True) -> "Frozen[M]":
+        """Stay in eval mode whatever is asked."""
+        return super().train(False)
+
+
+class Momentum(Frozen[M]):
+    """A moving average of another module, moved by `average_into` alone.
 
     `across_tasks` marks knowledge that outlives its task; the engine publishes it to the momentum actor.
     """
 
-    def __init__(self, source: nn.Module, across_tasks: bool = False) -> None:
-        super().__init__()
-        self.module = frozen(copy.deepcopy(source))
+    def __init__(self, source: M, across_tasks: bool = False) -> None:
+        super().__init__(source)
         self.across_tasks = across_tasks
-
-    def train(self, mode: bool = True) -> "Momentum":
-        """Stay in eval mode whatever is asked."""
-        return super().train(False)
-
-
-def frozen(module: nn.Module) -> nn.Module:
-    """Switch off a module's gradients and put it in eval mode."""
-    module.requires_grad_(False)
-    return module.eval()
-
-
-class Frozen(nn.Module):
-    """A frozen copy of a module (a teacher): stays in eval mode whatever is called."""
-
-    def __init__(self, source: nn.Module) -> None:
-        super().__init__()
-        self.module = frozen(copy.deepcopy(source))
-
-    def train(self, mode: bool = True) -> "Frozen":
-        """Stay in eval mode whatever is asked."""
-        return super().train(False)
 
 
 @torch.no_grad()
@@ -93,3 +90,18 @@ class Queue(nn.Module):
         slots = (first + torch.arange(len(newest), device=newest.device)) % size
         self.keys_KD[slots] = newest.to(self.keys_KD.dtype)
         self.cursor.copy_((self.cursor + len(keys_BD)) % size)
+
+
+class KeyFamily(nn.Module):
+    """A momentum pair of towers that gives the keys, and the queues of its past keys (cross-modal MoCo)."""
+
+    def __init__(self, towers: TwoTower, queue_size: int, across_tasks: bool = False) -> None:
+        super().__init__()
+        self.average = Momentum(towers, across_tasks)
+        self.videos = Queue(queue_size, towers.dim)
+        self.texts = Queue(queue_size, towers.dim)
+
+    def enqueue(self, kV_BD: Tensor, kT_BD: Tensor) -> None:
+        """Put a step's keys into both queues."""
+        self.videos.enqueue(kV_BD)
+        self.texts.enqueue(kT_BD)

@@ -6,7 +6,7 @@ Optimizer state is kept by parameter name, so it survives a restart in another p
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from kinoray.config import Recipe
@@ -19,12 +19,12 @@ Groups = dict[str, ParamGroup]
 
 def make_optimizer(recipe: Recipe, groups: Groups) -> Optimizer:
     """The recipe's optimizer over the groups, in their order; rates are set at every step."""
-    kinds: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
-    extra = {"momentum": 0.9} if recipe.optimizer == "sgd" else {}
     params = [{"params": list(g.params.values()), "rate": g.rate} for g in groups.values()]
-    return kinds[recipe.optimizer](
-        params, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, foreach=True, **extra
-    )
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    if recipe.optimizer == "sgd":
+        return SGD(params, lr=rate, momentum=0.9, weight_decay=decay, foreach=True)
+    kind = AdamW if recipe.optimizer == "adamw" else Adam
+    return kind(params, lr=rate, weight_decay=decay, foreach=True)
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int, epoch: int) -> float:
@@ -36,7 +36,7 @@ def learning_rate(recipe: Recipe, step: int, steps: int, epoch: int) -> float:
     return recipe.learning_rate
 
 
-def names_and_params(groups: Groups) -> dict[str, Tensor]:
+def names_and_params(groups: Groups) -> dict[str, nn.Parameter]:
     """All training parameters by name."""
     return {name: p for group in groups.values() for name, p in group.params.items()}
 
@@ -51,11 +51,11 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
     objectives = output.objectives
     if isinstance(objectives, dict) and set(objectives) != set(groups):
         raise RunFailed(f"The loss names objectives {sorted(objectives)}, but the groups are {sorted(groups)}.")
-    pairs = (
-        [(objectives, list(names_and_params(groups).values()))]
-        if isinstance(objectives, Tensor)
-        else [(objectives[name], list(group.params.values())) for name, group in groups.items()]
-    )
+    pairs: list[tuple[Tensor, list[nn.Parameter]]]
+    if isinstance(objectives, Tensor):
+        pairs = [(objectives, list(names_and_params(groups).values()))]
+    else:
+        pairs = [(objectives[name], list(group.params.values())) for name, group in groups.items()]
     for i, (objective, params) in enumerate(pairs):
         grads = torch.autograd.grad(objective, params, retain_graph=i + 1 < len(pairs), allow_unused=True)
         for param, grad in zip(params, grads, strict=True):
@@ -64,7 +64,7 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
         _sum_gradients(list(names_and_params(groups).values()), signals, world)
 
 
-def _sum_gradients(params: list[Tensor], signals: Tensor, world: World) -> None:
+def _sum_gradients(params: list[nn.Parameter], signals: Tensor, world: World) -> None:
     """Sum gradients over ranks; one flag per parameter tells whether any rank used it."""
     used = torch.tensor([p.grad is not None for p in params], dtype=torch.float32, device=world.device)
     for param in params:

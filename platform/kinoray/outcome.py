@@ -1,6 +1,7 @@
 """What a run leaves for `Result`: metrics from ranks, and the files of the run folder."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from kinoray.result import write_json_atomic, write_matrix, write_ranks
 Ranks = dict[tuple[int, int], np.ndarray]
 
 
-def matrices_of(ranks: Ranks, num_tasks: int) -> dict[str, list[list[float | None]]]:
-    """Result matrices of R@1, R@5, R@10 in percent, None where nothing was measured."""
+def matrices_of(ranks: Ranks, num_tasks: int) -> dict[str, Any]:
+    """Result matrices of R@1, R@5, R@10 in percent, nested lists with None where nothing was measured."""
     return {
         f"R@{k}": [
             [recall_at(ranks[i, t], k) if (i, t) in ranks else None for t in range(num_tasks)] for i in range(num_tasks)
@@ -35,7 +36,7 @@ def write_results(
 ) -> None:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet.
 
-    queries: task -> (sample number, clip id) of each query; galleries: task -> clips ranked; digest: of the final state.
+    queries: task -> (sample number, clip id) of each query; galleries: task -> clips ranked; digest: of the end state.
     """
     matrices = matrices_of(ranks, len(names))
     last = max((row for row, _ in ranks), default=0)

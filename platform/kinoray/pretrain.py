@@ -163,7 +163,10 @@ def read_image(path: Path, size_px: int) -> np.ndarray:
     Raises: UsageError naming the file that cannot be decoded.
     """
     try:
-        with open(path, "rb") as file, av.open(file, options={"format_whitelist": IMAGE_FORMATS}) as container:
+        with (
+            open(path, "rb") as file,
+            av.open(file, mode="r", options={"format_whitelist": IMAGE_FORMATS}) as container,
+        ):
             frame = next(container.decode(video=0))
             return frame.to_ndarray(width=size_px, height=size_px, format="rgb24", interpolation="AREA")
     except (av.FFmpegError, OSError, StopIteration, IndexError) as error:

@@ -133,7 +133,7 @@ def _identity(run: Resolved) -> dict[str, Any]:
         "zero_shot": run.zero_shot,
         "settings": run.settings,
         "recipe": plain(run.recipe),
-        "data": {task.name: read_manifest(task.manifest).digest for task in run.stream.tasks},
+        "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
     }
 
 
@@ -150,7 +150,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "zero_shot": run.zero_shot,
         "tasks": [task.name for task in run.stream.tasks],
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
-        "digests": {"data": identity["data"], "code": code_digest(), "method": run.method.digest},
+        "digests": {"data": dict(identity["data"]), "code": code_digest(), "method": run.method.digest},
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
         "threads": threads,
         "num_workers": num_workers,

@@ -98,8 +98,8 @@ class Result:
         cells = cells[cells["metric"] == metric]
         numbers = range(len(self.tasks))
         matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(index=numbers, columns=numbers)
-        names = {"index": pd.Index(self.tasks, name="after task"), "columns": pd.Index(self.tasks, name="task")}
-        return pd.DataFrame(matrix.to_numpy(dtype=float), **names)
+        rows, columns = pd.Index(self.tasks, name="after task"), pd.Index(self.tasks, name="task")
+        return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
     @property
     def frame(self) -> "pd.DataFrame":

@@ -144,7 +144,7 @@ class Session:
         self.features = {int(task): fact for task, fact in kept["features"].items()}
         self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
         self.galleries = {int(task): size for task, size in kept["galleries"].items()}
-        if inside and position.phase == TRAIN:
+        if stage is not None and inside and position.phase == TRAIN:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
             self.method.begin_task(self.task(stage))
             self.method.load_state_dict(found.tensors("method"))

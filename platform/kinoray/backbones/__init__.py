@@ -39,9 +39,8 @@ def load_backbone(name: str, size_px: int | None = None) -> "TwoTower":
         from kinoray.backbones.vit_bert import load_vit_bert
 
         towers = load_vit_bert(Path(folder) if folder else None)
-    patch_px = int(towers.vision.config.patch_size)
-    if size_px is not None and size_px % patch_px:
-        raise UsageError(f"`size_px` must be a multiple of {name}'s patch of {patch_px} px, but got {size_px}.")
+    if size_px is not None and size_px % towers.patch_px:
+        raise UsageError(f"`size_px` must be a multiple of {name}'s patch of {towers.patch_px} px, but got {size_px}.")
     return towers
 
 

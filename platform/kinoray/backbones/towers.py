@@ -13,10 +13,11 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
@@ -60,7 +61,7 @@ class TwoTower(nn.Module):
         self.text_projection = nn.Linear(text.config.hidden_size, dim)
         self.vocabulary = vocabulary
         self.dim, self.mean, self.std = dim, mean, std
-        self.size_px = int(vision.config.image_size)
+        self.size_px, self.patch_px = _single(vision.config.image_size), _single(vision.config.patch_size)
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Unit vectors (B, D) of normalised frames; a size other than native interpolates the position embeddings."""
@@ -90,6 +91,11 @@ class TwoTower(nn.Module):
             ids[number, : len(row)] = row
             mask[number, : len(row)] = True
         return ids, mask
+
+
+def _single(sides: int | list[int] | tuple[int, ...]) -> int:
+    """One side of something square."""
+    return sides if isinstance(sides, int) else sides[0]
 
 
 @lru_cache(maxsize=8)
@@ -126,7 +132,7 @@ class TowerShape:
 
 def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0) -> TwoTower:
     """Towers with the classes' own random weights and no dropout; the global random state is left as it was."""
-    options = {
+    options: dict[str, Any] = {
         "hidden_size": shape.width,
         "num_attention_heads": shape.heads,
         "intermediate_size": shape.widening * shape.width,
@@ -183,7 +189,7 @@ def load_towers(folder: Path) -> TwoTower:
             vision, text, vocabulary, int(settings["dim"]), tuple(settings["mean"]), tuple(settings["std"])
         )
         towers.load_state_dict(load_file(folder / WEIGHTS_FILE))
-    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         said = " ".join(str(error).split())[:200]
         raise UsageError(
             f"The backbone in {folder} cannot be read ({said}). Make it again: `kinoray pretrain`."

@@ -1,8 +1,14 @@
 """ViT-Base/16 at 384 px with BERT-Base, the towers of BMU-MoCo (Sec. 4.1), from a local folder or the hub's cache."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import torch
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+from safetensors import SafetensorError
 
 from kinoray.backbones.towers import (
     CONFIG_FILE,
@@ -41,22 +47,36 @@ def load_vit_bert(folder: Path | None, *, seed: int = 0) -> TwoTower:
 
 
 def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) -> TwoTower:
-    """Pre-trained towers by transformers' own loader, safetensors only."""
-    options = {"add_pooling_layer": False, "use_safetensors": True, "attn_implementation": "sdpa"}
+    """Pre-trained towers by transformers' own loader, safetensors only. Without `vocabulary` the names are hub ids."""
+    options: dict[str, Any] = {
+        "add_pooling_layer": False,
+        "use_safetensors": True,
+        "attn_implementation": "sdpa",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     try:
-        vision = ViTModel.from_pretrained(vit, **options, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        text = BertModel.from_pretrained(bert, **options, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        pieces = read_vocabulary(vocabulary if vocabulary is not None else _hub_vocabulary(bert))
-    except (OSError, ValueError) as error:
-        said = str(error).strip().splitlines()[0][:120]
+        if vocabulary is None:
+            vocabulary = _hub_vocabulary(vit, bert)
+        vision = ViTModel.from_pretrained(vit, **options)
+        text = BertModel.from_pretrained(bert, **options)
+        pieces = read_vocabulary(vocabulary)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        said = " ".join(str(error).split())[:100]
         raise UsageError(f"The weights of vit-bert cannot be loaded ({said}). {_WHERE}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return TwoTower(vision, text, pieces, DIM)
 
 
-def _hub_vocabulary(hub_id: str) -> Path:
-    """The vocabulary file of a hub model, from the cache or the hub."""
-    from transformers.utils.hub import cached_file
+def _hub_vocabulary(vit: str, bert: str) -> Path:
+    """The vocabulary file of a hub model, from the cache or the hub.
 
-    return Path(cached_file(hub_id, VOCABULARY_FILE))
+    Knocks once at the hub when the cache lacks a file: transformers itself would try for half a minute.
+    Raises: OSError where the hub cannot be reached.
+    """
+    wanted = ((vit, WEIGHTS_FILE), (bert, WEIGHTS_FILE), (bert, VOCABULARY_FILE))
+    if not all(isinstance(try_to_load_from_cache(hub_id, name), str) for hub_id, name in wanted):
+        with suppress(HTTPError):  # any answer is an answer
+            urlopen(constants.ENDPOINT, timeout=10).close()
+    return Path(hf_hub_download(bert, VOCABULARY_FILE))

@@ -33,10 +33,10 @@ def augment(video: Tensor, seeds: np.ndarray, recipe: Recipe, mean: Sequence[flo
     jittered, factors, grey = draw(seeds, recipe)
     device = video.device
     planes = video.permute(2, 0, 1, 3, 4).contiguous().float().div_(255).flatten(3)
-    if chosen := np.flatnonzero(jittered).tolist():
-        planes[:, chosen] = jitter(planes[:, chosen], torch.from_numpy(factors[chosen]).to(device, torch.float32))
-    if chosen := np.flatnonzero(grey).tolist():
-        planes[:, chosen] = _luma(planes[:, chosen])
+    chosen, fading = (torch.from_numpy(np.flatnonzero(clips)).to(device) for clips in (jittered, grey))
+    chosen_factors = torch.from_numpy(factors[jittered]).to(device, torch.float32)
+    planes.index_copy_(1, chosen, jitter(planes.index_select(1, chosen), chosen_factors))
+    planes.index_copy_(1, fading, _luma(planes.index_select(1, fading)).expand(3, -1, -1, -1))
     colours = planes.unflatten(3, video.shape[3:]).permute(1, 2, 0, 3, 4)
     return _scaled(colours, [1 / s for s in std], [m / s for m, s in zip(mean, std, strict=True)])
 

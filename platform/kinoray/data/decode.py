@@ -135,7 +135,7 @@ def _decode(clip: Clip, choose: Choose, size_px: int, limits: Limits) -> np.ndar
             if span == _Span(None, None):
                 _check_whole(container, stream, packets)
             return _frames(stream, packets, span, choose, size_px, limits, deadline)
-    except (av.error.FFmpegError, ValueError, RuntimeError, EOFError) as error:
+    except (av.error.FFmpegError, ValueError, RuntimeError, LookupError) as error:  # PyAV's own checks, too
         if isinstance(error, OSError) and not isinstance(error, av.error.FileNotFoundError):
             raise
         raise _video_error(stage, error) from error

@@ -1,8 +1,7 @@
-"""From numbers to decoded rows, in plan order, ahead of the consumer: with Ray Data, or in one process with threads.
+"""Decoded rows in plan order, ahead of the consumer: with Ray Data, or in one process with threads.
 
-A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone; what stands there is
-computed from the plan where it is decoded. Both ways decode a slot with the same function, so their rows are bitwise
-the same. A clip that cannot be read becomes a record, and a substitute takes its place (training) or none (test).
+A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Both ways decode a slot
+with the same function (`rows`), so their rows are bitwise the same.
 """
 
 import json
@@ -12,16 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
-from kinoray.data.decode import Choose, UnreadableStorage, decode_clip
-from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.plan import TaskPlan, num_rows, rank_slice, row_seed, step_rows, substitutes
-from kinoray.data.sampling import random_frames, uniform_midpoints
-from kinoray.errors import BadData, RunFailed, UsageError, VideoError
+from kinoray.data.rows import ClipFeed, Row, TrainFeed, share
+from kinoray.errors import BadData, RunFailed, UsageError
 
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
@@ -29,65 +25,8 @@ TASK_BYTES = 8 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU."""
 TASK_ROWS = 64
 """Rows of one Ray task at most: starting one costs as much as decoding ten small clips."""
-BAD_IN_A_ROW = 100
-"""Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
 EXECUTION_TASKS = 4096
 """Tasks of one execution at most; the planning of an execution takes time and memory for each."""
-
-
-@dataclass(frozen=True)
-class TrainFeed:
-    """What one rank trains on during one task; manifests and names run over tasks 0..task."""
-
-    plan: TaskPlan
-    manifests: tuple[str, ...]
-    names: tuple[str, ...]
-    frames: int
-    size_px: int
-    rank: int = 0
-    world: int = 1
-    start_step: int = 0
-
-    @property
-    def groups(self) -> range:
-        return range(self.start_step, self.plan.steps[self.plan.task])
-
-    @property
-    def slots_per_group(self) -> int:
-        """Slots of a step; where the memory is still empty the replayed ones stay empty."""
-        replayed = self.plan.replay.rows if self.plan.replay else 0
-        return len(_share(self, self.plan.batch_size)) + len(_share(self, replayed))
-
-    def slots_of(self, group: int) -> int:
-        return sum(len(_share(self, count)) for count in num_rows(self.plan, group))
-
-    def decode(self, group: int, slot: int) -> "_Row":
-        return _decode_train(self, group, slot)
-
-
-@dataclass(frozen=True)
-class ClipFeed:
-    """Clips of one manifest by row number, decoded at uniform mid-points, in groups of `batch`."""
-
-    manifest: str
-    rows: tuple[int, ...]
-    frames: int
-    size_px: int
-    batch: int
-
-    @property
-    def groups(self) -> range:
-        return range(-(-len(self.rows) // self.batch))
-
-    @property
-    def slots_per_group(self) -> int:
-        return self.batch
-
-    def slots_of(self, group: int) -> int:
-        return min(self.batch, len(self.rows) - group * self.batch)
-
-    def decode(self, group: int, slot: int) -> "_Row":
-        return _decode_clip_row(self, group, slot)
 
 
 class _Feed(Protocol):
@@ -100,7 +39,7 @@ class _Feed(Protocol):
     @property
     def slots_per_group(self) -> int: ...
     def slots_of(self, group: int) -> int: ...
-    def decode(self, group: int, slot: int) -> "_Row": ...
+    def decode(self, group: int, slot: int) -> Row: ...
 
 
 @dataclass
@@ -118,19 +57,6 @@ class DecodedRows:
     video: np.ndarray
     num_current: int
     bad: list[dict[str, Any]]
-
-
-@dataclass
-class _Row:
-    """What stands in one slot. Without `video` the slot's clip is left out; with `failure` the run must stop."""
-
-    group: int
-    task: int
-    sample: int
-    seed: int
-    video: np.ndarray | None
-    bad: list[dict[str, Any]]
-    failure: tuple[str, str] | None = None
 
 
 def decode_local(feed: TrainFeed, threads: int = 2) -> Iterator[DecodedRows]:
@@ -179,89 +105,15 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _share(feed: TrainFeed, count: int) -> range:
-    """This rank's part of `count` global rows."""
-    return range(count)[rank_slice(count, feed.rank, feed.world)]
-
-
-def _decode_train(feed: TrainFeed, step: int, slot: int) -> _Row:
-    """One training row: its own clip, or the first substitute that can be read."""
-    plan = feed.plan
-    current = _share(feed, plan.batch_size)
-    place = current[slot] if slot < len(current) else plan.batch_size + _replay_share(feed)[slot - len(current)]
-    task, sample = step_rows(plan, step)[place].tolist()
-    seed = row_seed(plan, step, place)
-    manifest = read_manifest(feed.manifests[task])
-    clip_rows, _ = manifest.samples("train")
-    choose = partial(_random, seed=seed, count=feed.frames)
-    bad: dict[int, dict[str, Any]] = {}
-    for chosen in chain([sample], (other for _, other in substitutes(plan, step, place, task, sample))):
-        row = int(clip_rows[chosen])
-        if row in bad:  # another caption of a clip that was tried
-            continue
-        video = _try_clip(manifest, row, choose, feed.size_px)
-        if isinstance(video, np.ndarray):
-            return _Row(step, task, chosen, seed, video, list(bad.values()))
-        if isinstance(video, UnreadableStorage):
-            return _Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(video)))
-        bad[row] = {"task": feed.names[task]} | video
-        if len(bad) == BAD_IN_A_ROW:
-            break
-    failure = _nothing_readable(list(bad.values()), len(manifest.clips("train")), feed.names[task])
-    return _Row(step, task, sample, seed, None, list(bad.values()), ("data", failure))
-
-
-def _replay_share(feed: TrainFeed) -> range:
-    return _share(feed, feed.plan.replay.rows if feed.plan.replay else 0)
-
-
-def _random(num_frames: int, seed: int, count: int) -> np.ndarray:
-    return random_frames(num_frames, count, np.random.default_rng(seed))
-
-
-def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
-    found = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
-    return (
-        f"{found} of task {name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
-        f"Repair the files or correct the manifest."
-    )
-
-
-def _decode_clip_row(feed: ClipFeed, group: int, slot: int) -> _Row:
-    """One test clip at uniform mid-points."""
-    row = feed.rows[group * feed.batch + slot]
-    choose = partial(uniform_midpoints, count=feed.frames)
-    video = _try_clip(read_manifest(feed.manifest), row, choose, feed.size_px)
-    if isinstance(video, np.ndarray):
-        return _Row(group, 0, row, 0, video, [])
-    if isinstance(video, UnreadableStorage):
-        return _Row(group, 0, row, 0, None, [], ("storage", str(video)))
-    return _Row(group, 0, row, 0, None, [video])
-
-
-def _try_clip(
-    manifest: Manifest, row: int, choose: Choose, size_px: int
-) -> np.ndarray | dict[str, Any] | UnreadableStorage:
-    """The frames of a clip, the record of why it has none, or the failure of the storage."""
-    try:
-        return decode_clip(manifest.clip(row), choose, size_px)
-    except VideoError as error:
-        cause = type(error.__cause__ or error).__name__
-        id, uri = manifest.id(row), manifest.uri(row)
-        return {"id": id, "uri": uri, "stage": error.stage, "error": cause, "message": str(error)}
-    except UnreadableStorage as error:
-        return error
-
-
 def _slots(feed: _Feed) -> Iterator[tuple[int, int]]:
     return ((group, slot) for group in feed.groups for slot in range(feed.slots_of(group)))
 
 
-def _local(feed: _Feed, threads: int) -> Iterator[_Row]:
+def _local(feed: _Feed, threads: int) -> Iterator[Row]:
     """All rows in order, a fixed number of them ahead in a thread pool; PyAV decodes without the interpreter's lock."""
     slots = _slots(feed)
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        ahead: deque[Future[_Row]] = deque()
+        ahead: deque[Future[Row]] = deque()
         try:
             while True:
                 missing = AHEAD * feed.slots_per_group - len(ahead)
@@ -273,7 +125,7 @@ def _local(feed: _Feed, threads: int) -> Iterator[_Row]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ray(feed: _Feed, slots: float) -> Iterator[_Row]:
+def _ray(feed: _Feed, slots: float) -> Iterator[Row]:
     """All rows in order from ordered streaming executions inside this process (ray.md 2.10)."""
     row_bytes = feed.frames * feed.size_px**2 * 3
     total = len(feed.groups) * feed.slots_per_group
@@ -283,7 +135,7 @@ def _ray(feed: _Feed, slots: float) -> Iterator[_Row]:
         yield from _execution(feed, first, count, task_rows, slots)
 
 
-def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float) -> Iterator[_Row]:
+def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float) -> Iterator[Row]:
     import ray.data
     from ray.data import DataContext
 
@@ -301,10 +153,10 @@ def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float
             num_cpus=min(1.0, slots),
             compute=ray.data.TaskPoolStrategy(size=max(1, int(slots))),
         )
-        blocks = iter(rows.iter_batches(batch_size=None, prefetch_batches=AHEAD))
+        blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD))
     try:
         for block in blocks:
-            yield from _unpack(block)
+            yield from _unpack(block)  # type: ignore[arg-type]  # the format says numpy
     finally:
         blocks.close()  # type: ignore[attr-defined]
 
@@ -323,14 +175,14 @@ def _decode_block(numbers: dict[str, np.ndarray], feed: _Feed, first: int) -> di
     }
 
 
-def _unpack(block: dict[str, np.ndarray]) -> Iterator[_Row]:
+def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
     columns = block["numbers"].tolist(), block["video"], block["notes"]
     for (group, task, sample, seed), video, note in zip(*columns, strict=True):
         missing, bad, failure = json.loads(note)
-        yield _Row(group, task, sample, seed, None if missing else video, bad, tuple(failure) if failure else None)
+        yield Row(group, task, sample, seed, None if missing else video, bad, tuple(failure) if failure else None)
 
 
-def _grouped(feed: _Feed, rows: Iterator[_Row]) -> Iterator[tuple[int, list[_Row]]]:
+def _grouped(feed: _Feed, rows: Iterator[Row]) -> Iterator[tuple[int, list[Row]]]:
     """Rows by group, and the end of everything where a row says so."""
     try:
         for group in feed.groups:
@@ -345,8 +197,8 @@ def _grouped(feed: _Feed, rows: Iterator[_Row]) -> Iterator[tuple[int, list[_Row
         rows.close()  # type: ignore[attr-defined]
 
 
-def _steps(feed: TrainFeed, rows: Iterator[_Row]) -> Iterator[DecodedRows]:
-    num_current = len(_share(feed, feed.plan.batch_size))
+def _steps(feed: TrainFeed, rows: Iterator[Row]) -> Iterator[DecodedRows]:
+    num_current = len(share(feed, feed.plan.batch_size))
     for step, together in _grouped(feed, rows):
         task, sample, seeds = np.array([(row.task, row.sample, row.seed) for row in together], dtype=np.int64).T
         video = np.stack([row.video for row in together if row.video is not None])
@@ -354,9 +206,7 @@ def _steps(feed: TrainFeed, rows: Iterator[_Row]) -> Iterator[DecodedRows]:
         yield DecodedRows(step, task, sample, seeds, video, num_current, bad)
 
 
-def _clip_batches(
-    feed: ClipFeed, rows: Iterator[_Row]
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]]:
+def _clip_batches(feed: ClipFeed, rows: Iterator[Row]) -> Iterator[tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]]:
     shape = (0, feed.frames, feed.size_px, feed.size_px, 3)
     for _, together in _grouped(feed, rows):
         good = [(row.sample, row.video) for row in together if row.video is not None]

@@ -35,7 +35,7 @@ class Stream:
 
 def stream_families() -> dict[str, str]:
     """Stream name -> family file, read without importing any."""
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NAMES"]:

@@ -278,14 +278,14 @@ def distance_to(shape: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     raise AssertionError(f"no shape {shape}")
 
 
-PRETRAINING_LOOKS = (0, 1, 2, 3)
-"""Looks that pre-training sees in part; the last is new to the backbone."""
+PRETRAINING_LOOKS = (0, 1, 2)
+"""Looks that pre-training sees in part; the others are new to the backbone."""
 
 
 def pretraining_pairs(count: int, seed: int, world_seed: int = 0, size_px: int = 32) -> tuple[np.ndarray, list[str]]:
     """Stills with one caption each, of a part of the world: uint8 (N, size, size, 3) and N captions.
 
-    The part: of four looks, two thirds of the shapes, colours and grounds of the first and every second of the others.
+    The part: of three looks, two thirds of the shapes, colours and grounds of the first and every second of the others.
     """
     rng = generator(world_seed, seed, 77)
     images = np.empty((count, size_px, size_px, 3), dtype=np.uint8)

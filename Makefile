@@ -1,0 +1,41 @@
+# One command each; every one does the set-up first where it is needed.
+# On a fresh machine with Python 3.11 or newer, `make demo` alone installs and runs the main job.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TESTED := platform methods search_spaces cluster tests benchmarks
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup demo test test-slow check format bench
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/kinoray run base_moco bmu_moco --stream moving-cvlm
+
+# Fast tests, one crash and one two-worker run.
+test: setup
+	$(BIN)/pytest -m 'not slow'
+
+test-slow: setup
+	$(BIN)/pytest -m slow
+
+# Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
+check: setup
+	$(BIN)/ruff check $(TESTED)
+	$(BIN)/ruff format --check $(TESTED)
+	$(BIN)/python tests/check_types.py
+
+format: setup
+	$(BIN)/ruff check --fix --quiet $(TESTED) || true
+	$(BIN)/ruff format --quiet $(TESTED)
+
+bench: setup
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

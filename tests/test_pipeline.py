@@ -1,0 +1,220 @@
+"""The pipeline: plan order, substitutes and records, and the same rows with and without Ray."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import clips
+import numpy as np
+import pytest
+from kinoray.data import decode, pipeline
+from kinoray.data import rows as row_decoding
+from kinoray.data.manifest import write_manifest
+from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_local, decode_ray, decode_slots
+from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
+from kinoray.errors import BadData, RunFailed, UsageError
+
+SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Fourteen different tiny videos of 6 to 9 frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    rng = np.random.default_rng(0)
+    for number in range(14):
+        noise = rng.integers(0, 255, (6 + number % 4, 4, 4, 3), dtype=np.uint8)
+        clips.write_clip(folder / f"{number}.mp4", noise.repeat(4, 1).repeat(4, 2))
+    return folder
+
+
+def manifests_of(videos, folder, bad=()):
+    """Two tasks; clip 0 of the first has three captions; clips in `bad` are not there."""
+    paths = []
+    for task, first, count in (("one", 0, 6), ("two", 6, 6)):
+        rows = [
+            {
+                "id": f"{task}{i}",
+                "uri": f"{'gone' if (task, i) in bad else ''}{first + i}.mp4",
+                "captions": ["a", "b", "c"] if (task, i) == ("one", 0) else ["a"],
+                "split": "train",
+            }
+            for i in range(count)
+        ]
+        paths.append(str(write_manifest(rows, folder / f"{task}.parquet", videos).path))
+    return tuple(paths)
+
+
+def feed_of(manifests, **changes):
+    plan = TaskPlan(0, 1, 2, SAMPLES, BATCH, STEPS, changes.pop("replay", Replay("reservoir", 6, 2)))
+    return replace(TrainFeed(plan, manifests, ("one", "two"), frames=3, size_px=8), **changes)
+
+
+@pytest.fixture
+def feed(videos, tmp_path):
+    return feed_of(manifests_of(videos, tmp_path))
+
+
+def assert_same(ours, theirs):
+    assert [rows.step for rows in ours] == [rows.step for rows in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.num_current, a.bad) == (b.num_current, b.bad)
+        for name in ("task", "sample", "seeds", "video"):
+            assert np.array_equal(getattr(a, name), getattr(b, name)), (a.step, name)
+            assert getattr(a, name).dtype == getattr(b, name).dtype
+
+
+def test_rows_come_in_plan_order_with_their_seeds(feed):
+    steps = list(decode_local(feed))
+    assert [rows.step for rows in steps] == list(range(STEPS[1]))
+    for rows in steps:
+        assert np.array_equal(np.stack([rows.task, rows.sample], 1), step_rows(feed.plan, rows.step))
+        assert rows.seeds.tolist() == [row_seed(feed.plan, rows.step, slot) for slot in range(BATCH + 2)]
+        assert rows.video.shape == (BATCH + 2, 3, 8, 8, 3) and rows.video.dtype == np.uint8
+        assert rows.num_current == BATCH and rows.bad == []
+
+
+def test_threads_and_starting_later_change_nothing(feed):
+    one = list(decode_local(feed, threads=1))
+    assert_same(one, list(decode_local(feed, threads=3)))
+    assert_same(one[3:], list(decode_local(replace(feed, start_step=3))))
+    assert list(decode_local(replace(feed, start_step=STEPS[1]))) == []
+
+
+def test_ranks_together_have_the_global_batch(feed):
+    whole = list(decode_local(feed))
+    ranks = [list(decode_local(replace(feed, rank=rank, world=2))) for rank in (0, 1)]
+    for rows, first, second in zip(whole, *ranks, strict=True):
+        cut = first.num_current
+        assert cut == second.num_current == BATCH // 2
+        for name in ("sample", "seeds", "video"):
+            a, b = getattr(first, name), getattr(second, name)
+            assert np.array_equal(np.concatenate([a[:cut], b[:cut], a[cut:], b[cut:]]), getattr(rows, name))
+
+
+def test_steps_before_the_memory_holds_anything_have_no_replay(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path))
+    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1])
+    sizes = [len(rows.sample) for rows in decode_local(replace(feed, plan=plan))]
+    assert sizes == [BATCH] + [BATCH + 2] * (STEPS[0] - 1)
+
+
+def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path, feed):
+    (tmp_path / "bad").mkdir()
+    broken = feed_of(manifests_of(videos, tmp_path / "bad", bad={("two", 2)}))
+    whole, mended = list(decode_local(feed)), list(decode_local(broken))
+    found = 0
+    for rows, other in zip(whole, mended, strict=True):
+        hit = (rows.task == 1) & (rows.sample == 2)
+        found += hit.sum()
+        assert np.array_equal(rows.sample != other.sample, hit)
+        assert np.array_equal(rows.video[~hit], other.video[~hit])
+        assert np.array_equal(rows.seeds, other.seeds)
+        assert (other.task == rows.task).all() and len(other.bad) == hit.sum()
+    assert found > 3
+    record = next(record for rows in mended for record in rows.bad)
+    assert record == {
+        "task": "two",
+        "id": "two2",
+        "uri": "gone8.mp4",
+        "stage": "open",
+        "error": "FileNotFoundError",
+        "message": "the file is missing",
+    }
+
+
+def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("one", 0)}))
+    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1], replay=None)
+    for rows in decode_local(replace(feed, plan=plan)):
+        assert (rows.sample > 2).all()
+        hit = step_rows(plan, rows.step)[:, 1] < 3
+        assert len(rows.bad) == hit.sum(), "one record a row, though the clip has three samples"
+
+
+def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
+    with pytest.raises(
+        BadData, match=r"All 6 training clips of task two are unreadable; first gone\d+.mp4: the file"
+    ) as e:
+        list(decode_local(feed))
+    assert "\n" not in str(e.value)
+
+
+def test_failing_storage_stops_the_run(feed, monkeypatch):
+    def fails(*_):
+        raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
+
+    monkeypatch.setattr(row_decoding, "decode_clip", fails)
+    with pytest.raises(RunFailed, match="reading failed"):
+        list(decode_local(feed))
+
+
+def test_closing_early_ends_the_threads(feed):
+    rows = decode_local(feed)
+    next(rows)
+    rows.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("decode")]
+
+
+def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
+    manifest = manifests_of(videos, tmp_path, bad={("one", 1), ("one", 4)})[0]
+    batches = list(pipeline.test_clips_local(manifest, 4, 8, np.array([5, 4, 3, 1, 0]), 2))
+    assert [rows.tolist() for rows, _, _ in batches] == [[5], [3], [0]]
+    assert [[record["id"] for record in bad] for _, _, bad in batches] == [["one4"], ["one1"], []]
+    assert all(video.shape == (len(rows), 4, 8, 8, 3) for rows, video, _ in batches)
+    assert list(pipeline.test_clips_local(manifest, 4, 8, np.array([], dtype=np.int64), 2)) == []
+    rows, video, bad = next(pipeline.test_clips_local(manifest, 4, 8, np.array([1, 4]), 2))
+    assert len(rows) == 0 and video.shape == (0, 4, 8, 8, 3) and len(bad) == 2
+
+
+@dataclass(frozen=True)
+class KillsItsProcess(ClipFeed):
+    """The first process that decodes clip 3 dies of it."""
+
+    marker: str = ""
+
+    def decode(self, group, slot):
+        if self.rows[group * self.batch + slot] == 3 and not os.path.exists(self.marker):
+            open(self.marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decode(group, slot)
+
+
+@pytest.mark.ray
+def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
+    """Bad clips, replay, ranks and a later start included; then closing early, test clips, a killed task."""
+    import ray
+
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    expected = list(decode_local(feed))
+    assert_same(list(decode_ray(feed, 2)), expected)
+    second = replace(feed, rank=1, world=2, start_step=2)
+    assert_same(list(decode_ray(second, 0.5)), list(decode_local(second)))
+
+    rows = decode_ray(feed, 1)
+    assert_same(list(islice(rows, 2)), expected[:2])
+    rows.close()
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU", 0) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources()["CPU"] == 4, "all CPUs are free again"
+
+    arguments = (feed.manifests[0], 4, 8, np.arange(6), 2)
+    together = zip(pipeline.test_clips_ray(*arguments, 1), pipeline.test_clips_local(*arguments), strict=True)
+    for (numbers, video, bad), (their_numbers, their_video, their_bad) in together:
+        assert np.array_equal(numbers, their_numbers) and np.array_equal(video, their_video) and bad == their_bad
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    marker = tmp_path / "killed"
+    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), 4, 8, 2, str(marker))
+    assert [row.sample for row in pipeline._ray(killing, 1)] == list(range(6))
+    assert marker.exists()
+
+    assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
+    with pytest.raises(UsageError, match=r"leave none of the cluster's 4 CPUs"):
+        decode_slots(4, 1.0)
