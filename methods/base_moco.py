@@ -10,12 +10,13 @@ forward instead; as nothing moves in between, the keys are the same. ALBEF halve
 # B batch   D embedding   V video   T text
 
 import torch
+from torch import Tensor, nn
+
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
 from kinoray.momentum import KeyFamily, average_into, copy_into
-from torch import Tensor, nn
 
 
 @config

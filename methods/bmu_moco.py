@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 import torch
+from torch import Tensor, nn
+
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce, info_nce_two_keys
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
 from kinoray.momentum import KeyFamily, Queue, average_into, copy_into, pull_towards
-from torch import Tensor, nn
 
 Variant = Literal["full", "local", "global", "local_no_bmu", "global_no_bmu", "both_no_bmu", "ensemble", "fixed"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from kinoray.actors import RunMonitor
 from kinoray.distributed import World
 from kinoray.launch import make_spec

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from engine import StopAfter, digest_of_run, spec_of
-from kinoray.actors import RunMonitor
+
 from kinoray.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
-from kinoray.session import run_rank
 
 
 def gather_and_reduce(rank: int, folder: str, size: int) -> None:
@@ -31,6 +29,11 @@ def gather_and_reduce(rank: int, folder: str, size: int) -> None:
 
 def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
+    from engine import StopAfter, digest_of_run, spec_of
+
+    from kinoray.actors import RunMonitor
+    from kinoray.session import run_rank
+
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
     for name, stops in (("whole", [None]), ("broken", [2, None])):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from kinoray import metrics
 from kinoray.result import write_json_atomic, write_matrix, write_ranks
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from kinoray.backbones.vision import torchvision_functional as oracle
 from kinoray.config import Recipe
 from kinoray.data.augment import augment, draw, jitter, normalise

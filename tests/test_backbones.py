@@ -11,6 +11,7 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
+
 from kinoray.backbones import TINY_FOLDER, backbone_names, load_backbone, tiny_tower, vit_bert
 from kinoray.backbones.towers import Tokens, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state

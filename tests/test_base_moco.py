@@ -3,6 +3,7 @@
 import pytest
 import torch
 from engine import fresh_session, spec_of
+
 from kinoray.equations import info_nce
 from kinoray.loop import RunState, StepFacts
 from kinoray.method import Batch

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from kinoray import checkpoint
 from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.errors import CheckpointCorrupt, RunFailed, StorageFull

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from run_folders import make_run
+
 from kinoray import cli
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
 from kinoray.result import Result
-from run_folders import make_run
 
 Outcome = tuple[int, str, str]
 

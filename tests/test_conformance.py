@@ -21,13 +21,14 @@ from engine import (
     state_of,
     two_ranks,
 )
+from toys import PROTOCOLS, TOYS
+
 from kinoray.config import plain
 from kinoray.loop import RunState
 from kinoray.method_source import find_method, method_names
 from kinoray.momentum import Frozen, Momentum
 from kinoray.optim import names_and_params
 from kinoray.session import RunSpec, build_method
-from toys import PROTOCOLS, TOYS
 
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
 

@@ -12,6 +12,7 @@ import av.error
 import clips
 import numpy as np
 import pytest
+
 from kinoray.data import decode
 from kinoray.data.decode import Limits, UnreadableStorage, decode_clip
 from kinoray.data.manifest import Clip

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kinoray.equations import info_nce, info_nce_two_keys, unit
 
 # Logits of `methods.md` 16.1, already divided by the temperature.

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+
 from kinoray import evaluate
 from kinoray.distributed import World
 from kinoray.evaluate import rank_queries

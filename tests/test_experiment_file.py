@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from kinoray.errors import UsageError
 from kinoray.experiment_file import merged, parse_settings, read_experiment
 

@@ -6,14 +6,15 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-import kinoray
 import pytest
 from engine import resolved
+from toys import Replays
+
+import kinoray
 from kinoray import launch
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.launch import Stopped, run
 from kinoray.method import StepInfo
-from toys import Replays
 
 
 def local(method, micro, folder: Path, **options):
@@ -113,6 +114,7 @@ class Diverges(Replays):
 
 def test_a_loss_that_is_not_finite_stops_and_is_never_committed(micro, tmp_path) -> None:
     import torch
+
     from kinoray.checkpoint import newest
 
     with pytest.raises(RunFailed, match="loss is nan at step 0 of task 2"):

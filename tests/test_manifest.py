@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+
 from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.errors import UsageError, VideoError
 

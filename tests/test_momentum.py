@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from kinoray.momentum import Frozen, Momentum, Queue, average_into, copy_into, pull_towards
 from torch import nn
+
+from kinoray.momentum import Frozen, Momentum, Queue, average_into, copy_into, pull_towards
 
 
 def scalar(value: float) -> nn.Module:

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
 from kinoray.errors import StorageFull
 from kinoray.streams import moving, world
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch import nn
+
 from kinoray.config import Recipe
 from kinoray.distributed import World
 from kinoray.errors import RunFailed
@@ -15,7 +17,6 @@ from kinoray.optim import (
     optimizer_tensors,
     set_gradients,
 )
-from torch import nn
 
 SIGNALS = torch.zeros(1)
 

@@ -8,6 +8,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
 from kinoray.streams import own

@@ -11,6 +11,7 @@ from itertools import islice
 import clips
 import numpy as np
 import pytest
+
 from kinoray.data import decode, pipeline
 from kinoray.data import rows as row_decoding
 from kinoray.data.manifest import write_manifest

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 import torch
+
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TowerShape
 from kinoray.errors import UsageError

@@ -3,8 +3,9 @@
 import io
 
 import pytest
-from kinoray.progress import RunProgress, clock
 from rich.console import Console
+
+from kinoray.progress import RunProgress, clock
 
 
 def lines_of(file: io.StringIO) -> list[str]:

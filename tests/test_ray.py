@@ -8,17 +8,18 @@ import sys
 import time
 from pathlib import Path
 
-import kinoray
 import numpy as np
 import pytest
 import ray
 from engine import digest_of_run, run_spec, spec_of
+from toys import Exemplars
+
+import kinoray
 from kinoray.actors import MomentumStore, call, start_actor
 from kinoray.checkpoint import Position, commit, take_fence
 from kinoray.errors import RunFailed, UsageError
 from kinoray.launch import run
 from kinoray.method import StepInfo, Task
-from toys import Exemplars
 
 pytestmark = pytest.mark.ray
 

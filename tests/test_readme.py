@@ -4,9 +4,10 @@ import re
 import shlex
 from pathlib import Path
 
-import kinoray
 import pytest
 import typer
+
+import kinoray
 from kinoray.cli import app
 from kinoray.report.tables import Comparison
 from kinoray.result import Result
@@ -29,7 +30,8 @@ def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
 
 
 def test_make_targets_of_the_readme_exist() -> None:
-    named = set(re.findall(r"`?make ([a-z-]+)", TEXT))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", TEXT, re.M))
+    assert named
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert named <= targets
 

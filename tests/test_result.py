@@ -5,12 +5,13 @@ import pkgutil
 import types
 from pathlib import Path
 
-import kinoray
 import numpy as np
 import pytest
+from run_folders import TASKS, make_run, square
+
+import kinoray
 from kinoray.errors import UsageError
 from kinoray.result import Result, Results, find_runs, load, printable, runs_root, write_json_atomic, write_matrix
-from run_folders import TASKS, make_run, square
 
 
 def test_the_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kinoray.data.sampling import random_frames, uniform_midpoints
 
 # methods.md 16.7

@@ -9,11 +9,12 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
+from run_folders import make_run
+
 from kinoray.errors import UsageError
 from kinoray.report.rows import estimate, smallest_p
 from kinoray.report.tables import Comparison, compare
 from kinoray.result import load
-from run_folders import make_run
 
 
 def three_seeds(root: Path) -> Comparison:

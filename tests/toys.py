@@ -7,6 +7,8 @@ end, `Opposed` follows two opposed objectives in one step.
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor, nn
+
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
 from kinoray.equations import unit
@@ -23,7 +25,6 @@ from kinoray.method import (
     Tokens,
     trainable,
 )
-from torch import Tensor, nn
 
 
 @config

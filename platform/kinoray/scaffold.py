@@ -81,7 +81,7 @@ class Method(BaseMethod):
 SEARCH_SPACE = '''"""Search space of NAME: one line per knob, with its reason or source."""
 
 SPACE = {
-    "temperature": {"type": "float", "low": 0.02, "high": 0.2, "log": True},  # around the paper's 0.07
+    "temperature": {"low": 0.02, "high": 0.2, "log": True},  # around the paper's 0.07
 }
 '''
 

@@ -1,0 +1,260 @@
+"""What the engine adds to a training step: kinoray's loop against a bare PyTorch loop of the same method.
+
+    python benchmarks/step_overhead.py [--json] [--only tiny|vit] [--blocks N]
+
+Both sides train BMU-MoCo (full variant) from the same weights on the same batches in memory, in turns, a block of steps
+each, with equal threads; the first losses must agree to 1e-4. The engine's side is `loop.train_task` as a run calls it,
+with the run's own monitor client for logs and the wish to stop; left out are decoding, validation and commits. The bare
+side is `bare_loop.py`, which imports nothing of kinoray. Ratios are medians over neighbouring blocks, so that other
+load on the machine falls on both.
+
+Bars: both ratios <= 1.05; what follows the optimizer (pulls, averages, queues) <= 3 % of the large step.
+Takes about half a minute for `tiny`, several minutes and 12 GB of memory for `vit`.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from bare_loop import BareLoop, Towers
+from kinoray.actors import MonitorClient, RunMonitor
+from kinoray.backbones import load_backbone
+from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
+from kinoray.config import Recipe
+from kinoray.data.plan import TaskPlan, epoch_of, row_seed
+from kinoray.distributed import World, gather, noise_source
+from kinoray.loop import RunState, Stage, StepFacts, train_task
+from kinoray.method import Batch, Task
+from kinoray.methods.bmu_moco import Config, Method
+
+TOLERANCE = 1e-4
+"""Largest difference of a loss between the two sides in the first steps."""
+CHECKED_STEPS = 5
+NO_END = 1 << 40
+"""Steps of the engine's task: it never comes to an end by itself."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """One comparison."""
+
+    batch: int
+    frames: int
+    size_px: int
+    tokens: int
+    queue: int
+    threads: int
+    block: int
+    """Steps of a block."""
+    blocks: int
+
+
+SIZES = {
+    "tiny": Size(batch=48, frames=3, size_px=32, tokens=20, queue=480, threads=1, block=5, blocks=40),
+    "vit": Size(batch=2, frames=4, size_px=224, tokens=32, queue=1440, threads=min(2, os.cpu_count() or 1), block=1, blocks=8),
+}  # fmt: skip
+RECIPE = Recipe(optimizer="adamw", learning_rate=1e-4, schedule="constant")
+
+
+@dataclass
+class Memory:
+    """The loop's surroundings (`loop.Outside`): batches in memory, and after each block a block of the bare loop."""
+
+    size: Size
+    batches_in_memory: list[Batch]
+    bare: BareLoop
+    client: MonitorClient
+    world: World = field(default_factory=World)
+    autocast: bool = False
+    engine_s: list[float] = field(default_factory=list)
+    bare_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    bare_losses: list[float] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
+        yield self._turns()
+
+    def _turns(self) -> Iterator[tuple[StepFacts, Batch]]:
+        """Steps for the engine, timed from asking for a block's first batch to asking for the next block's."""
+        numbers = itertools.count()
+        for steps in [CHECKED_STEPS] + [self.size.block] * self.size.blocks:
+            began = time.perf_counter()
+            for number in itertools.islice(numbers, steps):
+                yield self._facts(number), self._batch(number)
+            self.engine_s.append(time.perf_counter() - began)
+            first = number + 1 - steps
+            began = time.perf_counter()
+            for number in range(first, first + steps):
+                batch = self.batches_in_memory[number % len(self.batches_in_memory)]
+                self.bare_losses.append(self.bare.step(batch.video, batch.text.ids, batch.text.mask))
+            self.bare_s.append(time.perf_counter() - began)
+        self.client.target.request_stop()
+        for number in numbers:  # the wish is seen after the next step
+            yield self._facts(number), self._batch(number)
+
+    def _facts(self, step: int) -> StepFacts:
+        """As `feed.Feed` gives them."""
+        epoch = epoch_of(PLAN, step)
+        return StepFacts(step, epoch, epoch_of(PLAN, step + 1) > epoch, row_seed(PLAN, step, -1))
+
+    def _batch(self, step: int) -> Batch:
+        """As `feed.Feed` gives them, but for pixels and tokens, which are there."""
+        kept = self.batches_in_memory[step % len(self.batches_in_memory)]
+        count = self.size.batch
+        return Batch(
+            views=kept.views,
+            plain=None,
+            text=kept.text,
+            ids=kept.ids,
+            labels=kept.labels,
+            replay=None,
+            global_size=count,
+            replay_size=0,
+            gather=partial(gather, world=self.world),
+            normal=noise_source(row_seed(PLAN, step, -1), count, slice(0, count), self.world.device),
+        )
+
+    def steps(self, stage: Stage) -> int:
+        return NO_END
+
+    def task(self, stage: Stage) -> Task:
+        return Task(0, "memory", 1, encode=no_data)
+
+    def validate(self, stage: Stage) -> float:
+        raise AssertionError("this task never reaches a validation")
+
+    def evaluate(self, stage: Stage, state: RunState) -> None:
+        raise AssertionError("this task never ends")
+
+    def log(self, record: dict[str, Any]) -> None:
+        self.losses.append(record["loss"])
+        self.client.log(record)
+
+    def wants_stop(self) -> bool:
+        return self.world.is_first and self.client.poll()
+
+    def commit_due(self) -> bool:
+        return self.world.is_first and time.monotonic() - self.began > NO_END
+
+    def commit(self, state: RunState, optimizer: Any, groups: Any) -> None:
+        """Nothing is kept."""
+
+
+PLAN = TaskPlan(seed=0, task=0, num_tasks=1, samples=(600,), batch_size=48, steps=(NO_END,))
+
+
+def no_data(*args: Any, **options: Any) -> Any:
+    raise AssertionError("BMU-MoCo passes over no data at the start of a task")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print one object of {bar name: number} last")
+    parser.add_argument("--only", choices=sorted(SIZES), help="one of the two comparisons")
+    parser.add_argument("--blocks", type=int, help="blocks of each side, instead of the usual number")
+    asked = parser.parse_args()
+    bars: dict[str, float] = {}
+    print(f"{'':6}{'engine ms':>11}{'bare ms':>10}{'ratio':>8}{'middle half':>16}{'after step':>12}{'loss differs':>14}")
+    for name in [asked.only] if asked.only else list(SIZES):
+        size = SIZES[name]
+        bars |= compare(name, Size(**vars(size) | {"blocks": asked.blocks or size.blocks}))
+    if asked.json:
+        print(json.dumps({key: round(value, 4) for key, value in bars.items()}))
+
+
+def compare(name: str, size: Size) -> dict[str, float]:
+    """Train both sides in turns and print a row. Returns the bars."""
+    torch.set_num_threads(size.threads)
+    towers = load_backbone("tiny") if name == "tiny" else random_towers(TowerShape(size_px=size.size_px), pieces(30522))
+    torch.manual_seed(0)
+    method = Method(Config(queue_size=size.queue), towers, 1)
+    after_s = timed_after_step(method)
+    batches = random_batches(size, len(towers.vocabulary), count=4)
+    bare = bare_copy(method)
+    with tempfile.TemporaryDirectory() as folder:
+        memory = Memory(size, batches, bare, MonitorClient(RunMonitor(folder)))
+        assert not train_task(method, Stage(0, (), 0), RECIPE, memory, RunState())
+    differs = max(
+        abs(a - b) for a, b in zip(memory.losses[:CHECKED_STEPS], memory.bare_losses[:CHECKED_STEPS], strict=True)
+    )
+    assert differs <= TOLERANCE, f"the two sides compute different things: losses differ by {differs}"
+    engine_s, bare_s = np.array(memory.engine_s[1:]), np.array(memory.bare_s[1:])  # the first block warmed up
+    ratios = engine_s / bare_s
+    low, ratio, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    timed = slice(CHECKED_STEPS, CHECKED_STEPS + size.block * size.blocks)
+    after_share = statistics.median(np.add.reduceat(after_s[timed], range(0, len(engine_s) * size.block, size.block)) / engine_s)
+    step_ms = [1e3 * statistics.median(side) / size.block for side in (engine_s, bare_s)]
+    print(
+        f"{name:6}{step_ms[0]:11.2f}{step_ms[1]:10.2f}{ratio:8.3f}{f'{low:.3f}..{high:.3f}':>16}"
+        f"{after_share:11.1%} {differs:13.1e}",
+        flush=True,
+    )
+    return {f"step_overhead_{name}": float(ratio)} | ({"after_step_share_vit": after_share} if name == "vit" else {})
+
+
+def timed_after_step(method: Method) -> list[float]:
+    """Make the method note the seconds of each of its updates after the optimizer's."""
+    seconds: list[float] = []
+    update = method.after_step
+
+    def after_step(carry: Any, step: Any) -> None:
+        began = time.perf_counter()
+        update(carry, step)
+        seconds.append(time.perf_counter() - began)
+
+    method.after_step = after_step  # type: ignore[method-assign]
+    return seconds
+
+
+def bare_copy(method: Method) -> BareLoop:
+    """The bare loop with the method's weights, queues and hyper-parameters."""
+    online: TwoTower = method.online
+    towers = Towers(online.vision.config.to_dict(), online.text.config.to_dict(), online.dim)
+    towers.load_state_dict(online.state_dict())
+    queues = {
+        f"{name}_{kind}": queue.keys_KD.clone()
+        for name, family in method.families.items()
+        for kind, queue in (("video", family.videos), ("text", family.texts))
+    }
+    config = method.config
+    options = {"temperature": config.temperature, "m": config.m, "m_hat": config.m_hat}
+    return BareLoop(towers, queues, torch.optim.AdamW, RECIPE.learning_rate, RECIPE.weight_decay, **options)
+
+
+def random_batches(size: Size, vocabulary: int, count: int) -> list[Batch]:
+    """Normalised noise and random tokens of different lengths."""
+    generator = torch.Generator().manual_seed(1)
+    batches = []
+    for _ in range(count):
+        video = torch.randn(size.batch, size.frames, 3, size.size_px, size.size_px, generator=generator)
+        ids = torch.randint(5, vocabulary, (size.batch, size.tokens), generator=generator)
+        lengths = torch.randint(size.tokens // 2, size.tokens + 1, (size.batch,), generator=generator)
+        lengths[0] = size.tokens
+        mask = torch.arange(size.tokens) < lengths[:, None]
+        numbers = torch.arange(size.batch)
+        text = Tokens(ids * mask, mask)
+        batches.append(Batch((video,), None, text, numbers, numbers * 0 - 1, None, size.batch, 0, torch.clone, torch.randn))
+    return batches
+
+
+def pieces(count: int) -> tuple[str, ...]:
+    """A vocabulary of BERT's size."""
+    return ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{n}" for n in range(count - 5)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What the folders promise: the standard library's `platform` is visible, imports run downward, nothing unpickles."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = {
+    "kinoray": "platform/kinoray",
+    "kinoray.methods": "methods",
+    "kinoray.search_spaces": "search_spaces",
+    "kinoray.cluster": "cluster",
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for package, folder in PLACES.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = [*package.split("."), *path.relative_to(ROOT / folder).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path, at_top_only: bool = False) -> set[str]:
+    """Dotted names that a file imports (also inside functions unless told otherwise; never for type checking only)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if at_top_only else [n for n in ast.walk(tree) if not _for_types_only(n)]
+    hidden = {id(inner) for n in ast.walk(tree) if _for_types_only(n) for inner in ast.walk(n)}
+    names = set()
+    for node in nodes:
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def test_platform_is_the_standard_librarys_from_the_repository_root() -> None:
+    assert not (ROOT / "platform" / "__init__.py").exists()
+    code = "import platform; print(platform.__file__)"
+    file = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not Path(file.strip()).is_relative_to(ROOT / "platform")
+
+
+def test_no_two_files_import_each_other_however_far_round() -> None:
+    known = modules()
+    graph = {
+        name: {target for target in imports(path) if target in known and target != name}
+        for name, path in known.items()
+        if name != "kinoray"
+    }
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join([*above[above.index(name) :], name])
+        if name in done:
+            return
+        for target in graph.get(name, ()):
+            visit(target, (*above, name))
+        done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("name", [n for n in modules() if n.startswith("kinoray.methods.")])
+def test_a_method_knows_the_equations_and_not_the_machine(name: str) -> None:
+    allowed = (
+        "kinoray.backbones",
+        "kinoray.config",
+        "kinoray.equations",
+        "kinoray.method",
+        "kinoray.momentum",
+        "torch",
+    )
+    standard = ("collections", "typing", "math", "copy", "dataclasses")
+    for target in imports(modules()[name]):
+        assert target.split(".")[0] in standard or target.startswith(allowed), target
+
+
+def test_the_engine_imports_no_method() -> None:
+    for name, path in modules().items():
+        if not name.startswith(("kinoray.methods", "kinoray.search_spaces")):
+            assert not any(t.startswith(("kinoray.methods.", "kinoray.search_spaces.")) for t in imports(path)), name
+
+
+def test_ray_stays_in_a_handful_of_files() -> None:
+    users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
+    assert users <= {"kinoray.launch", "kinoray.actors", "kinoray.data.pipeline", "kinoray.doctor", "kinoray.cli"}
+
+
+def test_nothing_read_can_run_code() -> None:
+    """No pickle, unsafe YAML, eval or shell on data; a method's own source is the one thing that is executed."""
+    forbidden = re.compile(
+        r"\bimport pickle\b|pickle\.load|yaml\.load\(|(?<![.\w])eval\(|shell=True|weights_only=False|joblib\.load"
+    )
+    for name, path in modules().items():
+        text = path.read_text(encoding="utf-8")
+        assert not forbidden.search(text), name
+        if "exec(" in text.replace("_exec(", ""):
+            assert name == "kinoray.method_source", name
+
+
+def test_no_module_says_too_much() -> None:
+    long = {n: c for n, p in modules().items() if (c := len(p.read_text(encoding="utf-8").splitlines())) > 340}
+    assert not long, long

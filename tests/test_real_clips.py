@@ -1,0 +1,126 @@
+"""Real files: every codec and damage of the 81 clips in one run, and the 15 signs as a five-task stream.
+
+The clips lie beside the checkout (`../shared/clips`); each test copies what it needs into a folder of its own.
+"""
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kinoray
+from kinoray.data import rows
+from kinoray.result import Result
+
+TASKS = ("first", "second", "third")
+SETTINGS = {"batch_size": 8, "frames": 2, "test_frames": 2}
+
+
+def captions_of(readme: Path) -> dict[str, str]:
+    """File name -> content, the last column of the table in the clips' README."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in readme.read_text("utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    return {row[0]: row[-1] for row in cells[2:] if len(row) == len(cells[0])}
+
+
+def own_folder(folder: Path, clips: Path, table: list[dict[str, str]]) -> Path:
+    """A folder with copies of the table's videos and a captions.csv."""
+    folder.mkdir()
+    for row in table:
+        shutil.copy(clips / row["video"], folder / row["video"])
+    with (folder / "captions.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+    return folder
+
+
+def bare_run(stream: Path, runs: Path, **settings: float) -> Result:
+    """Base-MoCo in this process; few frames, for the files are the point."""
+    result = kinoray.run(
+        "base_moco", stream=str(stream), num_workers=0, runs=runs, quiet=True, settings=SETTINGS | settings
+    )
+    assert isinstance(result, Result)
+    return result
+
+
+@pytest.mark.slow
+def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
+    clips_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Undecodable by `clips.csv`: no frame decodes, or decoding raises, or there is no video stream."""
+    with (clips_folder / "clips.csv").open(encoding="utf-8") as file:
+        facts = {row["file"]: row for row in csv.DictReader(file)}
+    implied = {
+        name: "open" if "no video stream" in row["notes"] else "decode"
+        for name, row in facts.items()
+        if row["frames_decoded"] in ("", "0") or {"decode", "no video stream"} & set(row["notes"].split("; "))
+    }
+    captions = captions_of(clips_folder / "README.md")
+    assert set(captions) == set(facts) and len(facts) == 81
+    table = [
+        {"video": name, "caption": caption, "task": TASKS[number % 3]}
+        for number, (name, caption) in enumerate(captions.items())
+    ]
+
+    decoded: set[str] = set()
+    decode_clip = rows.decode_clip
+
+    def recorded(clip, *arguments):
+        video = decode_clip(clip, *arguments)
+        decoded.add(Path(clip.path).name)
+        return video
+
+    monkeypatch.setattr(rows, "decode_clip", recorded)
+    # One epoch shows every training clip once; the rest is for validation and test.
+    result = bare_run(own_folder(tmp_path / "clips", clips_folder, table), tmp_path / "runs", epochs=1)
+
+    assert result.state == "finished"
+    assert result.run["tasks"] == list(TASKS)
+    steps = result.losses.dropna(subset="loss")
+    assert steps.groupby("task").size().min() >= 1 and set(steps["task"]) == {0, 1, 2}
+    assert np.isfinite(steps["loss"]).all()
+    bad = result.bad_samples
+    assert dict(zip(bad["uri"], bad["stage"], strict=True)) == implied
+    assert len(bad) == len(implied) == result.outcome["bad_samples"]
+    assert (bad["message"].str.len() > 5).all() and not bad["message"].str.contains("\n").any()
+    assert set(bad["task"]) <= set(TASKS)
+    assert decoded == set(facts) - set(implied)
+
+
+def test_the_fifteen_signs_are_a_five_task_stream_that_trains(clips_folder: Path, tmp_path: Path) -> None:
+    from kinoray.backbones import load_backbone
+    from kinoray.checkpoint import newest
+
+    captions = captions_of(clips_folder / "README.md")
+    signs = sorted(name for name, said in captions.items() if "Sign Language" in said)
+    assert len(signs) == 15
+    table = [
+        {"video": name, "label": Path(name).stem, "task": f"signs-{number // 3}"} for number, name in enumerate(signs)
+    ]
+    stream = own_folder(tmp_path / "signs", clips_folder, table)
+    result = bare_run(stream, tmp_path / "runs", epochs=2, batch_size=4)
+
+    assert result.state == "finished" and result.outcome["bad_samples"] == 0
+    assert result.run["tasks"] == [f"signs-{number}" for number in range(5)]
+    steps = result.losses.dropna(subset="loss")
+    assert set(steps["task"]) == set(range(5)) and np.isfinite(steps["loss"]).all()
+    assert result.matrix.notna().to_numpy().tolist() == np.tril(np.ones((5, 5), bool)).tolist()
+    assert np.isfinite([result.metrics[name] for name in ("R@1", "FR", "HM")]).all()
+
+    found = newest(result.folder / "checkpoints", say=print)
+    assert found is not None
+    before = load_backbone("tiny", 32).state_dict()
+    after = found.tensors("method")
+    moved = [
+        name
+        for name, weight in before.items()
+        for key, value in after.items()
+        if key.endswith(name) and value.shape == weight.shape and not value.equal(weight)
+    ]
+    assert moved, "no weight of the towers moved"
