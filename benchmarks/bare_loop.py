@@ -19,7 +19,8 @@ class Towers(nn.Module):
 
     def __init__(self, vision: dict[str, Any], text: dict[str, Any], dim: int) -> None:
         """`vision` and `text` are transformers' configurations as dictionaries."""
-        from transformers import BertConfig, BertModel, ViTConfig, ViTModel  # not at the top: torchvision may need help
+        # Imported late, and not through kinoray as everywhere else: who builds towers has made torchvision importable.
+        from transformers import BertConfig, BertModel, ViTConfig, ViTModel  # noqa: TID251
 
         super().__init__()
         self.vision = ViTModel(ViTConfig.from_dict(vision), add_pooling_layer=False)

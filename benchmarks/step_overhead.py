@@ -6,7 +6,7 @@ Both sides train BMU-MoCo (full variant) from the same weights on the same batch
 each, with equal threads; the first losses must agree to 1e-4. The engine's side is `loop.train_task` as a run calls it,
 with the run's own monitor client for logs and the wish to stop; left out are decoding, validation and commits. The bare
 side is `bare_loop.py`, which imports nothing of kinoray. Ratios are medians over neighbouring blocks, so that other
-load on the machine falls on both.
+load on the machine falls on both; the same ratio in CPU seconds stands beside, for a machine that is not quiet.
 
 Bars: both ratios <= 1.05; what follows the optimizer (pulls, averages, queues) <= 3 % of the large step.
 Takes about half a minute for `tiny`, several minutes and 12 GB of memory for `vit`.
@@ -15,20 +15,18 @@ Takes about half a minute for `tiny`, several minutes and 12 GB of memory for `v
 import argparse
 import itertools
 import json
-import os
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from bare_loop import BareLoop, Towers
+
 from kinoray.actors import MonitorClient, RunMonitor
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
@@ -63,8 +61,8 @@ class Size:
 
 SIZES = {
     "tiny": Size(batch=48, frames=3, size_px=32, tokens=20, queue=480, threads=1, block=5, blocks=40),
-    "vit": Size(batch=2, frames=4, size_px=224, tokens=32, queue=1440, threads=min(2, os.cpu_count() or 1), block=1, blocks=8),
-}  # fmt: skip
+    "vit": Size(batch=2, frames=4, size_px=224, tokens=32, queue=1440, threads=2, block=1, blocks=8),
+}
 RECIPE = Recipe(optimizer="adamw", learning_rate=1e-4, schedule="constant")
 
 
@@ -78,8 +76,9 @@ class Memory:
     client: MonitorClient
     world: World = field(default_factory=World)
     autocast: bool = False
-    engine_s: list[float] = field(default_factory=list)
-    bare_s: list[float] = field(default_factory=list)
+    engine_s: list[tuple[float, float]] = field(default_factory=list)
+    bare_s: list[tuple[float, float]] = field(default_factory=list)
+    """(wall, CPU) seconds of each block."""
     losses: list[float] = field(default_factory=list)
     bare_losses: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
@@ -92,16 +91,16 @@ class Memory:
         """Steps for the engine, timed from asking for a block's first batch to asking for the next block's."""
         numbers = itertools.count()
         for steps in [CHECKED_STEPS] + [self.size.block] * self.size.blocks:
-            began = time.perf_counter()
-            for number in itertools.islice(numbers, steps):
+            block = list(itertools.islice(numbers, steps))
+            began = clocks()
+            for number in block:
                 yield self._facts(number), self._batch(number)
-            self.engine_s.append(time.perf_counter() - began)
-            first = number + 1 - steps
-            began = time.perf_counter()
-            for number in range(first, first + steps):
+            self.engine_s.append(since(began))
+            began = clocks()
+            for number in block:
                 batch = self.batches_in_memory[number % len(self.batches_in_memory)]
                 self.bare_losses.append(self.bare.step(batch.video, batch.text.ids, batch.text.mask))
-            self.bare_s.append(time.perf_counter() - began)
+            self.bare_s.append(since(began))
         self.client.target.request_stop()
         for number in numbers:  # the wish is seen after the next step
             yield self._facts(number), self._batch(number)
@@ -157,6 +156,17 @@ class Memory:
 PLAN = TaskPlan(seed=0, task=0, num_tasks=1, samples=(600,), batch_size=48, steps=(NO_END,))
 
 
+def clocks() -> tuple[float, float]:
+    """Wall and CPU seconds of this process."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(began: tuple[float, float]) -> tuple[float, float]:
+    """Wall and CPU seconds since `clocks` was asked."""
+    now = clocks()
+    return now[0] - began[0], now[1] - began[1]
+
+
 def no_data(*args: Any, **options: Any) -> Any:
     raise AssertionError("BMU-MoCo passes over no data at the start of a task")
 
@@ -168,7 +178,10 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, help="blocks of each side, instead of the usual number")
     asked = parser.parse_args()
     bars: dict[str, float] = {}
-    print(f"{'':6}{'engine ms':>11}{'bare ms':>10}{'ratio':>8}{'middle half':>16}{'after step':>12}{'loss differs':>14}")
+    print(
+        f"{'':6}{'engine ms':>11}{'bare ms':>10}{'ratio':>8}{'middle half':>16}{'CPU ratio':>11}{'after step':>12}"
+        f"{'loss differs':>14}"
+    )
     for name in [asked.only] if asked.only else list(SIZES):
         size = SIZES[name]
         bars |= compare(name, Size(**vars(size) | {"blocks": asked.blocks or size.blocks}))
@@ -192,18 +205,21 @@ def compare(name: str, size: Size) -> dict[str, float]:
         abs(a - b) for a, b in zip(memory.losses[:CHECKED_STEPS], memory.bare_losses[:CHECKED_STEPS], strict=True)
     )
     assert differs <= TOLERANCE, f"the two sides compute different things: losses differ by {differs}"
-    engine_s, bare_s = np.array(memory.engine_s[1:]), np.array(memory.bare_s[1:])  # the first block warmed up
-    ratios = engine_s / bare_s
-    low, ratio, high = np.quantile(ratios, [0.25, 0.5, 0.75])
-    timed = slice(CHECKED_STEPS, CHECKED_STEPS + size.block * size.blocks)
-    after_share = statistics.median(np.add.reduceat(after_s[timed], range(0, len(engine_s) * size.block, size.block)) / engine_s)
-    step_ms = [1e3 * statistics.median(side) / size.block for side in (engine_s, bare_s)]
+    (engine_s, engine_cpu_s), (bare_s, bare_cpu_s) = (
+        np.array(side[1:]).T  # the first block warmed up
+        for side in (memory.engine_s, memory.bare_s)
+    )
+    low, ratio, high = np.quantile(engine_s / bare_s, [0.25, 0.5, 0.75])
+    cpu_ratio = np.median(engine_cpu_s / bare_cpu_s)
+    updates_s = np.array(after_s[CHECKED_STEPS:][: size.block * size.blocks]).reshape(-1, size.block).sum(axis=1)
+    share = float(np.median(updates_s / engine_s))
+    step_ms = [1e3 * np.median(side) / size.block for side in (engine_s, bare_s)]
+    middle = f"{low:.3f}..{high:.3f}"
     print(
-        f"{name:6}{step_ms[0]:11.2f}{step_ms[1]:10.2f}{ratio:8.3f}{f'{low:.3f}..{high:.3f}':>16}"
-        f"{after_share:11.1%} {differs:13.1e}",
+        f"{name:6}{step_ms[0]:11.2f}{step_ms[1]:10.2f}{ratio:8.3f}{middle:>16}{cpu_ratio:11.3f}{share:12.1%}{differs:14.1e}",
         flush=True,
     )
-    return {f"step_overhead_{name}": float(ratio)} | ({"after_step_share_vit": after_share} if name == "vit" else {})
+    return {f"step_overhead_{name}": float(ratio)} | ({"after_step_share_vit": share} if name == "vit" else {})
 
 
 def timed_after_step(method: Method) -> list[float]:
@@ -247,7 +263,9 @@ def random_batches(size: Size, vocabulary: int, count: int) -> list[Batch]:
         mask = torch.arange(size.tokens) < lengths[:, None]
         numbers = torch.arange(size.batch)
         text = Tokens(ids * mask, mask)
-        batches.append(Batch((video,), None, text, numbers, numbers * 0 - 1, None, size.batch, 0, torch.clone, torch.randn))
+        batches.append(
+            Batch((video,), None, text, numbers, numbers * 0 - 1, None, size.batch, 0, torch.clone, torch.randn)
+        )
     return batches
 
 

@@ -15,7 +15,8 @@ from kinoray.loop import RunState, train_step
 from kinoray.method import BaseMethod
 from kinoray.optim import make_optimizer, names_and_params
 from kinoray.resolve import Resolved, resolve
-from kinoray.session import RunSpec, Session, run_rank
+from kinoray.session import Session, run_rank
+from kinoray.spec import RunSpec
 from kinoray.streams import Stream
 
 

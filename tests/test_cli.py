@@ -55,8 +55,8 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
         yield
         asked.append({"ray": "stopped"})
 
-    for name, fake in (("run", run), ("dry_run", dry_run), ("ray_session", ray_session)):
-        monkeypatch.setattr(f"kinoray.launch.{name}", fake)
+    for name, fake in (("launch.run", run), ("launch.dry_run", dry_run), ("workers.ray_session", ray_session)):
+        monkeypatch.setattr(f"kinoray.{name}", fake)
     return asked
 
 

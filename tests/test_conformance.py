@@ -28,7 +28,7 @@ from kinoray.loop import RunState
 from kinoray.method_source import find_method, method_names
 from kinoray.momentum import Frozen, Momentum
 from kinoray.optim import names_and_params
-from kinoray.session import RunSpec, build_method
+from kinoray.spec import RunSpec, build_method
 
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
 

@@ -12,8 +12,10 @@ from toys import Replays
 
 import kinoray
 from kinoray import launch
+from kinoray.attend import Stopped
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.launch import Stopped, run
+from kinoray.folder import locked
+from kinoray.launch import run
 from kinoray.method import StepInfo
 
 
@@ -150,7 +152,7 @@ def test_the_committed_config_must_be_the_one_asked_for(micro, tmp_path) -> None
 
 
 def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
-    with launch._locked(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
+    with locked(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
         local("base_moco", micro, tmp_path)
 
 

@@ -9,15 +9,32 @@ m_hat: 0.95               # any other key is a setting, as with --set
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import Field
 
+from kinoray.config import Count, build, config, names_of
 from kinoray.errors import UsageError
 
-OPTIONS = ("method", "stream", "backbone", "seed", "seeds", "num_workers", "joint", "zero_shot", "smoke", "runs")
-"""Keys that are options of `kinoray run`, with their Python names."""
+Natural = Annotated[int, Field(ge=0)]
 MOST_BYTES = 100_000
+
+
+@config
+class Options:
+    """Keys that are options of `kinoray run`, with their Python names."""
+
+    method: str | list[str] | None = None
+    stream: str | None = None
+    backbone: str | None = None
+    seed: Natural | None = None
+    seeds: Count | None = None
+    num_workers: Natural | None = None
+    joint: bool | None = None
+    zero_shot: bool | None = None
+    smoke: bool | None = None
+    runs: Path | None = None
 
 
 class _Loader(yaml.SafeLoader):
@@ -58,8 +75,10 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise UsageError(f"{path}: an experiment file is a list of `name: value` lines.")
     values = {name.replace("-", "_"): value for name, value in values.items()}
-    options = {name: value for name, value in values.items() if name in OPTIONS}
-    return options, {name: value for name, value in values.items() if name not in OPTIONS}
+    known = names_of(Options)
+    options = build(Options, {name: value for name, value in values.items() if name in known}, str(path))
+    settings = {name: value for name, value in values.items() if name not in known}
+    return merged(vars(options)), settings
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:

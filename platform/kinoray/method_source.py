@@ -81,6 +81,8 @@ def find_method(method: "str | Path | type[BaseMethod]") -> MethodSource:
             raise UsageError(f"There is no method file {path}.")
         source = path.read_text()
         return MethodSource(path.stem, _digest(source), text=source)
+    if Path(text).is_dir():
+        raise UsageError(f"{text} is a folder, not a method. Name a method, and give the folder as the stream.")
     if text not in method_names():
         raise unknown("method", text, method_names(), "A file of your own: `./my_method.py`.")
     return MethodSource(text, _digest((methods_folder() / f"{text}.py").read_text()))

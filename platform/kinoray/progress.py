@@ -93,10 +93,11 @@ class RunProgress:
         if self._quiet:
             return
         line, now = self._lines[run], self._now()
+        before = line.done
         said = line.describe(now, task, step, loss, clips_per_step, epoch)
         if self._bars:
             self._bars.update(self._ids[run], completed=line.done, said=said)
-        elif line.said_at is None or now - line.said_at >= PLAIN_EVERY_S or line.done == line.total:
+        elif line.said_at is None or now - line.said_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.said_at = now
             self._say(f"{line.name}: {said}")
 

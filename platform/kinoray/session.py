@@ -3,11 +3,9 @@
 The same code serves a `TorchTrainer` worker and the driver itself (`num_workers=0`); only the feed's decoding differs.
 """
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,52 +19,24 @@ from kinoray.actors import MonitorClient, call
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens
 from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
-from kinoray.config import Recipe, digest_of
+from kinoray.config import Recipe
 from kinoray.data.manifest import read_manifest
 from kinoray.distributed import World
 from kinoray.errors import BadData
 from kinoray.evaluate import TestSet, embed_queries, rank_queries
 from kinoray.feed import Feed
 from kinoray.loop import TRAIN, RunState, Stage, StepFacts, train_stream
-from kinoray.method import BaseMethod, Batch, Task
-from kinoray.method_source import MethodSource
+from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.optim import Groups, optimizer_tensors
 from kinoray.outcome import write_results
+from kinoray.spec import RunSpec, build_method
 from kinoray.store import read_features, write_features
 
 COMMIT_SHARE = 0.03
 """Share of the time that commits may take, waiting for the disk included."""
 COMMIT_EVERY_S = 10.0
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """All that a rank needs to know; travels to the workers as plain data."""
-
-    folder: str
-    method: MethodSource
-    settings: dict[str, Any]
-    recipe: dict[str, Any]
-    protocol: str
-    names: tuple[str, ...]
-    tests: tuple[str, ...]
-    """Names and manifests of the tasks, as tested."""
-    train_names: tuple[str, ...]
-    trained: tuple[str, ...]
-    """Names and manifests of what is trained: the tasks, or their union."""
-    stages: tuple[Stage, ...]
-    backbone: str
-    seed: int
-    threads: int
-    autocast: bool
-    decode_slots: float
-
-    @property
-    def num_clips(self) -> int:
-        """Clips of the whole stream, all splits."""
-        return sum(read_manifest(path).table.num_rows for path in self.tests)
 
 
 def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
@@ -238,7 +208,7 @@ class Session:
             first = records[0]
             raise BadData(
                 f"{count} of {clips} clips are unreadable (limit {self.recipe.max_bad_fraction:.0%}), the last "
-                f"{first['uri']}: {first['message']} All are listed in {self.folder / 'bad_samples.jsonl'}; repair or "
+                f"{first['uri']}: {first['message']}. All are listed in {self.folder / 'bad_samples.jsonl'}; repair or "
                 "remove them, or allow more with --set max_bad_fraction=..."
             )
 
@@ -330,14 +300,3 @@ class Session:
             num_bad=self.client.call("num_bad"),
             digest=digest,
         )
-
-
-def build_method(spec: RunSpec) -> BaseMethod:
-    """The method with its initial weights: a function of the spec alone."""
-    cls = spec.method.load()
-    seed = int(digest_of(["build", spec.seed])[:15], 16)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-    towers = load_backbone(spec.backbone, Recipe(**spec.recipe).size_px)
-    return cls(cls.Config(**spec.settings), towers, len(spec.names))

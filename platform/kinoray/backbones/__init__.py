@@ -22,15 +22,21 @@ def backbone_names() -> list[str]:
     return list(_NAMES)
 
 
+def check_backbone(name: str) -> str:
+    """The kind of backbone that `name` asks for; cheap. Raises: UsageError for an unknown one."""
+    kind = name.partition(":")[0]
+    if kind not in _NAMES:
+        raise unknown("backbone", kind, _NAMES, "Weights of your own: `vit-bert:/folder`.")
+    return kind
+
+
 def load_backbone(name: str, size_px: int | None = None) -> "TwoTower":
     """The towers called `name`, in float32 on the CPU.
 
     `size_px` is what frames will be resized to; it must suit the patch size. None means native.
     Raises: UsageError for an unknown name, missing weights, or a size that is no multiple of the patch.
     """
-    kind, _, folder = name.partition(":")
-    if kind not in _NAMES:
-        raise unknown("backbone", kind, _NAMES, "Weights of your own: `vit-bert:/folder`.")
+    kind, folder = check_backbone(name), name.partition(":")[2]
     if kind == "tiny":
         from kinoray.backbones.towers import load_towers
 

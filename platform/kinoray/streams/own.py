@@ -202,8 +202,8 @@ def _check_videos(folder: Path, file: Path, clips: list[_Clip]) -> None:
     videos = list(dict.fromkeys(clip.video for clip in clips))
     missing = [video for video in videos if not (folder / video).is_file()]
     if missing:
-        there = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-        near = difflib.get_close_matches(missing[0], there, n=1, cutoff=0.6)
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)
         hint = f"Did you mean {near[0]!r}?" if near else "Names are relative to the folder, with their ending."
         raise UsageError(
             f"{file}: {len(missing)} of {len(videos)} videos are not in the folder, first {missing[0]!r}. {hint}"

@@ -1,0 +1,54 @@
+"""What a rank is told: a run as plain data, and the method that it describes."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinoray.backbones import load_backbone
+from kinoray.config import Recipe, digest_of
+from kinoray.data.manifest import read_manifest
+from kinoray.loop import Stage
+from kinoray.method import BaseMethod
+from kinoray.method_source import MethodSource
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that a rank needs to know; travels to the workers as plain data."""
+
+    folder: str
+    method: MethodSource
+    settings: dict[str, Any]
+    recipe: dict[str, Any]
+    protocol: str
+    names: tuple[str, ...]
+    tests: tuple[str, ...]
+    """Names and manifests of the tasks, as tested."""
+    train_names: tuple[str, ...]
+    trained: tuple[str, ...]
+    """Names and manifests of what is trained: the tasks, or their union."""
+    stages: tuple[Stage, ...]
+    backbone: str
+    seed: int
+    threads: int
+    autocast: bool
+    decode_slots: float
+
+    @property
+    def num_clips(self) -> int:
+        """Clips of the whole stream, all splits."""
+        return sum(read_manifest(path).table.num_rows for path in self.tests)
+
+
+def build_method(spec: RunSpec) -> BaseMethod:
+    """The method with its initial weights: a function of the spec alone."""
+    cls = spec.method.load()
+    seed = int(digest_of(["build", spec.seed])[:15], 16)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    towers = load_backbone(spec.backbone, Recipe(**spec.recipe).size_px)
+    return cls(cls.Config(**spec.settings), towers, len(spec.names))

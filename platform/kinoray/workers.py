@@ -1,0 +1,112 @@
+"""What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors, Ray itself."""
+
+import contextlib
+import json
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch.distributed as dist
+
+from kinoray.actors import MomentumStore, RunMonitor, start_actor
+from kinoray.distributed import World
+from kinoray.errors import RunFailed
+from kinoray.folder import one_line
+from kinoray.resolve import Resolved
+from kinoray.session import run_rank
+
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Set before Ray starts where the user has not set them."""
+
+
+def train_loop(config: dict[str, Any]) -> dict[str, Any]:
+    """A TorchTrainer worker: one rank of one run."""
+    import ray.train
+    from ray.train.torch import get_device
+
+    context = ray.train.get_context()
+    world = World(context.get_world_rank(), context.get_world_size(), get_device())
+    spec, attempt = config["spec"], config["attempt"]
+    note = Path(spec.folder) / ".ray" / f"failure-{attempt}.json"
+    if note.exists():  # a rank's own error restarted the group: it would come again
+        return json.loads(note.read_text())
+    answer = guarded(spec, world, config["monitor"], config["momentum"])
+    if "error" in answer and world.size > 1:
+        with contextlib.suppress(FileExistsError), note.open("x") as file:
+            json.dump(answer, file)
+        raise RunFailed(answer["error"])
+    return answer
+
+
+def one_process(spec: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """A Ray task: one whole run."""
+    return guarded(spec, World(), monitor, momentum)
+
+
+def answer_of(ref: Any) -> dict[str, Any]:
+    """A side-by-side run's answer; its process dying for good is one of them."""
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayError as error:
+        return {"kind": "RunFailed", "error": f"the run's process died: {str(error).splitlines()[0]}"}
+
+
+def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """Run a rank. What would fail again is told, not raised; lost peers and actors are raised, so that Ray retries."""
+    try:
+        return {"finished": run_rank(spec, world, monitor, momentum)}
+    except (dist.DistError, ray.exceptions.RayError):
+        raise
+    except Exception as error:
+        if "gloo" in str(error) or "Connection closed by peer" in str(error):
+            raise
+        return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
+
+
+@contextmanager
+def ray_session() -> Iterator[None]:
+    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop only that one."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
+    else:
+        ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def num_gpus() -> int:
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+@contextmanager
+def run_actors(one: Resolved, folder: str) -> Iterator[tuple[Any, Any]]:
+    """The run's monitor and momentum actors, for as long as the run lasts."""
+    monitor = start_actor(RunMonitor, f"monitor:{one.label}", folder, True)
+    momentum = start_actor(MomentumStore, f"momentum:{one.label}", str(Path(folder) / "checkpoints"))
+    try:
+        yield monitor, momentum
+    finally:
+        for actor in (monitor, momentum):
+            ray.kill(actor)
