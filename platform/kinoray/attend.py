@@ -39,6 +39,22 @@ class Signals:
         for listener in self.listeners:
             listener()
 
+    def check(self, label: str) -> None:
+        """Start nothing more after a wish to stop. Raises: Stopped."""
+        if self.number is not None:
+            raise Stopped(label, self.number)
+
+    @contextmanager
+    def told_to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Tell `listener` of the wish to stop, also of one that came before."""
+        self.listeners.append(listener)
+        if self.number is not None:
+            listener()
+        try:
+            yield
+        finally:
+            self.listeners.remove(listener)
+
 
 @contextmanager
 def caught_signals() -> Iterator[Signals]:

@@ -98,7 +98,8 @@ def commit(
         _sync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise storage_error(error, folder, sum(v.nbytes for f in tensors.values() for v in f.values())) from None
+        needed = sum(v.nbytes for f in tensors.values() for v in f.values())
+        raise storage_error(error, folder, f"need about {needed:,} bytes, ") from None
     prune(folder, keep=2)
     return final
 
@@ -148,15 +149,15 @@ def _verified(path: Path) -> Checkpoint:
         raise CheckpointCorrupt(f"{path.name}: {type(error).__name__}: {error}.") from None
 
 
-def storage_error(error: Exception, folder: Path, needed: int) -> Exception:
+def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception:
     """A failed write in one line; a full disk is `StorageFull`. safetensors hides the errno in its text."""
-    hidden = re.search(r"code: (\d+)", str(error))
+    hidden = re.search(r"(?:code:|os error) (\d+)", str(error))
     code = error.errno if isinstance(error, OSError) else int(hidden[1]) if hidden else None
     if code not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO):
         return error
     free = shutil.disk_usage(folder).free if folder.exists() else 0
     return StorageFull(
-        f"{folder}: {os.strerror(code)}: need about {needed:,} bytes, {free:,} free. "
+        f"{folder}: {os.strerror(code)}: {needed}{free:,} free. "
         "The last committed state stands; free space and run the same command again."
     )
 

@@ -5,6 +5,7 @@ same command to go on; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
 """
 
 import json
+import signal
 import sys
 import tempfile
 import traceback
@@ -36,6 +37,7 @@ app.add_typer(new_app, name="new")
 
 EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
 STOPPED = 75
+GOES_ON = "The same command goes on from the last saved state."
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -44,12 +46,15 @@ Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [
 
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
+    signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", 143))  # runs have their own handler
     try:
         app()
     except KinorayError as error:
         _fail(f"{type(error).__name__}: {error}", error.exit_code)
-    except KeyboardInterrupt:
-        _fail("Interrupted. The same command goes on from the last saved state.", 130)
+    except SystemExit as left:
+        if left.code == 130:  # typer's answer to Ctrl-C says nothing
+            _fail(f"Interrupted. {GOES_ON}", 130)
+        raise
     except BrokenPipeError:  # the reader (`| head`) has gone
         sys.stderr.close()
         sys.exit(1)
@@ -58,7 +63,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    if "--debug" in sys.argv and code != 130:
+    if "--debug" in sys.argv and code not in (130, 143):
         traceback.print_exc()
     print(printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(code)

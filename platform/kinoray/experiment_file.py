@@ -8,6 +8,7 @@ m_hat: 0.95               # any other key is a setting, as with --set
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,7 +79,7 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     known = names_of(Options)
     options = build(Options, {name: value for name, value in values.items() if name in known}, str(path))
     settings = {name: value for name, value in values.items() if name not in known}
-    return merged(vars(options)), settings
+    return merged(asdict(options)), settings
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:

@@ -54,7 +54,10 @@ class Feed:
     def __post_init__(self) -> None:
         self.kept: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.kept_bytes = 0
-        self.wait_s = 0.0
+        self.wait_s: dict[str, float] = {}
+        """Seconds that training waited for decoded rows, by task."""
+        self.prepare_s = 0.0
+        """Seconds spent on making batches of them: tokens, augmentation."""
         labels = {label for path in self.manifests for label in _labels(path) if label is not None}
         self.classes = {label: number for number, label in enumerate(sorted(labels))}
 
@@ -97,15 +100,19 @@ class Feed:
             yield self._timed(rows, plan)
 
     def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan) -> Iterator[tuple[StepFacts, Batch]]:
-        """Batches with the time spent waiting for data."""
+        """Batches, with the time spent on waiting for data and on preparing it."""
+        name = self.names[plan.task]
         while True:
-            began = time.monotonic()
+            asked = time.monotonic()
             rows = next(decoded, None)
-            self.wait_s += time.monotonic() - began
+            came = time.monotonic()
+            self.wait_s[name] = self.wait_s.get(name, 0.0) + came - asked
             if rows is None:
                 return
             self.report_bad(rows.bad)
-            yield self._facts(plan, rows.step), self._batch(plan, rows)
+            batch = self._batch(plan, rows)
+            self.prepare_s += time.monotonic() - came
+            yield self._facts(plan, rows.step), batch
 
     def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
         epoch = epoch_of(plan, step)

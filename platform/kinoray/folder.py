@@ -1,6 +1,7 @@
 """A run's folder as the driver keeps it: locked while the run is on, finished or not, set aside, failed in one line."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import time
@@ -23,7 +24,8 @@ def locked(one: Resolved) -> Iterator[None]:
         one.folder.mkdir(parents=True, exist_ok=True)
         handle = (one.folder / "lock").open("w")
     except OSError as error:
-        raise StorageFull(f"Cannot write {one.folder}: {error.strerror}. Give another folder with --runs.") from None
+        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+        raise kind(f"Cannot write {one.folder}: {error.strerror}. Give another folder with --runs.") from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

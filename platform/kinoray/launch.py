@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -132,20 +132,34 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
 
     with caught_signals() as signals:
         if num_workers == 0:
+            say(_outlook(wanted, "in this process"))
             for one in wanted:
                 _in_process(one, quiet, signals, say)
             return
         with ray_session():
             if num_workers is None and len(wanted) > 1 and not num_gpus():
+                say(_outlook(wanted, "side by side on Ray"))
                 _side_by_side(wanted, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
+            say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}"))
             for one in wanted:
                 _on_workers(one, workers, quiet, signals, say)
 
 
+def _outlook(wanted: Sequence[Resolved], where: str) -> str:
+    """What the start will cost, in one line; how long it takes, the first steps tell."""
+    one = wanted[0]
+    runs = one.folder.parent
+    seeds = f"{len(wanted)} seeds of " if len(wanted) > 1 else ""
+    work = f"{seeds}{len(one.stream.tasks)} tasks, {sum(one.steps)} steps of {one.recipe.batch_size} clips"
+    free = f"{shutil.disk_usage(runs).free / 1e9:.1f} GB free"
+    return f"{runs.name}: {work}, {where} ({len(os.sched_getaffinity(0))} CPUs); {free} in {runs.parent}."
+
+
 def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """The loop in this process, without Ray."""
+    signals.check(one.label)
     import torch
 
     from kinoray.actors import RunMonitor
@@ -157,19 +171,19 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with progress_of(one, quiet) as bar:
         monitor = RunMonitor(spec.folder, show=lambda last: show(bar, one, "", last))
-        signals.listeners.append(monitor.request_stop)
         try:
-            finished = run_rank(spec, World(device=device), monitor, None)
+            with signals.told_to(monitor.request_stop):
+                finished = run_rank(spec, World(device=device), monitor, None)
         except Exception as error:
             raise failed(one, error) from error
         finally:
-            signals.listeners.remove(monitor.request_stop)
             torch.set_num_threads(threads)
     _settle(one, {"finished": finished}, signals)
 
 
 def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """One TorchTrainer worker group through the whole stream."""
+    signals.check(one.label)
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -207,6 +221,7 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
 
 def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """Several small runs in one Ray, each a task with the loop in its process; Ray starts as many as there are CPUs."""
+    signals.check(wanted[0].label)
     import ray
 
     from kinoray.workers import answer_of, one_process, run_actors

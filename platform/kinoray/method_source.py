@@ -92,12 +92,15 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
     """A class by value; a file's own `Method` is named by its file."""
     import cloudpickle
 
-    module = sys.modules.get(cls.__module__)
+    from kinoray.method import BaseMethod
+
     name = cls.__module__.rsplit(".", 1)[-1] if cls.__name__ == "Method" else cls.__name__
     if cls.__module__ == f"kinoray.methods.{name}":
         return find_method(name)
-    if module is not None and cls.__module__ != "__main__":
-        cloudpickle.register_pickle_by_value(module)
+    for base in cls.__mro__:  # the classes it builds on may be as unknown to a worker as itself
+        home = sys.modules.get(base.__module__)
+        if home is not None and issubclass(base, BaseMethod) and not base.__module__.startswith("kinoray."):
+            cloudpickle.register_pickle_by_value(home)
     pickled = cloudpickle.dumps(cls)
     try:
         digest = _digest(inspect.getsource(cls))

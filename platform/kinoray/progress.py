@@ -1,8 +1,9 @@
 """Progress of one or several runs on stderr: live bars in a terminal or a notebook, plain lines elsewhere."""
 
+import html
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -26,6 +27,7 @@ class _Line:
         self.steps = steps
         self.total = sum(steps)
         self.done = 0
+        self.said = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.said_at: float | None = None
 
@@ -45,6 +47,26 @@ class _Line:
             f"ETA {clock((self.total - self.done) / rate) if rate > 0 else '-:--'}",
         ]
         return ", ".join(parts)
+
+
+class _Cell:
+    """The lines as one output of a notebook's cell, written anew; rich's own bars need ipywidgets there."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+        self.shown_at = -1.0
+
+    def show(self, lines: Iterable[_Line], now: float, last: bool) -> None:
+        """At most four times a second, and at the end."""
+        if now - self.shown_at < 0.25 and not last:
+            return
+        self.shown_at = now
+        shown = [(line, f"{line.name}: {line.said}") for line in lines]
+        bars = [f"<progress value={line.done} max={line.total}></progress> {html.escape(said)}" for line, said in shown]
+        plain = "\n".join(said for _, said in shown)
+        self.handle.update({"text/html": "<br>".join(bars), "text/plain": plain}, raw=True)
 
 
 class RunProgress:
@@ -71,8 +93,8 @@ class RunProgress:
         self._quiet = quiet
         self._now = now
         self._lines = {run: _Line(f"{title} {run}".strip(), tasks, steps) for run in runs}
-        live = not quiet and (self._console.is_terminal or self._console.is_jupyter)
-        self._bars = _bars(self._console) if live else None
+        self._cell = None if quiet or not self._console.is_jupyter else _Cell()
+        self._bars = _bars(self._console) if not quiet and self._console.is_terminal and not self._cell else None
         self._ids = {
             run: self._bars.add_task(line.name, total=line.total, said="")
             for run, line in self._lines.items()
@@ -95,8 +117,11 @@ class RunProgress:
         line, now = self._lines[run], self._now()
         before = line.done
         said = line.describe(now, task, step, loss, clips_per_step, epoch)
+        line.said = said
         if self._bars:
             self._bars.update(self._ids[run], completed=line.done, said=said)
+        elif self._cell:
+            self._cell.show(self._lines.values(), now, last=line.done == line.total)
         elif line.said_at is None or now - line.said_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.said_at = now
             self._say(f"{line.name}: {said}")

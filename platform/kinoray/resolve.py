@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.checkpoint import write_text
+from kinoray.backbones import check_backbone
+from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
 from kinoray.data.plan import steps_for
@@ -87,6 +88,8 @@ def resolve(
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
     found = load_stream(stream) if isinstance(stream, str) else stream
+    towers = backbone or found.backbone
+    check_backbone(towers)
     given = split_overrides(settings, parts)
     usual = split_overrides(cls.RECIPES.get(found.name.partition(":")[0], {}), parts)
     (method_part, recipe_part) = parts
@@ -110,7 +113,7 @@ def resolve(
         folder=Path(),
         method=source,
         stream=found,
-        backbone=backbone or found.backbone,
+        backbone=towers,
         seed=seed,
         settings=plain(final[0]),
         recipe=final[1],
@@ -167,7 +170,10 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     path = run.folder / "run.json"
     now = describe(run, threads, num_workers)
     if not path.exists():
-        write_text(path, json.dumps(now, indent=1))
+        try:
+            write_text(path, json.dumps(now, indent=1))
+        except OSError as error:
+            raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
     changed = _changes(then["config"], now["config"]) + _changes(then["digests"]["data"], now["digests"]["data"])

@@ -3,6 +3,8 @@
 The same code serves a `TorchTrainer` worker and the driver itself (`num_workers=0`); only the feed's decoding differs.
 """
 
+import errno
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -18,7 +20,7 @@ from torch.optim import Optimizer
 from kinoray.actors import MonitorClient, call
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens
-from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
+from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
 from kinoray.config import Recipe
 from kinoray.data.manifest import read_manifest
 from kinoray.distributed import World
@@ -44,11 +46,17 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
     torch.set_num_threads(spec.threads)
     if world.device.type == "cuda":
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    session = Session(spec, world, monitor, momentum)
-    state = session.resume()
-    finished = train_stream(session.method, list(spec.stages), session.recipe, session, state)
-    session.client.flush()
-    session.write(state, "finished" if finished else "stopped")
+    try:
+        session = Session(spec, world, monitor, momentum)
+        state = session.resume()
+        session.start_s = time.monotonic() - session.began
+        finished = train_stream(session.method, list(spec.stages), session.recipe, session, state)
+        session.client.flush()
+        session.write(state, "finished" if finished else "stopped")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise storage_error(error, Path(spec.folder)) from None
     return finished
 
 
@@ -62,7 +70,8 @@ class Session:
         self.recipe = Recipe(**spec.recipe)
         self.client = MonitorClient(monitor)
         self.began = self.committed_at = time.monotonic()
-        self.commit_s = self.commits_s = self.eval_s = 0.0
+        self.commit_s = self.commits_s = self.eval_s = self.start_s = 0.0
+        # Seconds: of the last commit, of all commits, of evaluation, from here to the first batch.
         self.past: dict[str, float] = {}
         self.features: dict[int, dict[str, str]] = {}
         self.queries: dict[int, list[tuple[int, str]]] = {}
@@ -87,7 +96,7 @@ class Session:
 
     def resume(self) -> RunState:
         """Load the newest committed state, or start. Growth is replayed first, so loads are strict."""
-        found = newest(self.folder / "checkpoints", say=print)
+        found = newest(self.folder / "checkpoints", say=partial(print, file=sys.stderr))
         if found is None:
             self._rewind(Position())
             return RunState()
@@ -217,10 +226,13 @@ class Session:
     def validate(self, stage: Stage) -> float:
         """R@1 on the stage's validation split, in percent."""
         assert stage.train is not None
+        began = time.monotonic()
         name, path = self.spec.train_names[stage.train], self.spec.trained[stage.train]
         test, block = self._embed(stage.train, name, path, "validation")
         queries = embed_queries(self.method, test, stage.train, self.world)
-        return recall_at(rank_queries(self.method.score, [queries], [block], test.truth, self.world), 1)
+        score = recall_at(rank_queries(self.method.score, [queries], [block], test.truth, self.world), 1)
+        self.eval_s += time.monotonic() - began
+        return score
 
     def evaluate(self, stage: Stage, state: RunState) -> None:
         """Rank every query of the stage's test sets, in the gallery that the protocol asks for."""
@@ -267,14 +279,18 @@ class Session:
     # Results
 
     def cost(self, state: RunState) -> dict[str, float]:
-        """Seconds spent, over all attempts."""
-        now = {
-            "wall_s": time.monotonic() - self.began,
+        """Seconds spent in this process, over all attempts; the optimizer steps are what the other parts leave."""
+        wall_s = time.monotonic() - self.began
+        parts = {
+            "start_s": self.start_s,
+            "data_wait_s": sum(self.feed.wait_s.values()),
+            "prepare_s": self.feed.prepare_s,
             "eval_s": self.eval_s,
-            "data_wait_s": self.feed.wait_s,
             "checkpoint_s": self.commits_s,
         }
-        return {name: self.past.get(name, 0.0) + value for name, value in now.items()}
+        waits = {f"data_wait_s/{name}": seconds for name, seconds in self.feed.wait_s.items()}
+        now = {"wall_s": wall_s, **parts, "train_s": wall_s - sum(parts.values()), **waits}
+        return {name: self.past.get(name, 0.0) + now.get(name, 0.0) for name in self.past | now}
 
     def work(self) -> dict[str, float]:
         """Optimizer steps and training clips of the whole run."""

@@ -7,6 +7,7 @@ operators (their signatures only: calling one still fails) lets the pure-Python 
 
 import importlib
 import sys
+import warnings
 from types import ModuleType
 
 import torch
@@ -36,7 +37,10 @@ def _import_torchvision() -> tuple[ModuleType, bool]:
 torchvision, _operators_declared = _import_torchvision()
 
 import torchvision.transforms.v2.functional as torchvision_functional  # noqa: E402  (only works after the line above)
-from transformers import BertConfig, BertModel, ViTConfig, ViTModel  # noqa: E402
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="IProgress not found")  # about tqdm's bars, which nothing here shows
+    from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 
 def torchvision_state() -> str:

@@ -21,6 +21,7 @@ COSTS = {
     "start_s": "starting processes",
     "train_s": "training steps",
     "data_wait_s": "waiting for data",
+    "prepare_s": "preparing batches",
     "eval_s": "evaluation",
     "checkpoint_s": "checkpoints",
 }

@@ -48,7 +48,7 @@ def load_stream(name: str) -> Stream:
 
     Raises: UsageError for an unknown name, with the nearest ones.
     """
-    if Path(name).is_dir():
+    if Path(name).is_dir() or name.startswith((".", "/", "~")):
         return importlib.import_module("kinoray.streams.own").build(Path(name))
     base, _, argument = name.partition(":")
     families = stream_families()
