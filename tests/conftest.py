@@ -1,14 +1,17 @@
 """Fixtures shared by the suite: a small rendered stream, one Ray for all tests that need it."""
 
 import os
+import signal
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+Outcome = tuple[int, str, str]
 
 for name, value in {
     "HF_HUB_OFFLINE": "1",
@@ -71,3 +74,23 @@ def clips_folder() -> Path:
     if not (folder / "clips.csv").is_file():
         pytest.skip("the real clips (../shared/clips) are not here")
     return folder
+
+
+@pytest.fixture
+def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
+    """Run the command line in this process: exit code, stdout, stderr."""
+    from kinoray import cli
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["kinoray", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)

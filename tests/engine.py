@@ -9,14 +9,15 @@ import torch
 import torch.distributed as dist
 
 from kinoray.actors import RunMonitor
+from kinoray.backbones import load_backbone
 from kinoray.distributed import World
 from kinoray.launch import make_spec
-from kinoray.loop import RunState, train_step
+from kinoray.loop import RunState, begin_task, grow, train_step
 from kinoray.method import BaseMethod
 from kinoray.optim import make_optimizer, names_and_params
 from kinoray.resolve import Resolved, resolve
 from kinoray.session import Session, run_rank
-from kinoray.spec import RunSpec
+from kinoray.spec import RunSpec, build_method
 from kinoray.streams import Stream
 
 
@@ -66,11 +67,16 @@ def on_protocol(stream: Stream, protocol: str) -> Stream:
     return replace(stream, protocol=protocol)
 
 
+def built(spec: RunSpec) -> BaseMethod:
+    """The method with its initial weights."""
+    return build_method(spec, load_backbone(spec.backbone))
+
+
 def fresh_session(spec: RunSpec, world: World | None = None) -> Session:
     """A rank before its first step, its first task begun."""
     session = Session(spec, world or World(), RunMonitor(spec.folder), None)
-    session.method.grow(0)
-    session.method.begin_task(session.task(spec.stages[0]))
+    grow(session.method, spec.stages[0], session)
+    begin_task(session.method, spec.stages[0], session)
     return session
 
 
@@ -80,22 +86,31 @@ def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
 
 
 def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
-    """The first step of a run: logged values, gradients and weights before and after."""
+    """The plan's second step on a run's initial weights: logged values, gradients, and weights before the optimizer,
+    between it and `after_step`, and after."""
     session = fresh_session(spec, world)
     torch.set_num_threads(1)
-    before = state_of(session.method)
-    groups = session.method.param_groups()
+    method = session.method
+    before, between = state_of(method), {}
+    groups = method.param_groups()
     optimizer = make_optimizer(session.recipe, groups)
-    with session.batches(spec.stages[0], 0, RunState()) as batches:
+    original = method.after_step
+
+    def after_step(*arguments: Any) -> None:
+        between.update(state_of(method))
+        original(*arguments)
+
+    method.after_step = after_step  # type: ignore[method-assign]
+    with session.batches(spec.stages[0], 1, RunState()) as batches:
         facts, batch = next(batches)
-        names, signals = train_step(session.method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
-    gradients = {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None}
+        names, signals = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
     return {
         "values": dict(zip(names, signals.tolist(), strict=False)),
-        "gradients": gradients,
+        "gradients": {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None},
         "before": before,
-        "after": state_of(session.method),
-        "method": session.method,
+        "between": between,
+        "after": state_of(method),
+        "method": method,
     }
 
 

@@ -13,26 +13,10 @@ import pytest
 import torch
 from run_folders import make_run
 
-from kinoray import cli
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
 from kinoray.result import Result
 
 Outcome = tuple[int, str, str]
-
-
-@pytest.fixture
-def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Run the command line in this process: exit code, stdout, stderr."""
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def call(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["kinoray", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture

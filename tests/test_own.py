@@ -132,14 +132,16 @@ def test_tasks_come_in_order_of_appearance_and_spans_of_a_video_stay_together(tm
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
-def test_tiny_tasks_share_validation_and_test_and_say_so(tmp_path, caplog, count):
+def test_tiny_tasks_validate_on_training_clips_keep_the_test_apart_and_say_so(tmp_path, caplog, count):
     with caplog.at_level(logging.WARNING, "kinoray"):
         stream = build(folder_with(tmp_path, many(count)), tmp_path)
     manifest = read_manifest(stream.tasks[0].manifest)
-    assert "serve both validation and test" in caplog.text
+    assert (
+        "serves training, validation and test" in caplog.text if count == 1 else "serve validation too" in caplog.text
+    )
     test, validation = ({manifest.uri(row) for row in manifest.clips(split)} for split in ("test", "validation"))
     train = {manifest.uri(row) for row in manifest.clips("train")}
-    assert test == validation and len(test) == max(1, round(count / 5)) and train
+    assert train == validation and len(test) == max(1, round(count / 5)) and train
     assert count == 1 or not train & test
 
 
@@ -181,6 +183,11 @@ def test_a_caption_for_a_missing_video_names_the_first_counts_all_and_suggests(t
     rows = [{"video": name, "caption": "x"} for name in ("clip_one.mp4", "clip_two.mp4", "zzz.mp4")]
     folder = folder_with(tmp_path, rows, videos=["clip-one.mp4"])
     refused(folder, tmp_path, "3 of 3 videos", "first 'clip_one.mp4'", "Did you mean 'clip-one.mp4'?")
+
+
+def test_a_video_that_has_captions_is_not_suggested_for_a_missing_one(tmp_path):
+    folder = folder_with(tmp_path, many(3), videos=["v001.mp4", "v002.mp4"])
+    refused(folder, tmp_path, "1 of 3 videos", "first 'v000.mp4'", "Names are relative to the folder")
 
 
 @pytest.mark.parametrize(

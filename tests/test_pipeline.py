@@ -217,5 +217,5 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
     assert marker.exists()
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
-    with pytest.raises(UsageError, match=r"leave none of the cluster's 4 CPUs"):
+    with pytest.raises(UsageError, match=r"leaves none of the cluster's 4 CPUs"):
         decode_slots(4, 1.0)

@@ -30,6 +30,14 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
     assert "task 2/2 b" in lines[-1] and lines[-1].endswith("ETA 0:00")
 
 
+def test_the_last_line_is_not_said_again_while_a_finished_run_is_tested() -> None:
+    console, file = plain_console()
+    with RunProgress("base_moco", ["a"], [2], console=console) as bar:
+        for step in (1, 2, 2, 2):
+            bar.update(0, step, 1.0, 8)
+    assert len(lines_of(file)) == 2
+
+
 def test_runs_side_by_side_have_a_line_each() -> None:
     console, file = plain_console()
     with RunProgress("base_moco", ["a"], [5], console=console, runs=["seed 0", "seed 1"]) as bar:

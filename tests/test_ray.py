@@ -148,15 +148,15 @@ def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_k
     commit(tmp_path, Position(2, 0, 0), {"method": weights}, state, take_fence(tmp_path))
     actor = start_actor(MomentumStore, "momentum:test/seed-0", str(tmp_path))
     version, arrays = kinoray.momentum_weights("test/seed-0")
-    assert version == (2, 0)
+    assert version == (2, 0, 0)
     assert arrays["encoder.weight"].tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert not call(actor, "publish", 2, 0, {"encoder.weight": np.zeros(4)})
-    assert call(actor, "publish", 3, 0, {"encoder.weight": np.ones(4)})
-    assert kinoray.momentum_weights("test/seed-0", newer_than=(3, 0)) is None
+    assert not call(actor, "publish", (2, 0, 0), {"encoder.weight": np.zeros(4)})
+    assert call(actor, "publish", (3, 0, 0), {"encoder.weight": np.ones(4)})
+    assert kinoray.momentum_weights("test/seed-0", newer_than=(3, 0, 0)) is None
     assert kinoray.momentum_weights("test/seed-0")[1]["encoder.weight"].tolist() == [1.0] * 4
     ray.kill(actor, no_restart=False)
     version, arrays = kinoray.momentum_weights("test/seed-0")
-    assert version == (2, 0), "a restarted actor serves the last commit"
+    assert version == (2, 0, 0), "a restarted actor serves the last commit"
     ray.kill(actor)
 
 

@@ -25,6 +25,7 @@ from kinoray.method import (
     Tokens,
     trainable,
 )
+from kinoray.momentum import Frozen, copy_into
 
 
 @config
@@ -68,14 +69,14 @@ class _Toy(BaseMethod):
 
 
 class PerBlock(_Toy):
-    """Grows a prototype per task; queries and scores depend on the task of the gallery block."""
+    """Grows a random prototype per task; queries and scores depend on the task of the gallery block."""
 
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.prototypes = nn.ParameterList()
 
     def grow(self, task_index: int) -> None:
-        self.prototypes.append(torch.zeros(self.online.dim))
+        self.prototypes.append(0.01 * torch.randn(self.online.dim))
 
     def param_groups(self) -> dict[str, ParamGroup]:
         newest = len(self.prototypes) - 1
@@ -115,11 +116,15 @@ class Replays(_Toy):
 
 
 class Exemplars(_Toy):
-    """Keeps, at the end of a task, the clips nearest to the mean feature; a frozen teacher would go here too."""
+    """Keeps, at the end of a task, the clips that vary least under augmentation, and learns from a frozen teacher."""
 
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.teacher = Frozen(backbone)
+
+    def begin_task(self, task: Task) -> None:
+        copy_into(self.teacher.module, self.online)
 
     def needs(self) -> Needs:
         return Needs(views=2, plain_view=True, replay=Replay(policy="exemplars", capacity=8, rows=2, augment=False))
@@ -129,8 +134,12 @@ class Exemplars(_Toy):
         loss = self.contrast(first, second, batch)
         assert batch.plain is not None and batch.plain.shape == batch.video.shape
         if batch.replay is not None:
-            kept = self.online.embed_video(batch.replay.video)
-            loss = loss - (kept * self.online.embed_text(batch.replay.text)).sum() / batch.replay_size
+            kept, taught = (
+                self.online.embed_video(batch.replay.video),
+                self.teacher.module.embed_video(batch.replay.video),
+            )
+            kept = nn.functional.dropout(kept, 0.1, self.training)
+            loss = loss - (kept * taught).sum() / batch.replay_size
         return StepOutput(objectives=loss, carry={"ids": batch.ids})
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
@@ -142,7 +151,8 @@ class Exemplars(_Toy):
 
         with torch.no_grad():
             ids, views = task.encode(features, split="train", views=3)
-        spread = views.var(dim=1).sum(dim=1)
+        assert not self.training, "between steps a method is in eval mode"
+        spread = views.var(dim=1).sum(dim=1) + 1e-6 * torch.rand(len(views))
         return [int(ids[i]) for i in spread.argsort()[:3]]
 
 

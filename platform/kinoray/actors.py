@@ -1,13 +1,14 @@
 """State that crosses tasks and processes: the run monitor and the momentum weights.
 
 Actors hold caches, never truth: each rebuilds itself from the run folder. They are created by the driver and named by
-run; every write carries (stage, step) and counts once, so a retried call changes nothing. Both are plain classes: with
-`num_workers=0` the driver uses them directly.
+run; every write carries its place in the run and counts once, so a retried call changes nothing. Both are plain
+classes: with `num_workers=0` the driver uses them directly.
 """
 
 import json
 import time
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ class RunMonitor:
         self.folder = Path(folder)
         self.show = show
         self.start = time.monotonic()
-        self.last: dict[str, Any] = {}
+        self.last: dict[str, Any] = {"notes": []}
         self.stop = False
+        self.failure: dict[str, Any] | None = None
+        self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
         self.gauges = _Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
 
@@ -38,9 +41,12 @@ class RunMonitor:
         path = self.folder / "metrics.jsonl"
         kept = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         _replace_lines(path, kept)
+        self.newest = _place(kept[-1:])
 
     def log(self, records: list[dict[str, Any]]) -> bool:
-        """Append records; True when the run should stop."""
+        """Append records that are not there yet; True when the run should stop."""
+        records = [r for r in records if _place([r]) > self.newest]
+        self.newest = _place(records[-1:]) if records else self.newest
         now = round(time.monotonic() - self.start, 3)
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.writelines(json.dumps(r | {"time_s": now}) + "\n" for r in records)
@@ -57,6 +63,20 @@ class RunMonitor:
         self.bad |= {(r["task"], r["id"]): r for r in records}
         _replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
         return len(self.bad)
+
+    def note(self, text: str) -> None:
+        """Something the user should read."""
+        self.last = self.last | {"notes": [*self.last["notes"], text]}
+        if self.show:
+            self.show(self.last)
+
+    def note_failure(self, answer: dict[str, Any]) -> None:
+        """Keep the first error of a rank's own; those of its peers only follow from it."""
+        self.failure = self.failure or answer
+
+    def failed(self) -> dict[str, Any] | None:
+        """The error that `note_failure` kept."""
+        return self.failure
 
     def num_bad(self) -> int:
         """Unreadable clips met so far."""
@@ -90,32 +110,28 @@ class _Gauges:
 class MomentumStore:
     """The last two published versions of the cross-task weights, as NumPy arrays behind object refs.
 
-    A version is (stage, step). A restarted actor publishes the newest committed checkpoint again.
+    A version is a position (stage, phase, step). A restarted actor publishes the newest committed checkpoint again.
     """
 
     def __init__(self, checkpoints: str) -> None:
         from kinoray.checkpoint import newest
 
-        self.versions: dict[tuple[int, int], Any] = {}
+        self.versions: dict[tuple[int, ...], Any] = {}
         found = newest(Path(checkpoints), say=lambda text: None)
         if found and found.state["published"]:
             tensors = found.tensors("method")
-            self.publish(
-                found.position.stage,
-                found.position.step,
-                {name: tensors[name].numpy() for name in found.state["published"]},
-            )
+            self.publish(astuple(found.position), {name: tensors[name].numpy() for name in found.state["published"]})
 
-    def publish(self, stage: int, step: int, arrays: dict[str, np.ndarray]) -> bool:
+    def publish(self, version: tuple[int, ...], arrays: dict[str, np.ndarray]) -> bool:
         """Add a version; False if one as new is there already (a repeated call)."""
-        if self.versions and (stage, step) <= max(self.versions):
+        if self.versions and version <= max(self.versions):
             return False
-        self.versions[(stage, step)] = ray.put(arrays)
+        self.versions[version] = ray.put(arrays)
         for old in sorted(self.versions)[:-2]:
             del self.versions[old]
         return True
 
-    def fetch(self, newer_than: tuple[int, int] = (-1, -1)) -> dict[str, Any] | None:
+    def fetch(self, newer_than: tuple[int, ...] = ()) -> dict[str, Any] | None:
         """{"version", "ref": [ref]} of the newest weights, or None when nothing newer is there."""
         if not self.versions or max(self.versions) <= tuple(newer_than):
             return None
@@ -180,7 +196,7 @@ def start_actor(cls: type, name: str, *args: Any) -> Any:
     return ray.remote(cls).options(**options).remote(*args)
 
 
-def momentum_weights(run: str, newer_than: tuple[int, int] = (-1, -1)) -> tuple[tuple[int, int], Any] | None:
+def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:
     """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
 
     `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
@@ -191,6 +207,11 @@ def momentum_weights(run: str, newer_than: tuple[int, int] = (-1, -1)) -> tuple[
         raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
     found = call(actor, "fetch", newer_than)
     return None if found is None else (found["version"], ray.get(found["ref"][0]))
+
+
+def _place(records: list[dict[str, Any]]) -> tuple[int, int, bool]:
+    """Where in the run the last of some records stands: stage, step, and validation after training."""
+    return max(((r["task"], r["step"], "loss" not in r) for r in records[-1:]), default=(-1, -1, False))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

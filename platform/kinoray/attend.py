@@ -85,15 +85,13 @@ def attend(work: Callable[[], Any], watched: dict[str, Any], bar: RunProgress, s
 
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
-    asked = False
     while thread.is_alive():
         thread.join(0.3)
-        if signals.number is not None and not asked:
-            asked = True
-            ray.get([monitor.request_stop.remote() for _, monitor in watched.values()])
         for label, (one, monitor) in watched.items():
             with contextlib.suppress(ray.exceptions.RayError):
-                show(bar, one, label, ray.get(monitor.latest.remote()))
+                if signals.number is not None:  # again and again: a monitor that died forgot it
+                    monitor.request_stop.remote()
+                show(bar, one, label, ray.get(monitor.latest.remote(), timeout=5))
     if "error" in box:
         raise box["error"]
     return box["value"]
@@ -108,5 +106,6 @@ def progress_of(one: Resolved, quiet: bool, labels: list[str] | None = None) -> 
 
 
 def show(bar: RunProgress, one: Resolved, label: str, last: dict[str, Any]) -> None:
+    bar.warn_once(last["notes"])
     if last.get("loss") is not None:
         bar.update(last["task"], last["step"] + 1, last["loss"], one.recipe.batch_size, last["epoch"], run=label)

@@ -84,18 +84,18 @@ def commit(
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for name, values in tensors.items():
-            save_file({k: v.detach().cpu().contiguous() for k, v in values.items()}, beside / f"{name}.safetensors")
+            save_file(_own_memory(values), beside / f"{name}.safetensors")
         (beside / "state.json").write_text(json.dumps(state))
         files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(beside.iterdir())}
         for name in files:
-            _sync(beside / name)
+            sync(beside / name)
         manifest = {"format": FORMAT, "stage": position.stage, "phase": position.phase, "step": position.step}
         write_text(beside / "manifest.json", json.dumps(manifest | {"files": files}))
         if (folder / "fence").read_text() != fence:
             raise RunFailed(f"{folder}: another attempt of this run has started; this one stops.")
         shutil.rmtree(final, ignore_errors=True)
         beside.rename(final)
-        _sync(folder)
+        sync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         needed = sum(v.nbytes for f in tensors.values() for v in f.values())
@@ -149,6 +149,18 @@ def _verified(path: Path) -> Checkpoint:
         raise CheckpointCorrupt(f"{path.name}: {type(error).__name__}: {error}.") from None
 
 
+def _own_memory(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU, each with memory of its own: one that is in a method twice is written twice."""
+    seen: set[int] = set()
+    result = {}
+    for name, value in values.items():
+        value = value.detach().cpu().contiguous()
+        address = value.untyped_storage().data_ptr()
+        result[name] = value.clone() if address in seen else value
+        seen.add(address)
+    return result
+
+
 def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception:
     """A failed write in one line; a full disk is `StorageFull`. safetensors hides the errno in its text."""
     hidden = re.search(r"(?:code:|os error) (\d+)", str(error))
@@ -188,7 +200,7 @@ def write_text(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

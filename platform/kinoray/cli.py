@@ -4,10 +4,12 @@ Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing w
 same command to go on; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
 """
 
+import _thread
 import json
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -47,6 +49,7 @@ Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
     signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", 143))  # runs have their own handler
+    sys.unraisablehook = _interrupt_again
     try:
         app()
     except KinorayError as error:
@@ -60,6 +63,14 @@ def main() -> None:
         sys.exit(1)
     except Exception as error:  # a bug, ours or a method's: the line says where the rest is
         _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", 1)
+
+
+def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """A Ctrl-C that falls into a destructor is swallowed (imports make many); it is sent again."""
+    if ignored.exc_type is KeyboardInterrupt:
+        threading.Timer(0.1, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _fail(message: str, code: int) -> None:

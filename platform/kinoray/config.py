@@ -22,7 +22,7 @@ Count = Annotated[int, Field(ge=1)]
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make a frozen, keyword-only dataclass whose every construction checks types, ranges and names."""
-    return pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))(cls)  # type: ignore[return-value]
+    return pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls)  # type: ignore[return-value]
 
 
 @config

@@ -34,8 +34,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, world: World) -> Tensor:
         ctx.world, ctx.rows = world, len(x)
+        x = x.contiguous()
         parts = [torch.empty_like(x) for _ in range(world.size)]
-        dist.all_gather(parts, x.contiguous())
+        dist.all_gather(parts, x)
         return torch.cat(parts)
 
     @staticmethod
@@ -78,12 +79,6 @@ def gather_objects(value: T, world: World) -> list[T]:
     values: list[Any] = [None] * world.size
     dist.all_gather_object(values, value)
     return values
-
-
-def barrier(world: World) -> None:
-    """Wait for all ranks."""
-    if world.size > 1:
-        dist.barrier()
 
 
 def own_batches(count: int, batch: int, world: World) -> list[range]:

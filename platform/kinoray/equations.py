@@ -21,9 +21,11 @@ def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float)
     Gradient: to q_BD only when keys and queue are detached, as they are meant to be.
     Source:  MoCo (arXiv 1911.05722), Eq. 1; BMU-MoCo, Eqs. 10-11.
     """
-    positive_B1 = (q_BD * key_BD).sum(dim=1, keepdim=True)
-    logits = torch.cat([positive_B1, q_BD @ queue_KD.T], dim=1) / temperature
-    return (logits.logsumexp(dim=1) - logits[:, 0]).sum()
+    with full_precision(q_BD):
+        q_BD, key_BD = q_BD.to(queue_KD.dtype), key_BD.to(queue_KD.dtype)
+        positive_B1 = (q_BD * key_BD).sum(dim=1, keepdim=True)
+        logits = torch.cat([positive_B1, q_BD @ queue_KD.T], dim=1) / temperature
+        return (logits.logsumexp(dim=1) - logits[:, 0]).sum()
 
 
 def info_nce_two_keys(
@@ -43,9 +45,16 @@ def info_nce_two_keys(
     Shapes:  as in `info_nce`, keys and queues twice; returns a scalar, summed over rows.
     Source:  BMU-MoCo, Eqs. 16-17.
     """
-    positives_B2 = torch.stack([(q_BD * local_key_BD).sum(dim=1), (q_BD * global_key_BD).sum(dim=1)], dim=1)
-    logits = torch.cat([positives_B2, q_BD @ local_queue_KD.T, q_BD @ global_queue_KD.T], dim=1) / temperature
-    return (logits.logsumexp(dim=1) - logits[:, :2].logsumexp(dim=1)).sum()
+    with full_precision(q_BD):
+        q_BD, local_key_BD, global_key_BD = (x.to(local_queue_KD.dtype) for x in (q_BD, local_key_BD, global_key_BD))
+        positives_B2 = torch.stack([(q_BD * local_key_BD).sum(dim=1), (q_BD * global_key_BD).sum(dim=1)], dim=1)
+        logits = torch.cat([positives_B2, q_BD @ local_queue_KD.T, q_BD @ global_queue_KD.T], dim=1) / temperature
+        return (logits.logsumexp(dim=1) - logits[:, :2].logsumexp(dim=1)).sum()
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Leave mixed precision: similarities over a small temperature need the queue's own precision."""
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def unit(x: Tensor) -> Tensor:

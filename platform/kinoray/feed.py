@@ -23,15 +23,15 @@ from kinoray.data.pipeline import DecodedRows, TrainFeed, decode_local, decode_r
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
 from kinoray.evaluate import in_order
-from kinoray.loop import StepFacts
 from kinoray.method import Batch, Needs, Rows
+from kinoray.stages import StepFacts
 
 EVAL_BATCH = 64
 """Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
 VIEW_STRIDE = 0x9E3779B97F4A7C15
-NOISE_SLOT = -1
+STEP_SLOT, NOISE_SLOT = -1, -2
 
 
 @dataclass
@@ -52,8 +52,9 @@ class Feed:
     report_bad: Callable[[list[dict[str, str]]], None]
 
     def __post_init__(self) -> None:
-        self.kept: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.kept_bytes = 0
+        self.classes_of: dict[int, np.ndarray] = {}
         self.wait_s: dict[str, float] = {}
         """Seconds that training waited for decoded rows, by task."""
         self.prepare_s = 0.0
@@ -79,7 +80,7 @@ class Feed:
             steps=tuple(self.steps(t) for t in tasks),
             replay=self.needs.replay,
             selections=tuple(tuple(s) for s in selections),
-            labels=tuple(self._class_numbers(t) for t in tasks) if self.classes else None,
+            labels=tuple(self.class_numbers(t) for t in tasks) if self.classes else None,
         )
 
     @contextmanager
@@ -117,7 +118,7 @@ class Feed:
     def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
         epoch = epoch_of(plan, step)
         last = step + 1 == plan.steps[plan.task] or epoch_of(plan, step + 1) > epoch
-        return StepFacts(step, epoch, last, row_seed(plan, step, NOISE_SLOT))
+        return StepFacts(step, epoch, last, row_seed(plan, step, STEP_SLOT))
 
     def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
         """One step's rows on the device."""
@@ -137,19 +138,21 @@ class Feed:
 
     def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
         tasks, samples = rows.task[part], rows.sample[part]
-        captions, labels = [], []
-        for task, sample in zip(tasks.tolist(), samples.tolist(), strict=True):
+        captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
+        for task in np.unique(tasks).tolist():
             manifest = read_manifest(self.manifests[task])
-            row, number = (int(column[sample]) for column in manifest.samples("train"))
-            captions.append(manifest.caption(row, number))
-            labels.append(self.classes.get(manifest.labels([row])[0] or "", -1) if self.classes else -1)
+            clip_rows, numbers = manifest.samples("train")
+            for place in np.flatnonzero(tasks == task).tolist():
+                sample = samples[place]
+                captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
+                labels[place] = self.class_numbers(task)[sample] if self.classes else -1
         views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0)
         return Rows(
             views=views,
             plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if self.needs.plain_view else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
-            labels=torch.tensor(labels, device=self.world.device),
+            labels=torch.from_numpy(labels).to(self.world.device),
         )
 
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
@@ -171,7 +174,7 @@ class Feed:
         self, name: str, manifest: Manifest, split: str, frames: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
-        key = (str(manifest.path), split)
+        key = (str(manifest.path), split, frames)
         rows = manifest.clips(split)
         cuts = own_batches(len(rows), EVAL_BATCH, self.world)
         if key in self.kept:
@@ -182,15 +185,18 @@ class Feed:
         decoded: Any = (
             test_clips_ray(*arguments, self.decode_slots) if self.decode_slots else test_clips_local(*arguments)
         )
-        batches = []
+        batches: list[tuple[np.ndarray, np.ndarray]] = []
+        fits = True
         with closing(decoded):
             for cut, (good, video, bad) in zip(cuts, decoded, strict=True):
                 self.report_bad([b | {"task": name} for b in bad])
-                self.kept_bytes += video.nbytes if split != "train" else 0
-                batches.append((good, video) if split != "train" and self.kept_bytes <= CACHE_BYTES else None)
                 yield cut.start, good, video
-        if all(batch is not None for batch in batches):
-            self.kept[key] = [batch for batch in batches if batch is not None]
+                batches.append((good, video))
+                if split == "train" or self.kept_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
+                    fits, batches = False, []
+        if fits:
+            self.kept[key] = batches
+            self.kept_bytes += sum(v.nbytes for _, v in batches)
 
     def embed_clips(
         self, name: str, manifest: Manifest, split: str, embed: Callable[[Tensor], Tensor]
@@ -220,30 +226,37 @@ class Feed:
             # Samples stand in manifest order, so those of a batch of clips are neighbours.
             first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
             samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
-            repeated = video[[places[int(row)] for row in clip_rows[samples]]]
-            captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
-            labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[samples])]
-            seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in samples], dtype=np.uint64)
-            ids[start] = torch.from_numpy(sample_id(task, samples))
-            outputs = [
-                fn(
-                    Rows(
-                        views=(view,),
-                        plain=view if views == 0 else None,
-                        text=self.tokens(captions),
-                        ids=ids[start].to(self.world.device),
-                        labels=torch.tensor(labels, device=self.world.device),
+            parts = []
+            for chunk in np.split(samples, range(EVAL_BATCH, len(samples), EVAL_BATCH)):
+                repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
+                captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
+                labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
+                seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+                outputs = [
+                    fn(
+                        Rows(
+                            views=(view,),
+                            plain=view if views == 0 else None,
+                            text=self.tokens(captions),
+                            ids=torch.from_numpy(sample_id(task, chunk)).to(self.world.device),
+                            labels=torch.tensor(labels, device=self.world.device),
+                        )
                     )
-                )
-                for view in self.views(repeated, seeds, views)
-            ]
-            features[start] = (outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu()
+                    for view in self.views(repeated, seeds, views)
+                ]
+                parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
+            ids[start] = torch.from_numpy(sample_id(task, samples))
+            features[start] = torch.cat(parts)
         return in_order(ids, self.world).numpy(), in_order(features, self.world)
 
-    def _class_numbers(self, task: int) -> np.ndarray:
+    def class_numbers(self, task: int) -> np.ndarray:
+        """Class number of every training sample of a task, -1 where it has no label."""
+        if task in self.classes_of:
+            return self.classes_of[task]
         manifest = read_manifest(self.manifests[task])
         labels = manifest.labels(manifest.samples("train")[0])
-        return np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+        self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+        return self.classes_of[task]
 
 
 def row_seed_of(seed: int, task: int, sample: int) -> int:

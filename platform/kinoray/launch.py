@@ -128,33 +128,35 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
     """Choose where the runs happen and carry them out."""
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
-    from kinoray.workers import num_gpus, ray_session
+    from kinoray.workers import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
         if num_workers == 0:
-            say(_outlook(wanted, "in this process"))
+            say(_outlook(wanted, "in this process", len(os.sched_getaffinity(0))))
             for one in wanted:
                 _in_process(one, quiet, signals, say)
             return
         with ray_session():
+            cpus = num_cpus()
             if num_workers is None and len(wanted) > 1 and not num_gpus():
-                say(_outlook(wanted, "side by side on Ray"))
+                say(_outlook(wanted, "side by side on Ray", cpus))
                 _side_by_side(wanted, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
-            say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}"))
+            say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}", cpus))
             for one in wanted:
                 _on_workers(one, workers, quiet, signals, say)
+        signals.check(wanted[-1].label)
 
 
-def _outlook(wanted: Sequence[Resolved], where: str) -> str:
+def _outlook(wanted: Sequence[Resolved], where: str, cpus: float) -> str:
     """What the start will cost, in one line; how long it takes, the first steps tell."""
     one = wanted[0]
     runs = one.folder.parent
     seeds = f"{len(wanted)} seeds of " if len(wanted) > 1 else ""
     work = f"{seeds}{len(one.stream.tasks)} tasks, {sum(one.steps)} steps of {one.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(runs).free / 1e9:.1f} GB free"
-    return f"{runs.name}: {work}, {where} ({len(os.sched_getaffinity(0))} CPUs); {free} in {runs.parent}."
+    return f"{runs.name}: {work}, {where} ({cpus:g} CPUs); {free} in {runs.parent}."
 
 
 def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
@@ -184,17 +186,18 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
 def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """One TorchTrainer worker group through the whole stream."""
     signals.check(one.label)
-    import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.data.pipeline import decode_slots
-    from kinoray.workers import num_gpus, run_actors, train_loop
+    from kinoray.data.plan import rank_slice
+    from kinoray.workers import num_cpus, num_gpus, run_actors, train_loop
 
+    rank_slice(one.recipe.batch_size, 0, workers)  # refuses a batch that does not divide
     gpu = num_gpus() >= workers
-    cpus = ray.cluster_resources().get("CPU", 0.0)
-    each = max(0.01, min(1.0, int(100 * (cpus - 1) / workers) / 100))
-    spec = make_spec(one, num_workers=workers, decode_slots=decode_slots(workers, each), gpu=gpu, say=say)
+    each = max(0.01, min(1.0, int(100 * (num_cpus() - 1) / workers) / 100))
+    slots = decode_slots(workers, each)
+    spec = make_spec(one, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
     with run_actors(one, spec.folder) as (monitor, momentum), progress_of(one, quiet) as bar:
         attempt = uuid.uuid4().hex
         trainer = TorchTrainer(
@@ -230,20 +233,20 @@ def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Ca
         bar = stack.enter_context(progress_of(wanted[0], quiet, [one.folder.name for one in wanted]))
         watched, refs = {}, {}
         for one in wanted:
-            spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=say)
+            spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=say, abreast=len(wanted))
             monitor, momentum = stack.enter_context(run_actors(one, spec.folder))
             watched[one.folder.name] = (one, monitor)
             task = ray.remote(one_process).options(num_cpus=spec.threads, max_retries=MAX_RESTARTS)
             refs[one.folder.name] = task.remote(spec, monitor, momentum)
         answers = attend(lambda: [answer_of(ref) for ref in refs.values()], watched, bar, signals)
-    problems = []
+    problems: list[KinorayError] = []
     for one, answer in zip(wanted, answers, strict=True):
         try:
             _settle(one, answer, signals)
         except KinorayError as error:
             problems.append(error)
-    if problems:
-        raise problems[0]
+    for problem in sorted(problems, key=lambda p: isinstance(p, Stopped)):  # a failure says more than a stop
+        raise problem
 
 
 def _settle(one: Resolved, answer: dict[str, Any], signals: Signals) -> None:
@@ -254,12 +257,20 @@ def _settle(one: Resolved, answer: dict[str, Any], signals: Signals) -> None:
         raise Stopped(one.label, signals.number)
 
 
-def make_spec(one: Resolved, *, num_workers: int, decode_slots: float, gpu: bool, say: Callable[[str], None]) -> Any:
-    """What the ranks need to know. Threads are those of the run's first start."""
+def make_spec(
+    one: Resolved,
+    *,
+    num_workers: int,
+    decode_slots: float,
+    gpu: bool,
+    say: Callable[[str], None],
+    abreast: int = 1,
+) -> Any:
+    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
     from kinoray.spec import RunSpec
 
     cores = len(os.sched_getaffinity(0))
-    threads = max(1, (cores - 1) // max(1, num_workers)) if gpu or num_workers else 1
+    threads = max(1, (cores - 1) // max(1, abreast))
     record = open_run(one, threads, num_workers, say)
     tasks = one.stream.tasks
     trained = [(task.name, str(task.manifest)) for task in tasks]

@@ -5,6 +5,7 @@
 What the loop needs from outside (batches, evaluation, commits, logs, a wish to stop) it gets through `Outside`.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -28,19 +29,9 @@ from kinoray.optim import (
     make_optimizer,
     set_gradients,
 )
+from kinoray.stages import Stage, StepFacts
 
 TRAIN, END_TASK, EVALUATE = range(3)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One thing to learn and what to test after it: a task, the union of all (joint), or nothing (zero-shot)."""
-
-    train: int | None
-    """Index of the training task, or None."""
-    tests: tuple[int, ...]
-    row: int
-    """Row of the result matrix that the tests fill."""
 
 
 @dataclass
@@ -59,22 +50,13 @@ class RunState:
     """(matrix row, task) -> rank of each test query's clip."""
 
 
-@dataclass(frozen=True)
-class StepFacts:
-    """What the plan knows about one step."""
-
-    step: int
-    epoch: int
-    last_of_epoch: bool
-    seed: int
-
-
 class Outside(Protocol):
     """The loop's surroundings: `session.py` in a run, a few lines in a test."""
 
     world: World
     autocast: bool
 
+    def seed(self, stage: Stage, verb: str) -> int: ...
     def steps(self, stage: Stage) -> int: ...
     def batches(
         self, stage: Stage, start: int, state: RunState
@@ -92,17 +74,45 @@ def train_stream(method: BaseMethod, stages: list[Stage], recipe: Recipe, outsid
     """Learn and test every stage from the state's position on; False when stopped early, with everything committed."""
     for number in range(state.position.stage, len(stages)):
         stage = stages[number]
-        if stage.train is not None:
-            if state.position.phase == TRAIN and not train_task(method, stage, recipe, outside, state):
+        if stage.train is None:
+            grow(method, stage, outside)
+        elif state.position.phase == TRAIN and (
+            not train_task(method, stage, recipe, outside, state) or _stops(outside)
+        ):
+            return False
+        if stage.train is not None and state.position.phase == END_TASK:
+            quiet(method, outside.seed(stage, "end_task"))
+            state.selections.append([int(i) for i in method.end_task(outside.task(stage))])
+            _move(state, Position(number, EVALUATE), outside)
+            if _stops(outside):
                 return False
-            if state.position.phase == END_TASK:
-                state.selections.append([int(i) for i in method.end_task(outside.task(stage))])
-                _move(state, Position(number, EVALUATE), outside)
+        quiet(method, outside.seed(stage, "evaluate"))
         outside.evaluate(stage, state)
         _move(state, Position(number + 1), outside)
-        if any(gather_objects(outside.wants_stop(), outside.world)):
-            return number + 1 == len(stages)
+        if number + 1 < len(stages) and _stops(outside):
+            return False
     return True
+
+
+def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
+    """Let the method grow for a stage; a resumed run grows the same."""
+    quiet(method, outside.seed(stage, "grow"))
+    method.grow(stage.grown)
+    method.to(outside.world.device)
+
+
+def begin_task(method: BaseMethod, stage: Stage, outside: Outside) -> None:
+    """Let the method begin a task."""
+    quiet(method, outside.seed(stage, "begin_task"))
+    method.begin_task(outside.task(stage))
+
+
+def quiet(method: BaseMethod, seed: int) -> None:
+    """Between steps a method finds itself in eval mode with random numbers that depend on where it stands alone."""
+    method.eval()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outside, state: RunState) -> bool:
@@ -110,32 +120,36 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outsid
     assert stage.train is not None
     number, start, steps = state.position.stage, state.position.step, outside.steps(stage)
     if start == 0:
-        method.grow(stage.train)
-        method.begin_task(outside.task(stage))
+        grow(method, stage, outside)
+        begin_task(method, stage, outside)
     groups = method.param_groups()
     optimizer = make_optimizer(recipe, groups)
     load_optimizer_tensors(optimizer, groups, state.optimizer)
     checks = validation_steps(steps, recipe.validations)
     pending: tuple[dict[str, Any], list[str], Tensor] | None = None
+    wished = False
     with outside.batches(stage, start, state) as batches:
         for facts, batch in batches:
             rate = learning_rate(recipe, facts.step, steps, facts.epoch)
             names, signals = train_step(method, batch, facts, rate, groups, optimizer, recipe, outside)
             record = {"task": stage.train, "step": facts.step, "epoch": facts.epoch, "learning_rate": rate}
             # The values of the step before are read now, so that an accelerator never waits for the host.
-            stop = _read(pending, outside)
-            pending = (record, names, signals)
+            stop = _read(pending, outside) or wished
+            pending, wished = (record, names, signals), False
             state.position = Position(number, TRAIN, facts.step + 1)
             if facts.step + 1 in checks:
                 stop = _read(pending, outside) or stop
                 pending = None
                 _validate(method, stage, outside, state)
-            if stop or outside.commit_due():
-                stop = _read(pending, outside) or stop
+            if stop:
+                _read(pending, outside)
+                outside.commit(state, optimizer, groups)
+                return False
+            if outside.commit_due():
+                # Only rank 0 commits here: a wish that it reads early counts when the others read it, a step later.
+                wished = _read(pending, outside)
                 pending = None
                 outside.commit(state, optimizer, groups)
-            if stop:
-                return False
     _read(pending, outside)
     method.load_state_dict(state.best)
     state.best, state.best_score, state.optimizer = {}, -1.0, {}
@@ -158,7 +172,8 @@ def train_step(
     The last value counts the ranks that wish to stop; a wish travels with the gradients, so all ranks obey at once.
     """
     torch.manual_seed(facts.seed)
-    method.train()
+    if not method.training:
+        method.train()
     world = outside.world
     with torch.autocast(world.device.type, torch.bfloat16, enabled=outside.autocast):
         output = method.loss(batch)
@@ -188,7 +203,7 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
     if not np.isfinite(values[0]):
         raise RunFailed(
             f"The loss is {values[0]} at step {record['step']} of task {record['task'] + 1}. Nothing of it was "
-            "committed; lower the learning rate, or look at the batch with --debug."
+            "committed; lower the learning rate, or clip gradients with --set clip_norm=1."
         )
     outside.log(record | dict(zip(names, values, strict=True)))
     return wishes > 0
@@ -201,6 +216,11 @@ def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunStat
     if score > state.best_score:
         state.best_score = score
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in method.state_dict().items()}
+
+
+def _stops(outside: Outside) -> bool:
+    """Whether any rank was asked to stop; all ranks answer the same."""
+    return any(gather_objects(outside.wants_stop(), outside.world))
 
 
 def _move(state: RunState, position: Position, outside: Outside) -> None:

@@ -94,6 +94,8 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
 
     from kinoray.method import BaseMethod
 
+    if not hasattr(cls, "Config") and cls.__name__ != "Method":
+        raise UsageError(f"{cls.__name__} must set `Config`, a class made by `kinoray.config.config`.")
     name = cls.__module__.rsplit(".", 1)[-1] if cls.__name__ == "Method" else cls.__name__
     if cls.__module__ == f"kinoray.methods.{name}":
         return find_method(name)

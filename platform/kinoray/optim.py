@@ -66,14 +66,15 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
 
 def _sum_gradients(params: list[nn.Parameter], signals: Tensor, world: World) -> None:
     """Sum gradients over ranks; one flag per parameter tells whether any rank used it."""
+    idle = [p for p in params if p.grad is None]
     used = torch.tensor([p.grad is not None for p in params], dtype=torch.float32, device=world.device)
-    for param in params:
-        if param.grad is None:
-            param.grad = torch.zeros_like(param)
+    for param in idle:
+        param.grad = torch.zeros_like(param)
     sum_over_ranks([signals, used, *(p.grad for p in params if p.grad is not None)], world)
-    for param, count in zip(params, used.tolist(), strict=True):
-        if count == 0:
-            param.grad = None
+    if idle:  # else every parameter was used here, and the host need not wait for the counts
+        for param, count in zip(params, used.tolist(), strict=True):
+            if count == 0:
+                param.grad = None
 
 
 def apply_gradients(optimizer: Optimizer, recipe: Recipe, rate: float) -> None:

@@ -92,6 +92,7 @@ class RunProgress:
         self._console = console or Console(stderr=True)
         self._quiet = quiet
         self._now = now
+        self._warned: set[str] = set()
         self._lines = {run: _Line(f"{title} {run}".strip(), tasks, steps) for run in runs}
         self._cell = None if quiet or not self._console.is_jupyter else _Cell()
         self._bars = _bars(self._console) if not quiet and self._console.is_terminal and not self._cell else None
@@ -134,6 +135,13 @@ class RunProgress:
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""
         self._say(f"Warning: {text}")
+
+    def warn_once(self, texts: Sequence[str]) -> None:
+        """Warnings of a growing list; each is shown when it is new."""
+        for text in texts:
+            if text not in self._warned:
+                self._warned.add(text)
+                self.warn(text)
 
     def _say(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)

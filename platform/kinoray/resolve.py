@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import check_backbone
+from kinoray.backbones import check_backbone, weights_digest
 from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
 from kinoray.data.plan import steps_for
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.loop import Stage
 from kinoray.method_source import MethodSource, find_method
+from kinoray.stages import Stage
 from kinoray.streams import Stream, load_stream
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
@@ -49,7 +49,7 @@ class Resolved:
         """What is learned and tested, in order. Joint training and zero-shot fill the last row only."""
         tasks = range(len(self.stream.tasks))
         if self.joint or self.zero_shot:
-            return (Stage(0 if self.joint else None, tuple(tasks), len(tasks) - 1),)
+            return (Stage(0 if self.joint else None, tuple(tasks), len(tasks) - 1, one_for_all=True),)
         return tuple(Stage(t, tuple(range(t + 1)), t) for t in tasks)
 
     @property
@@ -131,7 +131,7 @@ def _identity(run: Resolved) -> dict[str, Any]:
     return {
         "method": run.method.name,
         "stream": run.stream.name,
-        "backbone": run.backbone,
+        "backbone": [run.backbone, weights_digest(run.backbone)],
         "joint": run.joint,
         "zero_shot": run.zero_shot,
         "settings": run.settings,

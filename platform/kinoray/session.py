@@ -4,37 +4,34 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 """
 
 import errno
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from kinoray.actors import MonitorClient, call
 from kinoray.backbones import load_backbone
-from kinoray.backbones.towers import Tokens
 from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
-from kinoray.config import Recipe
-from kinoray.data.manifest import read_manifest
-from kinoray.distributed import World
-from kinoray.errors import BadData
-from kinoray.evaluate import TestSet, embed_queries, rank_queries
+from kinoray.config import Recipe, digest_of
+from kinoray.distributed import World, gather_objects
+from kinoray.errors import BadData, RunFailed
 from kinoray.feed import Feed
-from kinoray.loop import TRAIN, RunState, Stage, StepFacts, train_stream
+from kinoray.loop import TRAIN, RunState, begin_task, grow, train_stream
 from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.optim import Groups, optimizer_tensors
 from kinoray.outcome import write_results
 from kinoray.spec import RunSpec, build_method
-from kinoray.store import read_features, write_features
+from kinoray.stages import Stage, StepFacts
+from kinoray.tester import Tester
 
 COMMIT_SHARE = 0.03
 """Share of the time that commits may take, waiting for the disk included."""
@@ -45,10 +42,12 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
     """Run or resume one rank to the end of the stream; False when stopped early with everything committed."""
     torch.set_num_threads(spec.threads)
     if world.device.type == "cuda":
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         session = Session(spec, world, monitor, momentum)
         state = session.resume()
+        session.write(state, "running")
         session.start_s = time.monotonic() - session.began
         finished = train_stream(session.method, list(spec.stages), session.recipe, session, state)
         session.client.flush()
@@ -73,11 +72,9 @@ class Session:
         self.commit_s = self.commits_s = self.eval_s = self.start_s = 0.0
         # Seconds: of the last commit, of all commits, of evaluation, from here to the first batch.
         self.past: dict[str, float] = {}
-        self.features: dict[int, dict[str, str]] = {}
-        self.queries: dict[int, list[tuple[int, str]]] = {}
-        self.galleries: dict[int, int] = {}
-        self.method = build_method(spec).to(world.device)
-        self.towers = load_backbone(spec.backbone, self.recipe.size_px)
+        self.bad: set[tuple[str, str]] = set()
+        towers = load_backbone(spec.backbone, self.recipe.size_px)
+        self.method = build_method(spec, towers).to(world.device)
         self.feed = Feed(
             names=list(spec.train_names),
             manifests=list(spec.trained),
@@ -87,25 +84,27 @@ class Session:
             num_tasks=len(spec.names),
             world=world,
             decode_slots=spec.decode_slots,
-            towers=self.towers,
+            towers=towers,
             report_bad=self.report_bad,
         )
+        self.tester = Tester(spec, self.method, self.feed)
         self.fence = take_fence(self.folder / "checkpoints") if world.is_first else ""
 
     # Resume and commit
 
     def resume(self) -> RunState:
         """Load the newest committed state, or start. Growth is replayed first, so loads are strict."""
-        found = newest(self.folder / "checkpoints", say=partial(print, file=sys.stderr))
+        found = newest(self.folder / "checkpoints", say=partial(self.client.call, "note"))
+        if len({found and found.position for found in gather_objects(found, self.world)}) > 1:
+            raise RunFailed(f"The workers see different checkpoints of {self.folder}: give a folder that they share.")
         if found is None:
             self._rewind(Position())
             return RunState()
         position, kept = found.position, found.state
         stage = self.spec.stages[position.stage] if position.stage < len(self.spec.stages) else None
         inside = stage is not None and stage.train is not None and (position.phase != TRAIN or position.step > 0)
-        learned = [s.train for s in self.spec.stages[: position.stage + inside] if s.train is not None]
-        for task in learned:
-            self.method.grow(task)
+        for learned in self.spec.stages[: position.stage + inside]:
+            grow(self.method, learned, self)
         self.method.load_state_dict(found.tensors("method"))
         state = RunState(
             position=position,
@@ -120,12 +119,10 @@ class Session:
             },
         )
         self.past = kept["cost"]
-        self.features = {int(task): fact for task, fact in kept["features"].items()}
-        self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
-        self.galleries = {int(task): size for task, size in kept["galleries"].items()}
-        if stage is not None and inside and position.phase == TRAIN:
+        self.tester.restore(kept["tested"])
+        if stage is not None and inside:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
-            self.method.begin_task(self.task(stage))
+            begin_task(self.method, stage, self)
             self.method.load_state_dict(found.tensors("method"))
         self._rewind(position)
         return state
@@ -146,6 +143,9 @@ class Session:
         began = time.monotonic()
         self.client.flush()
         tensors: dict[str, dict[str, Tensor]] = {"method": self.method.state_dict()}
+        broken = [k for k, v in tensors["method"].items() if v.is_floating_point() and not bool(v.isfinite().all())]
+        if broken:
+            raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
         if optimizer is not None:
             tensors["optimizer"] = optimizer_tensors(optimizer, groups)
         if state.best:
@@ -156,9 +156,7 @@ class Session:
         facts = {
             "best_score": state.best_score,
             "selections": state.selections,
-            "features": self.features,
-            "queries": self.queries,
-            "galleries": self.galleries,
+            "tested": self.tester.facts(),
             "cost": self.cost(state),
             "published": list(published),
         }
@@ -166,7 +164,7 @@ class Session:
         if state.position.phase == TRAIN and state.position.step == 0:
             if self.momentum is not None:
                 arrays = {name: value.detach().cpu().numpy() for name, value in published.items()}
-                call(self.momentum, "publish", state.position.stage, state.position.step, arrays)
+                call(self.momentum, "publish", astuple(state.position), arrays)
             self.write(state, "running")
         self.committed_at = time.monotonic()
         self.commit_s = self.committed_at - began
@@ -180,6 +178,10 @@ class Session:
         return {k: v for k, v in self.method.state_dict().items() if any(k.startswith(f"{p}.") for p in prefixes)}
 
     # What the loop asks for
+
+    def seed(self, stage: Stage, verb: str) -> int:
+        """Seed of what a method draws between steps."""
+        return int(digest_of([self.spec.seed, stage.train, stage.row, verb])[:15], 16)
 
     def steps(self, stage: Stage) -> int:
         """Optimizer steps of the stage."""
@@ -210,8 +212,10 @@ class Session:
 
     def report_bad(self, records: list[dict[str, str]]) -> None:
         """Note unreadable clips; too many of them stop the run."""
+        records = [r for r in records if (r["task"], r["id"]) not in self.bad]
         if not records:
             return
+        self.bad |= {(r["task"], r["id"]) for r in records}
         count, clips = self.client.call("report_bad", records), self.spec.num_clips
         if count > self.recipe.max_bad_fraction * clips:
             first = records[0]
@@ -227,54 +231,16 @@ class Session:
         """R@1 on the stage's validation split, in percent."""
         assert stage.train is not None
         began = time.monotonic()
-        name, path = self.spec.train_names[stage.train], self.spec.trained[stage.train]
-        test, block = self._embed(stage.train, name, path, "validation")
-        queries = embed_queries(self.method, test, stage.train, self.world)
-        score = recall_at(rank_queries(self.method.score, [queries], [block], test.truth, self.world), 1)
+        score = recall_at(self.tester.validate(stage.train), 1)
         self.eval_s += time.monotonic() - began
         return score
 
     def evaluate(self, stage: Stage, state: RunState) -> None:
-        """Rank every query of the stage's test sets, in the gallery that the protocol asks for."""
+        """Rank every query of the stage's test sets; fills `state.ranks`."""
         began = time.monotonic()
-        found = {}
-        for task in stage.tests:
-            test, block = self._embed(task, self.spec.names[task], self.spec.tests[task], "test")
-            if self.spec.protocol == "ctvr" and task in self.features:
-                block = read_features(self.folder / "features", self.features[task])  # never computed again
-            elif self.world.is_first and task not in self.features:
-                self.features[task] = write_features(self.folder / "features", task, test.clip_ids, block)
-            found[task] = (test, block)
-        for task, (test, _) in found.items():
-            gallery = list(found) if self.spec.protocol == "ctvr" else [task]
-            before = sum(len(found[other][1]) for other in gallery if other < task)
-            queries = [embed_queries(self.method, test, other, self.world) for other in gallery]
-            blocks = [found[other][1] for other in gallery]
-            ranks = rank_queries(self.method.score, queries, blocks, test.truth + before, self.world)
+        for task, ranks in self.tester.test(stage).items():
             state.ranks[(stage.row, task)] = ranks
-            ids = [id for other in gallery for id in found[other][0].clip_ids]
-            self.galleries[task] = len(ids)
-            owners = (test.truth + before).tolist()
-            self.queries[task] = [(int(s), ids[v]) for s, v in zip(test.samples, owners, strict=True)]
         self.eval_s += time.monotonic() - began
-
-    def _embed(self, task: int, name: str, path: str, split: str) -> tuple[TestSet, Tensor]:
-        """The readable clips of a split, their captions, and their features by the current weights."""
-        manifest = read_manifest(path)
-        self.method.eval()
-        with torch.inference_mode(), torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.autocast):
-            rows, block = self.feed.embed_clips(
-                name, manifest, split, lambda video: self.method.embed_video(video, task)
-            )
-        if not len(rows):
-            raise BadData(f"No {split} clip of task {name!r} is readable; see {self.folder / 'bad_samples.jsonl'}.")
-        clip_rows, numbers = manifest.samples(split)
-        samples = np.flatnonzero(np.isin(clip_rows, rows))
-        captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
-        ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
-        text = Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
-        clip_ids = [manifest.id(int(row)) for row in rows]
-        return TestSet(task, clip_ids, text, np.searchsorted(rows, clip_rows[samples]), samples), block
 
     # Results
 
@@ -310,8 +276,8 @@ class Session:
             state=kind,
             names=self.spec.names,
             ranks=state.ranks,
-            queries=self.queries,
-            galleries=self.galleries,
+            queries=self.tester.queries,
+            galleries=self.tester.galleries,
             cost=self.cost(state) | self.work(),
             num_bad=self.client.call("num_bad"),
             digest=digest,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinoray.backbones import load_backbone
-from kinoray.config import Recipe, digest_of
+from kinoray.backbones.towers import TwoTower
+from kinoray.config import digest_of
 from kinoray.data.manifest import read_manifest
-from kinoray.loop import Stage
 from kinoray.method import BaseMethod
 from kinoray.method_source import MethodSource
+from kinoray.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,11 @@ class RunSpec:
         return sum(read_manifest(path).table.num_rows for path in self.tests)
 
 
-def build_method(spec: RunSpec) -> BaseMethod:
-    """The method with its initial weights: a function of the spec alone."""
+def build_method(spec: RunSpec, towers: TwoTower) -> BaseMethod:
+    """The method with its initial weights: a function of the spec and the backbone's weights alone."""
     cls = spec.method.load()
     seed = int(digest_of(["build", spec.seed])[:15], 16)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    towers = load_backbone(spec.backbone, Recipe(**spec.recipe).size_px)
     return cls(cls.Config(**spec.settings), towers, len(spec.names))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from kinoray.checkpoint import sha256
+from kinoray.checkpoint import sha256, sync
 from kinoray.errors import CheckpointCorrupt
 
 
@@ -26,12 +26,17 @@ def write_features(folder: Path, task: int, ids: list[str], block: Tensor) -> di
     beside = folder / f"task-{task}.arrow.tmp"
     with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
+    sync(beside)
     beside.replace(path)
+    sync(folder)
     return {"file": path.name, "sha256": sha256(path)}
 
 
-def read_features(folder: Path, fact: dict[str, str]) -> Tensor:
-    """A task's features as committed, (V, ...) float32. Raises: CheckpointCorrupt if the file is another one."""
+def read_features(folder: Path, fact: dict[str, str]) -> tuple[list[str], Tensor]:
+    """A task's clip ids and features as committed, (V, ...) float32.
+
+    Raises: CheckpointCorrupt if the file is another one.
+    """
     path = folder / fact["file"]
     if not path.is_file() or sha256(path) != fact["sha256"]:
         raise CheckpointCorrupt(f"{path} is not the file that the checkpoint names; start over with --fresh.")
@@ -39,4 +44,4 @@ def read_features(folder: Path, fact: dict[str, str]) -> Tensor:
         table = pa.ipc.open_file(source).read_all()
         shape = json.loads(table.schema.metadata[b"shape"])
         flat = table["features"].combine_chunks().flatten().to_numpy()
-        return torch.from_numpy(np.array(flat).reshape(table.num_rows, *shape))
+        return table["id"].to_pylist(), torch.from_numpy(np.array(flat).reshape(table.num_rows, *shape))

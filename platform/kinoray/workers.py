@@ -1,7 +1,5 @@
 """What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors, Ray itself."""
 
-import contextlib
-import json
 import logging
 import os
 import traceback
@@ -13,7 +11,8 @@ from typing import Any
 import ray
 import torch.distributed as dist
 
-from kinoray.actors import MomentumStore, RunMonitor, start_actor
+from kinoray.actors import MomentumStore, RunMonitor, call, start_actor
+from kinoray.checkpoint import storage_error
 from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.folder import one_line
@@ -27,6 +26,7 @@ RAY_SETTINGS = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """Set before Ray starts where the user has not set them."""
@@ -39,14 +39,13 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
 
     context = ray.train.get_context()
     world = World(context.get_world_rank(), context.get_world_size(), get_device())
-    spec, attempt = config["spec"], config["attempt"]
-    note = Path(spec.folder) / ".ray" / f"failure-{attempt}.json"
-    if note.exists():  # a rank's own error restarted the group: it would come again
-        return json.loads(note.read_text())
-    answer = guarded(spec, world, config["monitor"], config["momentum"])
+    monitor = config["monitor"]
+    failure = call(monitor, "failed")
+    if failure:  # a rank's own error restarted the group: it would come again
+        return failure
+    answer = guarded(config["spec"], world, monitor, config["momentum"])
     if "error" in answer and world.size > 1:
-        with contextlib.suppress(FileExistsError), note.open("x") as file:
-            json.dump(answer, file)
+        call(monitor, "note_failure", answer)
         raise RunFailed(answer["error"])
     return answer
 
@@ -68,6 +67,11 @@ def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any
     """Run a rank. What would fail again is told, not raised; lost peers and actors are raised, so that Ray retries."""
     try:
         return {"finished": run_rank(spec, world, monitor, momentum)}
+    except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say
+        cause = error.cause or error
+        if isinstance(cause, OSError):
+            cause = storage_error(cause, Path(spec.folder))
+        return {"kind": type(cause).__name__, "error": one_line(cause), "traceback": traceback.format_exc()}
     except (dist.DistError, ray.exceptions.RayError):
         raise
     except Exception as error:
@@ -85,15 +89,31 @@ def ray_session() -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
-    else:
-        ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    with _signals_kept():
+        if os.environ.get("RAY_ADDRESS"):
+            ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
+        else:
+            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray, while it starts, takes SIGTERM for itself: it would end its processes with nothing saved. It may not."""
+    utils: Any = ray._private.utils
+    taken, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = taken
+
+
+def num_cpus() -> float:
+    return ray.cluster_resources().get("CPU", 0.0)
 
 
 def num_gpus() -> int:

@@ -5,6 +5,7 @@ vit-bert          ViT-Base/16 at 384 px and BERT-Base from the hub's local cache
 vit-bert:/folder  the same from a folder that `kinoray pretrain vit-bert` wrote, or that holds `vit/` and `bert/`
 """
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,3 +78,14 @@ def tiny_tower(
         dim=dim,
     )
     return random_towers(shape, vocabulary or read_vocabulary(TINY_FOLDER / "vocab.txt"), seed)
+
+
+def weights_digest(name: str) -> str:
+    """SHA-256 of a backbone's weights where they lie in a folder; empty for those of the hub."""
+    kind, _, folder = name.partition(":")
+    place = Path(folder) if folder else TINY_FOLDER if kind == "tiny" else None
+    files = sorted(place.rglob("*.safetensors")) if place else []
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else ""

@@ -99,8 +99,8 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     free = int(total - workers * cpus_per_worker + 1e-6)
     if free < 1:
         raise UsageError(
-            f"{workers} workers with {cpus_per_worker:g} CPUs each leave none of the cluster's {total:g} CPUs for "
-            f"decoding. Use fewer num_workers, or num_workers=0 to train and decode in one process."
+            f"num_workers={workers} with {cpus_per_worker:g} CPUs each leaves none of the cluster's {total:g} CPUs "
+            f"for decoding. Use fewer num_workers, or num_workers=0 to train and decode in one process."
         )
     return free // workers if free >= workers else free / workers
 

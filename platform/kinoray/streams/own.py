@@ -257,9 +257,11 @@ def _deal(task: str, clips: list[_Clip]) -> dict[str, tuple[str, ...]]:
             v: ("test",) if i < part else ("validation",) if i < 2 * part else ("train",) for i, v in enumerate(videos)
         }
     part = max(1, round(len(videos) / 5))
-    log.warning("Task %r has only %d videos: %d serve both validation and test.", task, len(videos), part)
-    rest: tuple[str, ...] = ("train", "validation", "test") if len(videos) == 1 else ("validation", "test")
-    return {v: rest if i < part else ("train",) for i, v in enumerate(videos)}
+    if len(videos) == 1:
+        log.warning("Task %r has a single video: it serves training, validation and test.", task)
+        return {videos[0]: ("train", "validation", "test")}
+    log.warning("Task %r has only %d videos: those of training serve validation too.", task, len(videos))
+    return {v: ("test",) if i < part else ("train", "validation") for i, v in enumerate(videos)}
 
 
 def _carve(task: str, clips: list[_Clip]) -> dict[str, tuple[str, ...]]:
