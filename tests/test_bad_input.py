@@ -202,7 +202,7 @@ def test_a_signal_while_the_stream_is_rendered_is_one_line_and_leaves_no_process
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert err == f"{word}. The same command goes on from the last saved state.\n"
+    assert err.strip() == f"{word}. The same command goes on from the last saved state."
     assert gone(process)
 
 
@@ -217,7 +217,9 @@ def test_a_signal_while_ray_trains_commits_the_state_and_leaves_no_process(numbe
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
-    assert err.splitlines()[-1].startswith("Stopped: ") and "the same command continues it" in err
+    wish, end = err.splitlines()
+    assert wish.startswith("Stopping after this step") and end.startswith("Stopped: ")
+    assert end.endswith(f"stopped by {number.name}; the same command continues it.")
     (run,) = kinoray.list_runs(runs)
     assert run["state"] == "stopped"
     assert list(Path(run["folder"]).glob("checkpoints/stage-*/manifest.json"))

@@ -1,20 +1,17 @@
 """What there is: methods by their file names, streams, backbones and runs. Imports no method and no torch."""
 
 import ast
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from kinoray import streams
+from kinoray.method_source import method_names, methods_folder
 from kinoray.result import Result, find_runs, runs_root
 
 
 def list_methods() -> list[dict[str, str]]:
     """Name, file and first docstring line of every installed method, found by file name."""
-    spec = find_spec("kinoray.methods")
-    folders = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
-    files = sorted(file for folder in folders for file in folder.glob("*.py") if not file.stem.startswith("_"))
-    return [{"name": file.stem, "about": first_line(file)} for file in files]
+    return [{"name": name, "about": first_line(methods_folder() / f"{name}.py")} for name in method_names()]
 
 
 def list_streams() -> list[dict[str, str]]:

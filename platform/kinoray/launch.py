@@ -9,6 +9,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,6 @@ from kinoray.method_source import MethodSource
 from kinoray.resolve import Resolved, open_run, resolve, union_manifest
 from kinoray.result import Result, Results
 from kinoray.streams import Stream
-
-MAX_RESTARTS = 3
 
 
 def run(
@@ -191,7 +190,7 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
 
     from kinoray.data.pipeline import decode_slots
     from kinoray.data.plan import rank_slice
-    from kinoray.workers import num_cpus, num_gpus, run_actors, train_loop
+    from kinoray.workers import MAX_RESTARTS, num_cpus, num_gpus, run_actors, train_loop
 
     rank_slice(one.recipe.batch_size, 0, workers)  # refuses a batch that does not divide
     gpu = num_gpus() >= workers
@@ -223,22 +222,21 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
 
 
 def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
-    """Several small runs in one Ray, each a task with the loop in its process; Ray starts as many as there are CPUs."""
+    """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(wanted[0].label)
-    import ray
-
-    from kinoray.workers import answer_of, one_process, run_actors
+    from kinoray.workers import num_cpus, run_actors, run_alone
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress_of(wanted[0], quiet, [one.folder.name for one in wanted]))
-        watched, refs = {}, {}
-        for one in wanted:
-            spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=say, abreast=len(wanted))
-            monitor, momentum = stack.enter_context(run_actors(one, spec.folder))
-            watched[one.folder.name] = (one, monitor)
-            task = ray.remote(one_process).options(num_cpus=spec.threads, max_retries=MAX_RESTARTS)
-            refs[one.folder.name] = task.remote(spec, monitor, momentum)
-        answers = attend(lambda: [answer_of(ref) for ref in refs.values()], watched, bar, signals)
+        specs = [
+            make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=say, abreast=len(wanted)) for one in wanted
+        ]
+        actors = [stack.enter_context(run_actors(one, str(one.folder))) for one in wanted]
+        watched = {one.folder.name: (one, monitor) for one, (monitor, _) in zip(wanted, actors, strict=True)}
+        # Ray lends the CPU of a task that waits for an actor to the next one, so the driver itself keeps count.
+        abreast = max(1, int(num_cpus()) // specs[0].threads)
+        pool = stack.enter_context(ThreadPoolExecutor(abreast))
+        answers = attend(lambda: list(pool.map(run_alone, specs, *zip(*actors, strict=True))), watched, bar, signals)
     problems: list[KinorayError] = []
     for one, answer in zip(wanted, answers, strict=True):
         try:

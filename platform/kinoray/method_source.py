@@ -1,6 +1,5 @@
 """Methods by name, by file, or as a class in a notebook. Found by file name, imported only when used."""
 
-import ast
 import hashlib
 import importlib
 import importlib.util
@@ -59,12 +58,6 @@ def methods_folder() -> Path:
 def method_names() -> list[str]:
     """Names of the methods that come with kinoray: one file each."""
     return sorted(p.stem for p in methods_folder().glob("*.py") if p.stem != "__init__")
-
-
-def method_summary(name: str) -> str:
-    """First line of a method's docstring, read without importing it."""
-    text = ast.get_docstring(ast.parse((methods_folder() / f"{name}.py").read_text()))
-    return (text or "").split("\n")[0]
 
 
 def find_method(method: "str | Path | type[BaseMethod]") -> MethodSource:

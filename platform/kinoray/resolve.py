@@ -90,6 +90,10 @@ def resolve(
     found = load_stream(stream) if isinstance(stream, str) else stream
     towers = backbone or found.backbone
     check_backbone(towers)
+    for task in found.tasks:
+        for split in SPLITS:
+            if not len(read_manifest(task.manifest).clips(split)):
+                raise UsageError(f"Task {task.name!r} of {found.name} has no {split} clips. Name some in its captions.")
     given = split_overrides(settings, parts)
     usual = split_overrides(cls.RECIPES.get(found.name.partition(":")[0], {}), parts)
     (method_part, recipe_part) = parts

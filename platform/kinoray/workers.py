@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ from kinoray.folder import one_line
 from kinoray.resolve import Resolved
 from kinoray.session import run_rank
 
+MAX_RESTARTS = 3
+"""How often a run starts again after a process of it died."""
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
@@ -50,15 +54,18 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def one_process(spec: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+def one_process(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
     """A Ray task: one whole run."""
     return guarded(spec, World(), monitor, momentum)
 
 
-def answer_of(ref: Any) -> dict[str, Any]:
-    """A side-by-side run's answer; its process dying for good is one of them."""
+def run_alone(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
+    task = ray.remote(one_process).options(
+        num_cpus=spec.threads, max_retries=MAX_RESTARTS, retry_exceptions=[ray.exceptions.RayError]
+    )
     try:
-        return ray.get(ref)
+        return ray.get(task.remote(spec, monitor, momentum))
     except ray.exceptions.RayError as error:
         return {"kind": "RunFailed", "error": f"the run's process died: {str(error).splitlines()[0]}"}
 
@@ -103,13 +110,20 @@ def ray_session() -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray, while it starts, takes SIGTERM for itself: it would end its processes with nothing saved. It may not."""
+    """Keep the driver's SIGTERM handler while Ray starts.
+
+    Ray puts two of its own in its place: one in Python that ends all its processes with nothing saved, and one in C++
+    that aborts the driver three seconds after the signal.
+    """
     utils: Any = ray._private.utils
     taken, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
     try:
         yield
     finally:
         utils.set_sigterm_handler = taken
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def num_cpus() -> float:

@@ -1,4 +1,4 @@
-"""The one door to torchvision, open_clip and transformers' vision classes.
+"""The one door to torchvision and transformers' towers, later to open_clip too.
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its operators do not load, and its import stops
 with "operator torchvision::nms does not exist"; transformers and open_clip import it in turn. Declaring the two missing
@@ -49,17 +49,11 @@ def torchvision_state() -> str:
     return f"torchvision {torchvision.__version__}, {operators if _operators_declared else 'compiled operators loaded'}"
 
 
-def open_clip_module() -> ModuleType:
-    """open_clip, imported when asked for: few backbones need it and it is slow to load."""
-    return importlib.import_module("open_clip")
-
-
 __all__ = [
     "BertConfig",
     "BertModel",
     "ViTConfig",
     "ViTModel",
-    "open_clip_module",
     "torchvision",
     "torchvision_functional",
     "torchvision_state",

@@ -205,8 +205,8 @@ def _render_clips(looks: list[world.Look], drafts: dict[str, Path], world_seed: 
 
 @contextmanager
 def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process whose output is read here, and which does not outlive this block."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    """A process whose output is read here, which does not outlive this block, and which Ctrl-C does not reach."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) as process:
         try:
             yield process
         finally:
