@@ -223,13 +223,12 @@ def at_points(workers: int) -> list[Fault]:
 def at_random(count: int, workers: list[int], seconds: dict[int, float], seed: int) -> list[Fault]:
     """Faults at any moment of a run, its start included; `seconds`: how long a run takes."""
     draw = random.Random(seed)
+    of_driver = [("driver", number) for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)]
+    of_worker = [("worker", signal.SIGKILL)] * 2
     faults = []
     for _ in range(count):
         number = draw.choice(workers)
-        choices = [("driver", signal.SIGKILL), ("driver", signal.SIGTERM), ("driver", signal.SIGINT)]
-        target, kind = draw.choice(
-            [*choices, ("worker", signal.SIGKILL), ("worker", signal.SIGKILL)][: 5 if number else 3]
-        )
+        target, kind = draw.choice(of_driver + (of_worker if number else []))
         faults.append(Fault(number, target, kind, draw.uniform(0, 0.95 * seconds[number])))
     return faults
 

@@ -9,8 +9,12 @@ import typer
 
 import kinoray
 from kinoray.cli import app
+from kinoray.config import Recipe, names_of
+from kinoray.experiment_file import read_experiment
+from kinoray.method_source import find_method
 from kinoray.report.tables import Comparison
 from kinoray.result import Result
+from kinoray.streams import stream_families
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,6 +31,16 @@ def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
     assert not hasattr(known, "commands"), f"{command}: no such command"
     options = {name for parameter in known.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_experiment_of_the_readme_is_one(tmp_path: Path) -> None:
+    (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    (tmp_path / "experiment.yaml").write_text(text)
+    options, settings = read_experiment(tmp_path / "experiment.yaml")
+    assert options["stream"] in stream_families()
+    for name in options["method"]:
+        known = names_of(find_method(name).load().Config) + names_of(Recipe)
+        assert set(settings) <= set(known)
 
 
 def test_make_targets_of_the_readme_exist() -> None:

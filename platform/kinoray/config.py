@@ -97,7 +97,8 @@ def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> 
     for name, value in overrides.items():
         owner = next((label for label, cls in parts.items() if name in names_of(cls)), None)
         if owner is None:
-            raise unknown("setting", name, [n for cls in parts.values() for n in names_of(cls)])
+            known = [n for cls in parts.values() for n in names_of(cls)]
+            raise unknown("setting", name, known, f"Asked of {' and '.join(parts)}.")
         found[owner][name] = value
     return found
 

@@ -238,14 +238,14 @@ class Feed:
                             views=(view,),
                             plain=view if views == 0 else None,
                             text=self.tokens(captions),
-                            ids=torch.from_numpy(sample_id(task, chunk)).to(self.world.device),
+                            ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(self.world.device),
                             labels=torch.tensor(labels, device=self.world.device),
                         )
                     )
                     for view in self.views(repeated, seeds, views)
                 ]
                 parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
-            ids[start] = torch.from_numpy(sample_id(task, samples))
+            ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
             features[start] = torch.cat(parts)
         return in_order(ids, self.world).numpy(), in_order(features, self.world)
 

@@ -228,9 +228,8 @@ def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Ca
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress_of(wanted[0], quiet, [one.folder.name for one in wanted]))
-        specs = [
-            make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=say, abreast=len(wanted)) for one in wanted
-        ]
+        shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(wanted)}
+        specs = [make_spec(one, say=say, **shared) for one in wanted]
         actors = [stack.enter_context(run_actors(one, str(one.folder))) for one in wanted]
         watched = {one.folder.name: (one, monitor) for one, (monitor, _) in zip(wanted, actors, strict=True)}
         # Ray lends the CPU of a task that waits for an actor to the next one, so the driver itself keeps count.

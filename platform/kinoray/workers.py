@@ -20,6 +20,7 @@ from kinoray.errors import RunFailed
 from kinoray.folder import one_line
 from kinoray.resolve import Resolved
 from kinoray.session import run_rank
+from kinoray.spec import RunSpec
 
 MAX_RESTARTS = 3
 """How often a run starts again after a process of it died."""
