@@ -74,7 +74,7 @@ def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:
     """(what, seconds, share of the wall time), the rest included."""
     wall = cost["wall_s"]
     parts = [(words, cost[name]) for name, words in COSTS.items() if name in cost]
-    parts += [("everything else", wall - sum(seconds for _, seconds in parts)), ("wall time", wall)]
+    parts += [("everything else", max(0.0, wall - sum(seconds for _, seconds in parts))), ("wall time", wall)]
     return [(words, seconds, seconds / wall if wall else 0.0) for words, seconds in parts]
 
 
