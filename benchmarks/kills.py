@@ -111,7 +111,14 @@ def reached(point: str) -> None:
         return
     if os.environ[TARGET] == "worker":
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(GRACE_S)  # the driver is being killed
+    end = time.monotonic() + GRACE_S
+    while not sent(Path(os.environ[MARK])).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def sent(mark: Path) -> Path:
+    """Exists once the driver was sent its signal."""
+    return mark.with_name("sent")
 
 
 class Driver:
@@ -129,6 +136,16 @@ class Driver:
             self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
         self.began = time.time()
         self.family: set[tuple[int, float]] = set()
+
+    def __enter__(self) -> "Driver":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """End what this benchmark itself did not wait for."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+            self.orphans()
 
     @property
     def mark(self) -> Path:
@@ -247,6 +264,7 @@ def inflict(fault: Fault, run: Driver) -> float | None:
     if fault.target == "driver":
         send = os.killpg if fault.signal == signal.SIGINT else os.kill
         send(run.process.pid, fault.signal)
+        sent(run.mark).touch()
     elif isinstance(fault.where, float):
         with contextlib.suppress(psutil.NoSuchProcess):
             random.choice(run.training_workers()).send_signal(fault.signal)
@@ -307,8 +325,8 @@ def end_of(runs: Path) -> End:
 
 def undisturbed(cache: Path, runs: Path, workers: int) -> tuple[End, float]:
     """A run to its end, and its seconds."""
-    run = Driver(cache, runs, workers)
-    run.wait()
+    with Driver(cache, runs, workers) as run:
+        run.wait()
     assert run.process.returncode == 0, (runs / "said.txt").read_text()
     seconds = time.time() - run.began
     left = run.orphans()
@@ -318,18 +336,18 @@ def undisturbed(cache: Path, runs: Path, workers: int) -> tuple[End, float]:
 
 def suffer(fault: Fault, cache: Path, runs: Path, whole: End) -> dict[str, Any]:
     """One run with one fault, to its end. Returns what came of it."""
-    run = Driver(cache, runs, fault.workers, fault)
-    died = inflict(fault, run)
-    recovered = recovery_s(run, died) if died and fault.target == "worker" else None
-    run.wait()
+    with Driver(cache, runs, fault.workers, fault) as run:
+        died = inflict(fault, run)
+        recovered = recovery_s(run, died) if died and fault.target == "worker" else None
+        run.wait()
     code, left = run.process.returncode, run.orphans()
     expected = {"worker": 0, "driver": 128 + fault.signal if fault.signal != signal.SIGKILL else -fault.signal}
     # At a random moment the driver may not listen yet, or not any more.
     wrong_exit = isinstance(fault.where, str) and died is not None and code != expected[fault.target]
     starts = 1
     while run.process.returncode and starts < 4:
-        run = Driver(cache, runs, fault.workers, fault)
-        run.wait()
+        with Driver(cache, runs, fault.workers, fault) as run:
+            run.wait()
         left += run.orphans()
         starts += 1
     end = end_of(runs)

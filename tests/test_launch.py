@@ -202,10 +202,9 @@ def test_wrong_input_is_refused_before_anything_starts(options, said, micro, tmp
 
 
 def test_the_batch_must_divide_over_the_workers_and_says_which_would(micro, tmp_path) -> None:
-    from kinoray.data.plan import rank_slice
-
+    """Refused before Ray starts."""
     with pytest.raises(UsageError, match=r"8 rows a step do not divide over 3 workers\. Use 6 or 9"):
-        rank_slice(8, 0, 3)
+        run("base_moco", stream=micro, num_workers=3, runs=tmp_path, quiet=True)
 
 
 def test_settings_have_one_owner_and_land_in_the_record(micro, tmp_path) -> None:

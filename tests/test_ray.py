@@ -17,7 +17,7 @@ from toys import Exemplars
 import kinoray
 from kinoray.actors import MomentumStore, call, start_actor
 from kinoray.checkpoint import Position, commit, take_fence
-from kinoray.errors import RunFailed, UsageError
+from kinoray.errors import RunFailed
 from kinoray.launch import run
 from kinoray.method import StepInfo, Task
 
@@ -130,14 +130,6 @@ def test_a_methods_bug_on_workers_is_one_line_and_is_not_retried_for_ever(cluste
     with pytest.raises(RunFailed, match="ZeroDivisionError: a bug in the third step") as error:
         on_ray(Buggy, micro, tmp_path, workers)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_too_many_workers_for_decoding_are_refused(cluster, micro, tmp_path) -> None:
-    from kinoray.data.pipeline import decode_slots
-
-    with pytest.raises(UsageError, match="num_workers=0"):
-        decode_slots(workers=4, cpus_per_worker=1.0)
 
 
 def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_kill(cluster, tmp_path) -> None:

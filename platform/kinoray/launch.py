@@ -17,6 +17,7 @@ from typing import Any
 
 from kinoray.attend import Signals, Stopped, attend, caught_signals, progress_of, show
 from kinoray.config import plain
+from kinoray.data.plan import rank_slice
 from kinoray.errors import KinorayError, UsageError
 from kinoray.folder import failed, is_finished, locked, set_aside
 from kinoray.method_source import MethodSource
@@ -127,6 +128,8 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
     """Choose where the runs happen and carry them out."""
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
+    for one in wanted:
+        rank_slice(one.recipe.batch_size, 0, num_workers or 1)  # refuses a batch that does not divide
     from kinoray.workers import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
@@ -189,10 +192,8 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.data.pipeline import decode_slots
-    from kinoray.data.plan import rank_slice
     from kinoray.workers import MAX_RESTARTS, num_cpus, num_gpus, run_actors, train_loop
 
-    rank_slice(one.recipe.batch_size, 0, workers)  # refuses a batch that does not divide
     gpu = num_gpus() >= workers
     each = max(0.01, min(1.0, int(100 * (num_cpus() - 1) / workers) / 100))
     slots = decode_slots(workers, each)

@@ -39,12 +39,12 @@ class _Line:
         rate = (self.done - first_done) / (now - first_time) if now > first_time else 0.0
         parts = [
             f"task {task + 1}/{len(self.tasks)} {printable(self.tasks[task])}",
-            f"epoch {epoch + 1}",
             f"step {step}/{self.steps[task]}",
-            f"{rate:.1f} step/s",
-            f"{rate * clips_per_step:.0f} clips/s",
             f"loss {loss:.3f}",
             f"ETA {clock((self.total - self.done) / rate) if rate > 0 else '-:--'}",
+            f"epoch {epoch + 1}",
+            f"{rate:.1f} step/s",
+            f"{rate * clips_per_step:.0f} clips/s",
         ]
         return ", ".join(parts)
 
