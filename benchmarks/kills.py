@@ -306,7 +306,8 @@ def log_file(run: Driver) -> os.stat_result | None:
 class End:
     """How a run ended."""
 
-    digest: str
+    digest: str | None
+    """None if it did not finish."""
     log: list[dict[str, Any]]
     """Every logged record without its clock."""
     half_written: int
@@ -314,13 +315,15 @@ class End:
 
 
 def end_of(runs: Path) -> End:
-    """Read a finished run."""
-    (folder,) = (path.parent for path in runs.glob("*/seed-0/result.json"))
+    """Read what a run left."""
+    folder = next((path.parent for path in runs.glob("*/seed-0/result.json")), runs)
+    if not (folder / "result.json").exists():
+        return End(None, [], 0)
     result = json.loads((folder / "result.json").read_text())
-    assert result["state"] == "finished", f"{folder}: {result['state']}: {result['error']}"
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     log = [{name: value for name, value in record.items() if name != "time_s"} for record in records]
-    return End(result["state_digest"], log, sum(1 for _ in folder.glob("checkpoints/*.tmp-*")))
+    digest = result["state_digest"] if result["state"] == "finished" else None
+    return End(digest, log, sum(1 for _ in folder.glob("checkpoints/*.tmp-*")))
 
 
 def undisturbed(cache: Path, runs: Path, workers: int) -> tuple[End, float]:
@@ -361,6 +364,7 @@ def suffer(fault: Fault, cache: Path, runs: Path, whole: End) -> dict[str, Any]:
         "exit": code,
         "wrong_exit": wrong_exit,
         "starts": starts,
+        "said": (runs / "said.txt").read_text().strip().splitlines()[-1:],
     }
 
 
@@ -418,7 +422,11 @@ def campaign(folder: Path, workers: list[int], kills: int, seed: int, points: bo
 
 def show(fault: Fault, outcome: dict[str, Any]) -> None:
     """Print a line about one run."""
-    said = ["same end" if outcome["same"] else "MISMATCH", f"exit {outcome['exit']}", f"{outcome['starts']} start(s)"]
+    said = [
+        "same end" if outcome["same"] else f"MISMATCH {outcome['said']}",
+        f"exit {outcome['exit']}",
+        f"{outcome['starts']} start(s)",
+    ]
     if not outcome["killed"]:
         said.append("finished before the fault")
     if not outcome["same_log"]:
