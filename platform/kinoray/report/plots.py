@@ -116,13 +116,13 @@ def overview(results: Sequence[Run]) -> Figure:
         figure = Picture(figsize=(2.2 * len(forgettable) + 2.8, 2.9), layout="constrained")
         *curves, bars = figure.subplots(1, len(forgettable) + 1)
         for t, axes in enumerate(curves):
-            axes.sharey(curves[0])
             for (label, matrices), colour in zip(runs.items(), cycle(COLOURS)):
                 _draw_curve(axes, matrices, t, colour, label)
             axes.set_title(_plain(f"Task {t + 1}: {tasks[t]}"))
             axes.set_xlabel("after task")
             axes.set_xticks(range(t + 1, len(tasks) + 1))
             axes.set_xlim(0.7, len(tasks) + 0.3)
+            axes.set_ylim(0, 100)  # one scale for all, whatever is drawn later
             axes.tick_params(labelleft=t == 0)
         curves[0].set_ylabel("R@1 (%)")
         _draw_harmonic_means(bars, runs)
