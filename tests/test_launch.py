@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine import resolved
-from toys import Replays
+from engine import on_protocol, resolved
+from toys import PerBlock, Replays
 
 import kinoray
 from kinoray import launch
@@ -48,6 +48,23 @@ def test_joint_and_zero_shot_fill_the_last_row_only(micro, tmp_path) -> None:
     assert zero.cost["steps"] == 0
     assert joint.cost["steps"] == 4
     assert zero.metrics != joint.metrics
+
+
+@pytest.mark.parametrize("protocol", ["cvlm", "ctvr"])
+@pytest.mark.parametrize("kind", [{"joint": True}, {"zero_shot": True}])
+def test_a_method_that_grows_per_task_has_one_task_in_joint_training_and_zero_shot(
+    kind, protocol, micro, tmp_path
+) -> None:
+    result = local(PerBlock, on_protocol(micro, protocol), tmp_path, **kind)
+    assert result.matrix.iloc[-1].notna().all()
+    galleries = result.ranks.groupby("task")["gallery"].first().tolist()
+    assert galleries == ([12, 12] if protocol == "ctvr" else [6, 6])
+
+
+def test_a_growing_gallery_grows(micro, tmp_path) -> None:
+    result = local(PerBlock, on_protocol(micro, "ctvr"), tmp_path)
+    sizes = result.ranks.groupby(["after_task", "task"])["gallery"].first().to_dict()
+    assert sizes == {(0, 0): 6, (1, 0): 12, (1, 1): 12}
 
 
 def test_a_notebook_class_and_a_file_of_ones_own_run(micro, tmp_path) -> None:

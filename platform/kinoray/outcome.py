@@ -29,14 +29,15 @@ def write_results(
     names: tuple[str, ...],
     ranks: Ranks,
     queries: dict[int, list[tuple[int, str]]],
-    galleries: dict[int, int],
+    galleries: dict[str, int],
     cost: dict[str, float],
     num_bad: int,
     digest: str | None,
 ) -> None:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet.
 
-    queries: task -> (sample number, clip id) of each query; galleries: task -> clips ranked; digest: of the end state.
+    queries: task -> (sample number, clip id) of each query; galleries: "row/task" -> clips ranked among; digest: of the
+    final state.
     """
     matrices = matrices_of(ranks, len(names))
     last = max((row for row, _ in ranks), default=0)
@@ -46,7 +47,14 @@ def write_results(
         write_ranks(
             folder,
             (
-                {"after_task": i, "task": t, "sample": s, "clip_id": c, "rank": float(r), "gallery": galleries[t]}
+                {
+                    "after_task": i,
+                    "task": t,
+                    "sample": s,
+                    "clip_id": c,
+                    "rank": float(r),
+                    "gallery": galleries[f"{i}/{t}"],
+                }
                 for (i, t), values in sorted(ranks.items())
                 for (s, c), r in zip(queries[t], values, strict=True)
             ),

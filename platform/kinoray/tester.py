@@ -35,8 +35,8 @@ class Tester:
         """Feature file of each tested task, by name and digest."""
         self.queries: dict[int, list[tuple[int, str]]] = {}
         """Sample number and clip id of each query of a task."""
-        self.galleries: dict[int, int] = {}
-        """Clips that a task's queries were ranked among."""
+        self.galleries: dict[str, int] = {}
+        """"row/task" -> clips that the task's queries were ranked among, by row of the result matrix."""
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -46,7 +46,7 @@ class Tester:
         """Take back what `facts` gave, after its trip through JSON."""
         self.features = {int(task): fact for task, fact in kept["features"].items()}
         self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
-        self.galleries = {int(task): size for task, size in kept["galleries"].items()}
+        self.galleries = kept["galleries"]
 
     def validate(self, task: int) -> np.ndarray:
         """Ranks of the queries of a trained task's validation split in its own gallery."""
@@ -62,8 +62,7 @@ class Tester:
         for task, (test, _) in found.items():
             seen_as = [stage.seen_as(other) for other in galleries[task]]
             ranks[task] = self._rank(test, [found[other] for other in galleries[task]], seen_as)
-            ids = [id for other in galleries[task] for id in found[other][0].clip_ids]
-            self.galleries[task] = len(ids)
+            self.galleries[f"{stage.row}/{task}"] = sum(len(found[other][1]) for other in galleries[task])
             owners = [test.clip_ids[v] for v in test.truth]
             self.queries[task] = [(int(s), clip) for s, clip in zip(test.samples, owners, strict=True)]
         return ranks
