@@ -318,7 +318,7 @@ def kind_of(process: psutil.Process, root: int) -> str:
 WORDS = {
     "imports_s": "interpreter, imports, checks",
     "rendering_s": "rendering",
-    "ray_start_s": "start of Ray",
+    "ray_start_s": "start of Ray, further imports",
     "worker_start_s": "start of the training worker",
     "model_start_s": "building the model",
     "data_wait_s": "waiting for decoded clips",

@@ -187,7 +187,7 @@ class Driver:
         return found
 
     def orphans(self) -> list[str]:
-        """Wait for all processes of a driver that has ended; end, and tell, those that are still there after a minute."""
+        """Wait until the processes of a driver have ended; end, and tell, those that are left after `GRACE_S`."""
         end = time.monotonic() + GRACE_S
         while (left := self.left()) and time.monotonic() < end:
             time.sleep(0.2)
