@@ -33,9 +33,10 @@ from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import TaskPlan, epoch_of, row_seed
 from kinoray.distributed import World, gather, noise_source
-from kinoray.loop import RunState, Stage, StepFacts, train_task
+from kinoray.loop import RunState, train_task
 from kinoray.method import Batch, Task
 from kinoray.methods.bmu_moco import Config, Method
+from kinoray.stages import Stage, StepFacts
 
 TOLERANCE = 1e-4
 """Largest difference of a loss between the two sides in the first steps."""
@@ -82,6 +83,9 @@ class Memory:
     losses: list[float] = field(default_factory=list)
     bare_losses: list[float] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+
+    def seed(self, stage: Stage, verb: str) -> int:
+        return 0
 
     @contextmanager
     def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
