@@ -1,7 +1,11 @@
 """The manifest: one Parquet row per clip, the only thing the data plan knows of a data set.
 
-A **clip** is a video file or a span of one; a **sample** is one (clip, caption) pair of a split. Samples are numbered
-in manifest order with the captions of a clip adjacent; a clip without captions counts once, with caption number -1.
+A **clip** is a video file, a span of one, a picture, or one item of an array file; a **sample** is one (clip, caption)
+pair of a split. Samples are numbered in manifest order with the captions of a clip adjacent; a clip without captions
+counts once, with caption number -1.
+
+What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` found by decoding it once
+stands beside, may be missing, and only makes reading faster.
 """
 
 import hashlib
@@ -23,7 +27,7 @@ import pyarrow.parquet as pq
 from kinoray.errors import UsageError, VideoError
 
 SPLITS = ("train", "validation", "test")
-SCHEMA = pa.schema(
+CONTENT = pa.schema(
     [
         ("id", pa.string()),
         ("uri", pa.string()),
@@ -32,11 +36,39 @@ SCHEMA = pa.schema(
         ("captions", pa.list_(pa.string())),
         ("label", pa.string()),
         ("split", pa.string()),
+        ("item", pa.int64()),  # place in an array file (.npy); null for files that are one clip
+        ("task", pa.string()),  # where the published split names tasks
     ]
 )
+PROBED = pa.schema(
+    [
+        ("digest", pa.string()),  # of the file's bytes
+        ("num_frames", pa.int32()),  # of the clip, as decoding it through gives them
+        ("key_frames", pa.list_(pa.int32())),  # frames where decoding may begin, ascending, counted from the clip's first
+        ("key_ticks", pa.list_(pa.int64())),  # their presentation times in ticks of the stream
+        ("duration_s", pa.float64()),
+        ("fps", pa.float64()),
+        ("width_px", pa.int32()),  # upright
+        ("height_px", pa.int32()),
+        ("rotation", pa.int32()),  # degrees counter-clockwise that make a stored frame upright
+        ("codec", pa.string()),
+    ]
+)
+SCHEMA = pa.schema([*CONTENT, *PROBED])
+LISTS = ("captions", "key_frames", "key_ticks")
 ROOT_KEY = b"kinoray.root"
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What decoding a clip once told: the columns of `PROBED` that reading it again needs."""
+
+    digest: str
+    num_frames: int
+    key_frames: tuple[int, ...]
+    key_ticks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +79,8 @@ class Clip:
     path: str
     start: float | None = None
     end: float | None = None
+    item: int | None = None
+    probe: Probe | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +93,9 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content: ids, uris, spans, captions, labels, splits; not of the root or the file's bytes."""
+        """SHA-256 of the content: every column of `CONTENT`; not of the root or the file's bytes."""
         digest = hashlib.sha256()
-        for name in SCHEMA.names:
+        for name in CONTENT.names:
             for part in _parts_of(self.table[name].combine_chunks()):
                 digest.update(len(part).to_bytes(8, "little"))
                 digest.update(part)
@@ -84,8 +118,15 @@ class Manifest:
         path = os.path.realpath(self._real_root + os.sep + uri)
         if not path.startswith(self._real_root.rstrip(os.sep) + os.sep):
             raise VideoError("open", "the path leaves the data folder through a symbolic link")
-        start, end = (self._column(name)[row].as_py() for name in ("start", "end"))
-        return Clip(self.id(row), path, start, end)
+        start, end, item = (self._column(name)[row].as_py() for name in ("start", "end", "item"))
+        return Clip(self.id(row), path, start, end, item, self.probe(row))
+
+    def probe(self, row: int) -> Probe | None:
+        """What `kinoray data prepare` found, None where the clip was never probed."""
+        digest, count, frames, ticks = (
+            self._column(name)[row].as_py() for name in ("digest", "num_frames", "key_frames", "key_ticks")
+        )
+        return Probe(digest, count, tuple(frames), tuple(ticks)) if digest is not None and count else None
 
     def id(self, row: int) -> str:
         """A clip's id."""
@@ -152,6 +193,8 @@ def _parts_of(column: pa.Array) -> Iterator[bytes]:
         texts = [text.encode() for text in column.fill_null("").to_pylist()]
         yield np.fromiter(map(len, texts), dtype="<i8", count=len(texts)).tobytes()
         yield b"".join(texts)
+    elif pa.types.is_integer(column.type):
+        yield column.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
     else:
         yield column.fill_null(0.0).to_numpy(zero_copy_only=False).astype("<f8").tobytes()
 
@@ -159,7 +202,7 @@ def _parts_of(column: pa.Array) -> Iterator[bytes]:
 def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manifest:
     """Check the rows and write them as Parquet, whole or not at all.
 
-    Each row has `id`, `uri` and `split`, and may have `start`, `end` (seconds), `captions` (list) and `label`.
+    Each row has `id`, `uri` and `split`, and may have any other column of `SCHEMA`.
     Raises: UsageError naming the first row that is wrong.
     """
     repeated = [id for id, count in Counter(row["id"] for row in rows).items() if count > 1]
@@ -168,7 +211,8 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
     for row in rows:
         _check_row(row)
     columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
-    columns["captions"] = [list(captions or ()) for captions in columns["captions"]]
+    for name in LISTS:
+        columns[name] = [list(values or ()) for values in columns[name]]
     metadata = {ROOT_KEY: os.path.abspath(root).encode()}
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)

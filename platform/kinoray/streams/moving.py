@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SPLITS, write_manifest
+from kinoray.data.places import cache_folder
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.streams import Stream, TaskData, world
 
@@ -99,11 +100,6 @@ def build(
             ) from None
     tasks = tuple(TaskData(name, path) for name, path in manifests.items())
     return Stream("moving-cvlm", "cvlm", tasks, RECIPE, "tiny")
-
-
-def cache_folder() -> Path:
-    """Where rendered streams lie: `$XDG_CACHE_HOME/kinoray`, else `~/.cache/kinoray`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kinoray"
 
 
 def _digest(looks: list[world.Look]) -> str:

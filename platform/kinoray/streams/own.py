@@ -33,10 +33,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinoray.data.manifest import check_uri, write_manifest
+from kinoray.data.places import cache_folder
 from kinoray.errors import UsageError, unknown
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.moving import RECIPE as EMBEDDED
-from kinoray.streams.moving import cache_folder
 
 RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
