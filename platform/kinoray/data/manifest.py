@@ -44,7 +44,7 @@ PROBED = pa.schema(
     [
         ("digest", pa.string()),  # of the file's bytes
         ("num_frames", pa.int32()),  # of the clip, as decoding it through gives them
-        ("key_frames", pa.list_(pa.int32())),  # frames where decoding may begin, ascending, counted from the clip's first
+        ("key_frames", pa.list_(pa.int32())),  # where decoding may begin, counted from the first frame of the clip
         ("key_ticks", pa.list_(pa.int64())),  # their presentation times in ticks of the stream
         ("duration_s", pa.float64()),
         ("fps", pa.float64()),
