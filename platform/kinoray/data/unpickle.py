@@ -1,0 +1,183 @@
+"""Read a stranger's pickle without letting it run anything: plain values and arrays of numbers, nothing else.
+
+A pickle is a program; what reaches code in it are the names it looks up. Here every name is answered from a short list
+of stand-ins, which cannot be changed, and the first other name ends the reading before anything was called. What comes
+out holds dict, list, tuple, set, frozenset, str, bytes, int, float, bool, None and `numpy.ndarray` of numbers only.
+"""
+
+import io
+import pickle
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinoray.errors import UsageError
+
+MAX_BYTES = 2**30
+"""Larger files are refused; the largest published one (CIFAR-100) has 155 MB."""
+MAX_TUPLES = 10_000
+"""More are refused: hashing very deeply nested tuples overflows the stack."""
+NUMBERS = frozenset("biufc")
+"""Kinds of array elements that are numbers."""
+PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+class _Refused(Exception):
+    """Something in a pickle that is not plain data."""
+
+
+@dataclass(frozen=True)
+class _StandIn:
+    """What a name in a pickle becomes: something to call, and nothing else."""
+
+    make: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.make(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise _Refused("a change of what a name means")
+
+
+class _Dict(dict[Any, Any]):
+    """`defaultdict(list)` and its like: how it was asked to be made is ignored, its items follow."""
+
+    def __init__(self, *ignored: Any) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        raise _Refused("attributes of a dictionary")
+
+
+class _DType:
+    """The type of an array's elements."""
+
+    def __init__(self, text: Any, *ignored: Any) -> None:
+        self.value = np.dtype(str(text))
+        if self.value.kind not in NUMBERS:
+            raise _Refused(f"arrays of {text!s:.40}")
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, subarray, names = state[:4]
+        if subarray is not None or names is not None:
+            raise _Refused("structured arrays")
+        if order in ("<", ">"):
+            self.value = self.value.newbyteorder(order)
+
+
+class _Array:
+    """An array, first empty, then given its state. NumPy's own would also take objects."""
+
+    def __init__(self, *ignored: Any) -> None:
+        self.value = np.empty(0)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, is_fortran, data = state
+        self.value = _from_bytes(data, dtype, shape, "F" if is_fortran else "C")
+
+
+def _from_bytes(data: Any, dtype: _DType, shape: Any, order: Any, *ignored: Any) -> np.ndarray:
+    if isinstance(data, str):  # Python 2 wrote bytes as text
+        data = data.encode("latin1")
+    return np.frombuffer(data, dtype.value).reshape(tuple(shape), order=order).copy(order=order)
+
+
+def _from_buffer(*arguments: Any) -> _Array:
+    array = _Array()
+    array.value = _from_bytes(*arguments)
+    return array
+
+
+def _scalar(dtype: _DType, data: Any) -> Any:
+    return _from_bytes(data, dtype, (), "C").item()
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """How old protocols write bytes: `_codecs.encode(text, "latin1")`."""
+    if encoding != "latin1":
+        raise _Refused(f"text in the encoding {encoding!s:.40}")
+    return text.encode("latin1")
+
+
+BUILT_IN = (list, dict, tuple, set, frozenset, str, int, float, bool)
+ALLOWED = {
+    "collections.defaultdict": _StandIn(_Dict),
+    "collections.OrderedDict": _StandIn(_Dict),
+    "_codecs.encode": _StandIn(_encode),
+    "numpy.dtype": _StandIn(_DType),
+    "numpy.ndarray": _StandIn(_Array),
+    **{f"{module}.{t.__name__}": _StandIn(t) for module in ("builtins", "__builtin__") for t in BUILT_IN},
+    **{f"numpy.{core}.multiarray._reconstruct": _StandIn(_Array) for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _StandIn(_scalar) for core in ("core", "_core")},
+    **{f"numpy.{core}.numeric._frombuffer": _StandIn(_from_buffer) for core in ("core", "_core")},
+}
+"""Every name that a pickle may use, as Python 2 and 3 and NumPy before and since 2.0 write them."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in ALLOWED:
+            raise _Refused(f"the name {f'{module}.{name}':.80}")
+        return ALLOWED[f"{module}.{name}"]
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise _Refused("a reference to something outside the file")
+
+
+def load_plain(path: Path | str, encoding: str = "latin1") -> Any:
+    """The plain data of a pickle file.
+
+    `encoding` is that of texts written by Python 2; with "latin1" its bytes also survive in arrays.
+    Raises: UsageError naming the first thing that is not plain data; nothing of the file was run. UsageError too where
+    the file is missing, larger than `MAX_BYTES` or damaged.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _Refused(f"{path.stat().st_size} bytes, where {MAX_BYTES} are the most")
+        data = path.read_bytes()
+        _check_size(data)
+        return _plain(_PlainUnpickler(io.BytesIO(data), encoding=encoding).load(), {})
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {path}.") from None
+    except _Refused as error:
+        raise UsageError(
+            f"{path} is refused, and nothing in it was run: a pickle may hold plain data only, but this one has "
+            f"{' '.join(str(error).split())}. Get the file from its publisher again."
+        ) from None
+    except Exception as error:  # a damaged pickle can end in nearly any error
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{path} is no readable pickle ({said:.120}). Get the file again.") from None
+
+
+def _check_size(data: bytes) -> None:
+    """Refuse programs that would need far more memory or stack than their bytes."""
+    tuples = 0
+    for opcode, argument, _ in pickletools.genops(data):
+        tuples += "TUPLE" in opcode.name or opcode.name == "FROZENSET"
+        if "PUT" in opcode.name and int(argument) > len(data):
+            raise _Refused("a memo far larger than the file")
+        if tuples > MAX_TUPLES:
+            raise _Refused(f"more than {MAX_TUPLES} tuples")
+
+
+def _plain(value: Any, seen: dict[int, Any]) -> Any:
+    """The value with arrays for stand-ins; what is shared stays shared."""
+    if type(value) in PLAIN:
+        return value
+    if id(value) in seen:
+        return seen[id(value)]
+    if isinstance(value, dict):
+        made: Any = {_plain(key, seen): _plain(item, seen) for key, item in value.items()}
+    elif type(value) in (list, tuple, set, frozenset):
+        made = type(value)(_plain(item, seen) for item in value)
+    elif type(value) is _Array:
+        made = value.value
+    else:
+        raise _Refused("something that is no value")
+    seen[id(value)] = made
+    return made
