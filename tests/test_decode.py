@@ -19,8 +19,8 @@ from kinoray.data.manifest import Clip
 from kinoray.errors import VideoError
 
 
-def all_frames(num_frames):
-    return np.arange(num_frames)
+def all_frames(timeline):
+    return np.arange(timeline.num_frames)
 
 
 def clip_of(path, start=None, end=None):
@@ -46,7 +46,9 @@ def test_real_clips_have_their_true_counts_and_exactly_three_are_bad(clips_folde
         seen = []
         try:
             video = decode_clip(
-                clip_of(clips_folder / name), lambda n, seen=seen: seen.append(n) or np.array([n - 1]), 8
+                clip_of(clips_folder / name),
+                lambda line, seen=seen: seen.append(line.num_frames) or np.array([line.num_frames - 1]),
+                8,
             )
         except VideoError as error:
             bad[name] = error.stage
@@ -62,7 +64,7 @@ def test_real_clips_have_their_true_counts_and_exactly_three_are_bad(clips_folde
 
 
 def test_the_chosen_frames_come_in_order_and_repeat_where_asked(ramp):
-    video = decode_clip(clip_of(ramp), lambda n: np.array([0, 3, 3, n - 1]), 16)
+    video = decode_clip(clip_of(ramp), lambda line: np.array([0, 3, 3, line.num_frames - 1]), 16)
     assert video.shape == (4, 16, 16, 3) and video.dtype == np.uint8
     assert numbers(video) == [0, 3, 3, 19]
 
@@ -132,7 +134,7 @@ def test_the_verdict_on_a_damaged_file_does_not_depend_on_the_frames_drawn(tmp_p
     path.write_bytes(data)
     for frame in (0, 15, 29):
         with pytest.raises(VideoError):
-            decode_clip(clip_of(path), lambda n, frame=frame: np.array([frame]), 8)
+            decode_clip(clip_of(path), lambda _, frame=frame: np.array([frame]), 8)
 
 
 def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
@@ -145,7 +147,7 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
         data[places] = rng.integers(0, 255, len(places))
         path.write_bytes(data.tobytes())
         try:
-            assert decode_clip(clip_of(path), lambda n: np.array([0, n - 1]), 8).shape == (2, 8, 8, 3)
+            assert decode_clip(clip_of(path), lambda line: np.array([0, line.num_frames - 1]), 8).shape == (2, 8, 8, 3)
             outcomes.append("frames")
         except VideoError as error:
             assert "\n" not in str(error) and str(tmp_path) not in str(error)

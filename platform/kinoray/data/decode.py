@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import av
 import av.error
@@ -26,6 +27,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 
 from kinoray.data.manifest import Clip
+from kinoray.data.sampling import Timeline
 from kinoray.errors import VideoError
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv"
@@ -35,8 +37,8 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gi
 SHORT_SHARE, SHORT_SLACK = 0.9, 2
 RETRY_WAITS_S = (0.05, 0.5)
 
-Choose = Callable[[int], np.ndarray]
-"""From a number of frames to the ascending frame numbers wanted; the same answer for the same number."""
+Choose = Callable[[Timeline], np.ndarray]
+"""From a clip's frames to the frame numbers wanted, repeats allowed; the same answer for the same frames."""
 
 
 @dataclass(frozen=True)
@@ -226,15 +228,25 @@ def _frames(
 ) -> np.ndarray:
     """Decode once if the packets told the number of frames, twice if not."""
     expected = sum(not packet.is_discard and _inside(span, packet.pts) for packet in packets)
-    video, count = _pass(stream, packets, span, choose(max(expected, 1)), size_px, limits, deadline)
+    timeline = Timeline(max(expected, 1), partial(_times, packets, span, stream, max(expected, 1)))
+    video, count = _pass(stream, packets, span, choose(timeline), size_px, limits, deadline)
     if count == 0:
         raise VideoError("decode", "no frames")
     if count + SHORT_SLACK < SHORT_SHARE * expected:
         raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
     if count != expected:
         stream.codec_context.flush_buffers()
-        video, _ = _pass(stream, packets, span, choose(count), size_px, limits, deadline)
+        timeline = Timeline(count, partial(_times, packets, span, stream, count))
+        video, _ = _pass(stream, packets, span, choose(timeline), size_px, limits, deadline)
     return video
+
+
+def _times(packets: list[Packet], span: _Span, stream: VideoStream, num_frames: int) -> np.ndarray:
+    """Seconds since the first frame, from the packets' times."""
+    stamps = ((packet.dts if packet.pts is None else packet.pts) for packet in packets if not packet.is_discard)
+    ticks = np.sort(np.array([stamp for stamp in stamps if stamp is not None and _inside(span, stamp)] or [0], float))
+    places = np.linspace(0, len(ticks) - 1, num_frames)
+    return (np.interp(places, np.arange(len(ticks)), ticks) - ticks[0]) * float(stream.time_base or 0)
 
 
 def _inside(span: _Span, ticks: int | None) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from kinoray.data.decode import Choose, UnreadableStorage, decode_clip
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.plan import TaskPlan, num_rows, rank_slice, row_seed, step_rows, substitutes
-from kinoray.data.sampling import random_frames, uniform_midpoints
+from kinoray.data.sampling import Sampling, Timeline, random_frames
 from kinoray.errors import VideoError
 
 BAD_IN_A_ROW = 100
@@ -130,8 +130,8 @@ def _replay_share(feed: TrainFeed) -> range:
     return share(feed, feed.plan.replay.rows if feed.plan.replay else 0)
 
 
-def _random(num_frames: int, seed: int, count: int) -> np.ndarray:
-    return random_frames(num_frames, count, np.random.default_rng(seed))
+def _random(timeline: Timeline, seed: int, count: int) -> np.ndarray:
+    return random_frames(timeline.num_frames, count, np.random.default_rng(seed))
 
 
 def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
@@ -145,7 +145,7 @@ def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
 def _decode_clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
     """One test clip at uniform mid-points."""
     row = feed.rows[group * feed.batch + slot]
-    choose = partial(uniform_midpoints, count=feed.frames)
+    choose = partial(Sampling("uniform", feed.frames).frames, seed=0)
     video = _try_clip(read_manifest(feed.manifest), row, choose, feed.size_px)
     if isinstance(video, np.ndarray):
         return Row(group, 0, row, 0, video, [])
