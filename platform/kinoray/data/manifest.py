@@ -209,7 +209,7 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
     if repeated:
         raise UsageError(f"Clip ids must be unique, but {len(repeated)} repeat, first {repeated[0]!r}.")
     for row in rows:
-        _check_row(row)
+        check_row(row)
     columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
     for name in LISTS:
         columns[name] = [list(values or ()) for values in columns[name]]
@@ -225,7 +225,8 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
     return read_manifest(path)
 
 
-def _check_row(row: dict[str, Any]) -> None:
+def check_row(row: dict[str, Any]) -> None:
+    """Refuse a row that cannot stand in a manifest. Raises: UsageError."""
     where = f"Clip {row['id']!r}"
     check_uri(row["uri"], where)
     if row["split"] not in SPLITS:
