@@ -20,10 +20,10 @@ from typing import Any
 
 from kinoray.errors import UsageError, unknown
 
-VIDEOS = frozenset(
-    ".mp4 .mov .avi .mkv .webm .m4v .mpg .mpeg .3gp .3g2 .wmv .flv .mts .m2ts .ts .ogv .vob .asf".split()
-)
-PICTURES = frozenset(".jpg .jpeg .png .bmp .webp".split())
+VIDEOS = frozenset((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".asf", ".flv", ".ts"))
+VIDEOS |= {".3gp", ".3gpp", ".3g2", ".mts", ".m2ts", ".ogv", ".vob", ".qt", ".divx"}
+VIDEOS |= {".null"}  # one published DiDeMo name
+PICTURES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp"))
 FOLDERS = ("", "annotations", "annotation", "captions", "caption", "splits", "split", "lists", "metadata", "data")
 """Where annotation files are looked for, below the root."""
 
@@ -106,8 +106,7 @@ def read(name: str, root: Path) -> Annotations:
 def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dict[str, str]:
     """Media files under a folder: relative path -> stem, sorted by path; hidden ones are left out.
 
-    A name without a suffix, or one that ends in a bare dot, counts where it holds a digit, as some published videos
-    are named so. Links are followed only where they stay under the folder; linked folders never are.
+    A name without a suffix, or one that ends in a bare dot, counts where it holds an `@`: DiDeMo has such videos. Links are followed only where they stay under the folder; linked folders never are.
     """
     found: dict[str, str] = {}
     outside: list[str] = []
@@ -118,7 +117,7 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
         prefix = os.path.relpath(folder, root).replace(os.sep, "/") + "/"
         for name in names:
             stem, suffix = os.path.splitext(name)
-            named = suffix.lower() in suffixes or (suffix in ("", ".") and any(map(str.isdigit, stem)))
+            named = suffix.lower() in suffixes or (suffix in ("", ".") and "@" in stem)
             if not named or name.startswith("."):
                 continue
             path = os.path.join(folder, name)
