@@ -1,0 +1,116 @@
+"""What `kinoray data prepare` has found so far: a JSON line per file and span, appended and never changed.
+
+A line counts for the version of the file that it names by size and time of change. A process may die at any byte: a
+line without its end is dropped, and cut off before the next is written.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kinoray.errors import UsageError
+
+FILE = "probed-1.jsonl"
+"""The number changes with what probing finds, so that old findings are not taken for new ones."""
+
+Finding = dict[str, Any]
+"""The columns `PROBED` of a manifest, or {"stage", "error"} where the clip cannot be read."""
+
+
+class Part(NamedTuple):
+    """One version of a file, or of a span of it (seconds): what is probed once."""
+
+    uri: str
+    start: float | None
+    end: float | None
+    size: int
+    mtime_ns: int
+
+
+class Journal:
+    """The findings in `folder`; the caller holds the folder's lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self.found: dict[Part, Finding] = {}
+        self._whole_bytes = 0
+        if self.path.exists():
+            with open(self.path, "rb") as lines:
+                for line in lines:
+                    if line.endswith(b"\n"):
+                        self._whole_bytes += len(line)
+                        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            *key, finding = json.loads(line)
+            self.found[Part(*key)] = dict(finding)
+        except (ValueError, TypeError):  # damaged by something else than a death; the file is probed again
+            return
+
+    def append(self, findings: Mapping[Part, Finding]) -> None:
+        """Keep findings: on return they outlive this process. What could not be written whole leaves no trace."""
+        lines = [
+            json.dumps([*part, finding], separators=(",", ":")).encode() + b"\n" for part, finding in findings.items()
+        ]
+        data = b"".join(lines)
+        with open(self.path, "ab", buffering=0) as file:
+            os.ftruncate(file.fileno(), self._whole_bytes)
+            try:
+                written = 0
+                while written < len(data):
+                    written += file.write(data[written:])
+            except BaseException:
+                os.ftruncate(file.fileno(), self._whole_bytes)
+                raise
+        self._whole_bytes += len(data)
+        for line in lines:  # what a later process would read
+            self._take(line)
+
+    def sizes(self) -> dict[tuple[str, float | None, float | None], int]:
+        """Bytes of each file and span when it was last probed."""
+        return {(part.uri, part.start, part.end): part.size for part in self.found}
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Hold a set's folder for this process; the lock goes with the process. Raises: UsageError if another holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(200).strip() or "another process"
+            raise UsageError(f"{name} is being prepared by {holder}. Wait for it; what it probes is kept.") from None
+        with contextlib.suppress(OSError):  # who holds it is told where the disk has room for it
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+        for leftover in _drafts(folder):
+            leftover.unlink()
+        yield
+
+
+def _drafts(folder: Path) -> Iterable[Path]:
+    """Files that a killed process did not finish."""
+    return [*folder.glob(".manifest.parquet.*"), *folder.glob("*.draft")]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file, whole or not at all."""
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
