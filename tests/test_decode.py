@@ -275,6 +275,6 @@ def test_errors_of_the_bindings_themselves_reject_the_clip(ramp, monkeypatch):
     def demux(*_):
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(decode, "_packets", demux)
+    monkeypatch.setattr(decode, "read_packets", demux)
     with pytest.raises(VideoError, match="list index out of range"):
         decode_clip(clip_of(ramp), all_frames, 8)
