@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kinoray.backbones import check_backbone, weights_digest
 from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
-from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
+from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.data.plan import steps_for
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.method_source import MethodSource, find_method
@@ -217,10 +220,12 @@ def union_manifest(run: Resolved) -> Manifest:
     """All tasks' training and validation clips as one task: what joint training learns from."""
     manifests = [(task.name, read_manifest(task.manifest)) for task in run.stream.tasks]
     root = Path(os.path.commonpath([m.root.resolve() for _, m in manifests]))
-    rows = []
+    parts = []
     for name, manifest in manifests:
-        for row in manifest.table.to_pylist():
-            if row["split"] in SPLITS[:2]:
-                uri = os.path.relpath(manifest.root.resolve() / row["uri"], root)
-                rows.append(row | {"id": f"{name}/{row['id']}", "uri": uri})
-    return write_manifest(rows, run.folder / "joint.parquet", root)
+        kept = manifest.table.filter(pc.is_in(manifest.table["split"], pa.array(SPLITS[:2])))
+        folder = os.path.join(os.path.relpath(manifest.root.resolve(), root), "").removeprefix("./")
+        for column, prefix in (("id", f"{name}/"), ("uri", folder)):
+            values = pc.binary_join_element_wise(prefix, kept[column], "")
+            kept = kept.set_column(SCHEMA.names.index(column), column, values)
+        parts.append(kept)
+    return write_table(pa.concat_tables(parts), run.folder / "joint.parquet", root)

@@ -213,12 +213,17 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
     columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
     for name in LISTS:
         columns[name] = [list(values or ()) for values in columns[name]]
-    metadata = {ROOT_KEY: os.path.abspath(root).encode()}
+    return write_table(pa.table(columns, schema=SCHEMA), path, root)
+
+
+def write_table(table: pa.Table, path: Path, root: Path) -> Manifest:
+    """Write rows that come from other manifests, whole or not at all; they are not checked again."""
+    table = table.select(SCHEMA.names).cast(SCHEMA.with_metadata({ROOT_KEY: os.path.abspath(root).encode()}))
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        pq.write_table(pa.table(columns, schema=SCHEMA.with_metadata(metadata)), temporary)
+        pq.write_table(table, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
