@@ -159,7 +159,7 @@ def _check_size(data: bytes) -> None:
     tuples = 0
     for opcode, argument, _ in pickletools.genops(data):
         tuples += "TUPLE" in opcode.name or opcode.name == "FROZENSET"
-        if "PUT" in opcode.name and int(argument) > len(data):
+        if "PUT" in opcode.name and int(argument or 0) > len(data):
             raise _Refused("a memo far larger than the file")
         if tuples > MAX_TUPLES:
             raise _Refused(f"more than {MAX_TUPLES} tuples")

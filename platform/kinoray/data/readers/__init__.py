@@ -106,7 +106,8 @@ def read(name: str, root: Path) -> Annotations:
 def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dict[str, str]:
     """Media files under a folder: relative path -> stem, sorted by path; hidden ones are left out.
 
-    A name without a suffix, or one that ends in a bare dot, counts where it holds an `@`: DiDeMo has such videos. Links are followed only where they stay under the folder; linked folders never are.
+    A name without a suffix, or one that ends in a bare dot, counts where it holds an `@`: DiDeMo has such videos.
+    Links are followed only where they stay under the folder; linked folders never are.
     """
     found: dict[str, str] = {}
     outside: list[str] = []

@@ -28,7 +28,7 @@ def _data_set(name: str, expected: dict[str, int], captions: dict[str, int]) -> 
     return DataSet(
         name=name,
         paper="Krishna, Hata, Ren, Fei-Fei, Niebles: Dense-Captioning Events in Videos, ICCV 2017",
-        source="train.json, val_1.json, val_2.json from the authors; labels activity_net.v1-3.min.json from ActivityNet",
+        source="train.json, val_1.json, val_2.json of the authors; labels activity_net.v1-3.min.json of ActivityNet",
         licence="research use; the videos belong to their YouTube authors",
         layouts=(
             "train.json and val_1.json in the root or annotations/, videos v_<id>.* or <id>.* in any sub-folder",

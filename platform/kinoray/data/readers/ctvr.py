@@ -1,4 +1,4 @@
-"""CTVR (Tang et al., SIGIR 2025, "FrameFusionMoE"): MSR-VTT and ActivityNet cut into 10 or 20 tasks of new classes.
+"""CTVR (Zhao et al., SIGIR 2025, FrameFusionMoE): MSR-VTT and ActivityNet cut into 10 or 20 tasks of new classes.
 
 Published files: `MSRVTT_10_dataset.pkl` and its like (`{"train" | "val": {task: {class: [video, ...]}}}`, read without
 running anything, see `kinoray.data.unpickle`), `MSRVTT_CL_validation.csv` (one caption per test video), and
@@ -47,7 +47,7 @@ def _data_set(name: str) -> DataSet:
     pickle_file = _pickle_file(name)
     return DataSet(
         name=name,
-        paper="Tang et al.: Continual Text-to-Video Retrieval with Frame Fusion and Task-Aware Routing, SIGIR 2025",
+        paper="Zhao et al.: Continual Text-to-Video Retrieval with Frame Fusion and Task-Aware Routing, SIGIR 2025",
         source="splits and queries with the authors' code; videos and captions from "
         + ("MSR-VTT" if about_msrvtt else "ActivityNet Captions"),
         licence="none stated for the split; of the rest see " + ("msrvtt" if about_msrvtt else "activitynet"),
@@ -91,7 +91,7 @@ def read(name: str, root: Path) -> Annotations:
     oddities: Counter[str] = Counter()
     about_msrvtt = "msrvtt" in name
     file = find(root, _pickle_file(name), folders=PLACES)
-    known = _msrvtt(root, oddities) if about_msrvtt else _activitynet(data_set, root, oddities)
+    known = _msrvtt(root, oddities) if about_msrvtt else _activitynet(root, oddities)
     if file is None and not known.classes:
         need(data_set, root, _pickle_file(name), folders=PLACES)
     tasks = int(name.rpartition("-")[2])
@@ -199,24 +199,21 @@ def _msrvtt(root: Path, oddities: Counter[str]) -> _Known:
     return _Known(parts[0], parts[1], parts[2], categories, order)
 
 
-def _activitynet(data_set: DataSet, root: Path, oddities: Counter[str]) -> _Known:
+def _activitynet(root: Path, oddities: Counter[str]) -> _Known:
     labels = {f"v_{video}": label for video, label in activitynet.labels_of(root).items()}
-    found = {}
-    for word, names in (("train", ("train.json",)), ("val", ("val_1.json", "val.json"))):
-        longest = find(root, *names, folders=PLACES)
+    longest = {"train": find(root, "train.json", folders=PLACES)}
+    longest["val"] = find(root, "val_1.json", "val.json", folders=PLACES)
+    chosen: dict[str, dict[str, Any]] = {}
+    for word, whole in longest.items():
         queries = find(root, f"{word}_queries.json", f"ACTNET_{word}_queries.json", folders=PLACES)
-        found[word] = {"longest": longest, "queries": queries}
-    sentences = {
-        (word, kind): {video: _longest(entry, oddities) for video, entry in read_json(file, dict).items()}
-        if file
-        else {}
-        for word, files in found.items()
-        for kind, file in files.items()
-    }
-    spare = {video: part for video, part in sentences["train", "longest"].items() if video in labels}
-    training = sentences["train", "longest"] | sentences["train", "queries"]
-    testing = sentences["val", "queries"] or sentences["val", "longest"]
-    return _Known(training, testing, spare, labels, by_hash({labels[v] for v in spare}, SEED))
+        chosen[word] = _sentences(queries or whole, oddities)
+    spare = _sentences(longest["train"] if labels else None, Counter())
+    spare = {video: part for video, part in spare.items() if video in labels}
+    return _Known(spare | chosen["train"], chosen["val"], spare, labels, by_hash({labels[v] for v in spare}, SEED))
+
+
+def _sentences(file: Path | None, oddities: Counter[str]) -> dict[str, dict[str, Any]]:
+    return {video: _longest(entry, oddities) for video, entry in read_json(file, dict).items()} if file else {}
 
 
 def _longest(entry: dict[str, Any], oddities: Counter[str]) -> dict[str, Any]:

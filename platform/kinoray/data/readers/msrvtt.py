@@ -36,8 +36,8 @@ LAYOUTS = (
 def _data_set(name: str, lists: tuple[str, ...], expected: dict[str, int], captions: dict[str, int]) -> DataSet:
     return DataSet(
         name=name,
-        paper="Xu, Mei, Yao, Rui: MSR-VTT: A Large Video Description Dataset for Bridging Video and Language, CVPR 2016",
-        source="captions and lists with the code of MMT, CLIP4Clip and others; videos from Microsoft Research's archive",
+        paper="Xu et al.: MSR-VTT: A Large Video Description Dataset for Bridging Video and Language, CVPR 2016",
+        source="captions and lists with the code of MMT and CLIP4Clip; videos from Microsoft Research's archive",
         licence="research use; the videos belong to their YouTube authors",
         layouts=tuple(f"{layout} (lists: {', '.join(lists)})" for layout in LAYOUTS),
         expected=expected,
@@ -94,10 +94,7 @@ def read(name: str, root: Path) -> Annotations:
     data_set = SETS[name]
     captions, categories, files = captions_of(root)
     oddities: Counter[str] = Counter()
-    if name == "msrvtt-full":
-        splits, queries = _full(data_set, root, captions), {}
-    else:
-        splits, queries = _one_k(data_set, root, captions)
+    splits, queries = _full(data_set, root, captions) if name == "msrvtt-full" else _one_k(data_set, root, captions)
     rows: list[dict[str, Any]] = [
         {
             "id": video,
@@ -117,20 +114,21 @@ def _videos(file: Path) -> list[str]:
     return [row["video_id"] for row in read_table(file, "video_id")]
 
 
-def _full(data_set: DataSet, root: Path, captions: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+Splits = tuple[list[tuple[str, list[str]]], dict[str, list[str]]]
+"""Videos by split, and the one query of each test video where it is not every caption."""
+
+
+def _full(data_set: DataSet, root: Path, captions: dict[str, list[str]]) -> Splits:
     splits = []
     for split, file in zip(OFFICIAL, LISTS["msrvtt-full"], strict=True):
         if find(root, file, folders=PLACES) is None and captions:
             splits.append((split, [video for video in captions if official_split(video) == split]))
         else:
             splits.append((split, _videos(need(data_set, root, file, folders=PLACES))))
-    return splits
+    return splits, {}
 
 
-def _one_k(
-    data_set: DataSet, root: Path, captions: dict[str, list[str]]
-) -> tuple[list[tuple[str, list[str]]], dict[str, list[str]]]:
-    """Videos by split, and the one query of each test video."""
+def _one_k(data_set: DataSet, root: Path, captions: dict[str, list[str]]) -> Splits:
     train_file, test_file = LISTS[data_set.name]
     table = read_table(need(data_set, root, test_file, folders=PLACES), "video_id", "sentence")
     queries = {row["video_id"]: [row["sentence"]] for row in table}
