@@ -82,14 +82,16 @@ def _from_folders(data_set: DataSet, root: Path, wnids: Path) -> Annotations:
         else:
             unknown.append(f"{prefix}train/{path}")
     if len(classes) == 200:
-        rows = _with_missing(rows, list(classes))
+        found_rows, rows = rows, _with_missing(rows, list(classes))
+        named = {row["uri"] for row in rows}
+        unknown += [row["uri"] for row in found_rows if row["uri"] not in named]
     on_disk = {Path(path).name: path for path in media_files(home / "val", PICTURES)}
     for file, wnid in _annotated(home):
         uri = f"{prefix}val/{on_disk[file]}" if file in on_disk else None
         rows.append({"id": file.rpartition(".")[0], "uri": uri, "label": wnid, "split": "test"})
     oddities = [f"{len(classes)} classes in wnids.txt where 200 are published"] if len(classes) != 200 else []
     carve_validation(rows, SHARE)
-    return Annotations(data_set, f"folders in {prefix or './'}", rows, oddities, unknown)
+    return Annotations(data_set, f"folders in {prefix or './'}", rows, oddities, sorted(unknown))
 
 
 def _with_missing(rows: list[dict[str, Any]], classes: list[str]) -> list[dict[str, Any]]:
