@@ -11,7 +11,7 @@ Whatever is not as the probe saw it raises `Disagreement`; the caller then decod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import av.error
 import numpy as np
@@ -27,6 +27,9 @@ REORDERED = 32
 """Packets read beyond a run's last frame: no codec shows a picture more than 16 places after it was decoded."""
 NEAR = 8
 """Frames: a key frame that comes so soon is not sought, the run goes on; a seek costs as much as they do."""
+
+SEEKS_S = (0.0, 1.0)
+"""How much before a key frame to seek, first try and second."""
 
 
 class Disagreement(Exception):
@@ -115,25 +118,35 @@ def decode_run(video: Video, run: Run) -> Iterator[tuple[int, VideoFrame]]:
 
 def _run_packets(video: Video, run: Run) -> list[Packet]:
     """The packets from the run's key frame to some beyond its last wanted frame, in decoding order."""
-    if not run.from_start:
-        video.container.seek(run.key_ticks, stream=video.stream)
-        video.stream.codec_context.flush_buffers()
-    filled = (packet for packet in video.container.demux(video.stream) if packet.size)
+    following = _from_key_frame(video, run)
     packets: list[Packet] = []
     size = 0
-    for packet in filled:
-        check_time(video)
-        if packet.is_keyframe and packet.pts == run.key_ticks:
-            packets.append(packet)
-            break
-        if run.from_start:
-            raise Disagreement
-    for packet in islice(filled, run.wanted[-1] - run.key_frame + REORDERED):
+    for packet in islice(following, run.wanted[-1] - run.key_frame + REORDERED):
         packets.append(packet)
         size += packet.size
         if size > video.limits.packet_bytes:
             raise VideoError("limits", f"more than {video.limits.packet_bytes} bytes of video")
+        check_time(video)
     return packets
+
+
+def _from_key_frame(video: Video, run: Run) -> Iterator[Packet]:
+    """The packets from the run's key frame on; some containers seek by decoding times, and come out behind it.
+
+    Raises: Disagreement where the key frame is not found.
+    """
+    for earlier_s in (None,) if run.from_start else SEEKS_S:
+        if earlier_s is not None:
+            video.container.seek(run.key_ticks - int(earlier_s / video.tick_s), stream=video.stream)
+            video.stream.codec_context.flush_buffers()
+        filled = (packet for packet in video.container.demux(video.stream) if packet.size)
+        for packet in filled:
+            check_time(video)
+            if packet.is_keyframe and packet.pts == run.key_ticks:
+                return chain([packet], filled)
+            if earlier_s is None or (packet.dts is not None and packet.dts > run.key_ticks):
+                break
+    raise Disagreement
 
 
 def _numbers(packets: list[Packet], run: Run) -> dict[int, int]:
