@@ -1,28 +1,37 @@
-"""Colour augmentation on the batch, in the worker: jitter and loss of colour, the same for all frames of a clip.
+"""Augmentation of uint8 clips on the device where they are: crop, flip, colour, blur, solarise, normalise.
 
-A clip's parameters come from its own seed, never from a running generator, so they do not depend on the other clips of
-the batch or on the number of workers.
+What happens to a clip is in `data.draws`, which recipe it follows in `data.recipes`. Every operation treats each frame
+by itself and in the same way whatever stands beside it, so the pixels of a clip are bitwise the same in any batch and
+for any number of workers or threads. Each equals torchvision's: crops on uint8 images, the others on float ones.
 
-Differs: torchvision's `ColorJitter` shuffles its four operations; here their order is fixed (brightness, contrast,
-saturation, hue), so a whole batch is one pass. Each operation equals torchvision's on float images.
+On a CPU a batch passes through the colours, the blur and the normalisation in pieces that fit its cache (four times
+faster than operation by operation over the batch); the pieces do not show in the result.
 
-Legend: B clips, T frames, P pixels of a frame; channel planes are (3, B, T, P).
+Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; channel planes are (3, N, P).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kinoray.config import Recipe
+from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
+from kinoray.data.recipes import Augmentation, Interpolation, Preset, preset_of
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
+PIECE_PIXELS = 1 << 18
+"""Pixels per channel of a piece: 1 MB of float32."""
+SIGMAS = 6
+"""Half a blur kernel: beyond, weights are below 2^-25 of the middle one and float32 sums lose them."""
 
 
 def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Shapes: video (B, T, 3, H, W) uint8; returns float32 of the same shape, (pixel / 255 - mean) / std."""
-    return _scaled(video, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)])
+    out = torch.empty(video.shape, device=video.device).copy_(video)
+    return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)])
 
 
 def augment(video: Tensor, seeds: np.ndarray, recipe: Recipe, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -30,67 +39,182 @@ def augment(video: Tensor, seeds: np.ndarray, recipe: Recipe, mean: Sequence[flo
 
     Shapes: video (B, T, 3, H, W) uint8; seeds (B,) uint64 or int64; returns float32 (B, T, 3, H, W).
     """
-    jittered, factors, grey = draw(seeds, recipe)
-    device = video.device
-    planes = video.permute(2, 0, 1, 3, 4).contiguous().float().div_(255).flatten(3)
-    chosen, fading = (torch.from_numpy(np.flatnonzero(clips)).to(device) for clips in (jittered, grey))
-    chosen_factors = torch.from_numpy(factors[jittered]).to(device, torch.float32)
-    planes.index_copy_(1, chosen, jitter(planes.index_select(1, chosen), chosen_factors))
-    planes.index_copy_(1, fading, _luma(planes.index_select(1, fading)).expand(3, -1, -1, -1))
-    colours = planes.unflatten(3, video.shape[3:]).permute(1, 2, 0, 3, 4)
-    return _scaled(colours, [1 / s for s in std], [m / s for m, s in zip(mean, std, strict=True)])
+    return _colour(video, seeds, preset_of(recipe).views[0], mean, std)
 
 
-def draw(seeds: np.ndarray, recipe: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What happens to each clip, from its seed alone.
+def augment_views(
+    video: Tensor,
+    seeds: np.ndarray,
+    preset: Preset,
+    count: int,
+    size_px: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    aspects: np.ndarray | None = None,
+) -> tuple[Tensor, ...]:
+    """`count` training views of each clip, each with draws of its own.
 
-    Returns: whether it is jittered (B,), the factors of brightness, contrast, saturation and the shift of hue in turns
-    (B, 4), whether it turns grey (B,).
+    Shapes: video (B, T, 3, S, S) uint8, best with channels last in memory as decoding gives it; seeds (B,) uint64 or
+    int64; aspects (B,) width / height of the frames before they were squashed to squares, where known; returns float32
+    views (B, T, 3, size, size). mean and std count where the preset has none.
     """
-    uniform = _uniform(seeds, 6)
-    strengths = np.array(recipe.jitter)
-    low = np.maximum(0, np.array([1, 1, 1, 0]) - strengths)
-    low[3] = -strengths[3]
-    high = np.array([1, 1, 1, 0]) + strengths
-    return (
-        uniform[:, 0] < recipe.jitter_probability,
-        low + uniform[:, 1:5] * (high - low),
-        uniform[:, 5] < recipe.grayscale,
-    )
+    mean, std = preset.mean or mean, preset.std or std
+    out = []
+    for view in range(count):
+        augmentation = preset.views[min(view, len(preset.views) - 1)]
+        own = view_seeds(seeds, view)
+        boxes = _whole(video)
+        if augmentation.crop_scale is not None:
+            boxes = draw_boxes(own, _side(video), augmentation, aspects)
+        size = round(size_px * augmentation.size_scale)
+        cut = crop(video, boxes, size, augmentation.interpolation, augmentation.antialias)
+        out.append(_colour(cut, own, augmentation, mean, std))
+    return tuple(out)
 
 
-def _uniform(seeds: np.ndarray, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) for each seed, float64 (B, count): SplitMix64 from the seed on."""
-    with np.errstate(over="ignore"):
-        word = seeds.astype(np.uint64)[:, None] + np.uint64(0x9E3779B97F4A7C15) * np.arange(
-            1, count + 1, dtype=np.uint64
-        )
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        word = word ^ (word >> np.uint64(31))
-    return (word >> np.uint64(11)) * 2.0**-53
+def plain_view(
+    video: Tensor,
+    preset: Preset,
+    size_px: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    aspects: np.ndarray | None = None,
+) -> Tensor:
+    """Clips as they are tested: centre crop or whole frame, resized, normalised; arguments as of `augment_views`."""
+    boxes = _whole(video)
+    if preset.test_crop is not None:
+        boxes = centre_boxes(len(video), _side(video), preset.test_crop, aspects)
+    return normalise(crop(video, boxes, size_px, preset.test_interpolation), preset.mean or mean, preset.std or std)
 
 
-def jitter(planes: Tensor, factors: Tensor) -> Tensor:
-    """Brightness, contrast, saturation, hue of each clip, in this order.
+def crop(
+    video: Tensor, boxes: np.ndarray, size_px: int, interpolation: Interpolation = "bilinear", antialias: bool = True
+) -> Tensor:
+    """Cut a box out of every clip, the same for all its frames, and resize it.
 
-    Shapes: planes (3, B, T, P) in [0, 1], changed in place; factors (B, 4) as `draw` gives them.
+    Shapes: video (B, T, 3, H, W) uint8; boxes (B, 4) top, left, height, width in pixels; returns uint8
+    (B, T, 3, size, size). Clips whose box already has the size are not interpolated.
     """
-    brightness, contrast, saturation, hue = (column[:, None, None] for column in factors.unbind(1))
-    planes.mul_(brightness).clamp_(0, 1)
-    grey = _luma(planes).mean(dim=-1, keepdim=True)  # of each frame, as torchvision's
+    batch, frames = video.shape[:2]
+    if len(boxes) and (boxes == boxes[0]).all():
+        top, left, height, width = boxes[0].tolist()
+        part = video[..., top : top + height, left : left + width].flatten(0, 1)
+        return _resize(part, size_px, interpolation, antialias).unflatten(0, (batch, frames))
+    out = torch.empty((batch, frames, size_px, size_px, 3), dtype=torch.uint8, device=video.device)
+    out = out.permute(0, 1, 4, 2, 3)
+    for target, clip, (top, left, height, width) in zip(out, video, boxes.tolist(), strict=True):
+        part = clip[..., top : top + height, left : left + width]
+        target.copy_(_resize(part, size_px, interpolation, antialias))
+    return out
+
+
+def _resize(images: Tensor, size_px: int, interpolation: Interpolation, antialias: bool) -> Tensor:
+    """Images (N, 3, h, w) uint8 to (N, 3, size, size) uint8."""
+    if images.shape[-2:] == (size_px, size_px):
+        return images
+    size = (size_px, size_px)
+    if images.device.type == "cpu":  # in integers, as Pillow does
+        return F.interpolate(images, size, mode=interpolation, antialias=antialias)
+    resized = F.interpolate(images.float(), size, mode=interpolation, antialias=antialias)
+    return resized.round_().clamp_(0, 255).to(torch.uint8)
+
+
+def _side(video: Tensor) -> int:
+    height, width = video.shape[-2:]
+    assert height == width, "crops are drawn in squares"
+    return height
+
+
+def _whole(video: Tensor) -> np.ndarray:
+    return np.broadcast_to(np.array([0, 0, *video.shape[-2:]]), (len(video), 4))
+
+
+def _colour(
+    video: Tensor, seeds: np.ndarray, augmentation: Augmentation, mean: Sequence[float], std: Sequence[float]
+) -> Tensor:
+    """All but the crop: uint8 (B, T, 3, H, W) to float32 of the same shape."""
+    frames = video.shape[1]
+    if augmentation.frame_by_frame:
+        drawn = draw(frame_seeds(seeds, frames), augmentation)
+    else:
+        drawn = draw(seeds, augmentation).repeated(frames)
+    out = torch.empty(video.shape, device=video.device)
+    before, after = video.flatten(0, 1), out.flatten(0, 1)
+    height, width = video.shape[-2:]
+    piece = max(1, PIECE_PIXELS // (height * width)) if video.device.type == "cpu" else max(1, len(before))
+    scale, offset = [1 / s for s in std], [m / s for m, s in zip(mean, std, strict=True)]
+    for start in range(0, len(before), piece):
+        cut = slice(start, start + piece)
+        planes = _paint(before[cut], drawn.part(cut), augmentation)
+        _scale(after[cut].copy_(planes.transpose(0, 1)), scale, offset)
+    return out
+
+
+def _paint(images: Tensor, drawn: Draws, augmentation: Augmentation) -> Tensor:
+    """Flip, jitter, grey-scale, blur and solarise some of N frames.
+
+    Shapes: images (N, 3, H, W) uint8; returns planes (3, N, H, W) in [0, 1], in memory of their own.
+    """
+    height, width = images.shape[-2:]
+    pixels = images.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    _change(pixels, drawn.flipped, _flip)
+    planes = pixels.float().div_(255).flatten(2)
+    if augmentation.grey_first:
+        _change(planes, drawn.grey, _lose_colour)
+    _change(planes, drawn.jittered, jitter, drawn.factors, drawn.order)
+    if not augmentation.grey_first:
+        _change(planes, drawn.grey, _lose_colour)
+    planes = planes.unflatten(2, (height, width))
+    if drawn.blurred.any():
+        radius = blur_radius(augmentation, min(height, width))
+        _change(planes, drawn.blurred, lambda part, sigma: blur(part, sigma, radius), drawn.sigma)
+    _change(planes, drawn.solarised, _solarise)
+    return planes
+
+
+def _change(planes: Tensor, chosen: np.ndarray, operation: Callable[..., None], *values: np.ndarray) -> None:
+    """Apply an operation in place to the chosen frames of planes (3, N, ...), with their values."""
+    places = np.flatnonzero(chosen)
+    if len(places) == len(chosen):
+        operation(planes, *values)
+    elif len(places):
+        index = torch.from_numpy(places).to(planes.device)
+        part = planes.index_select(1, index)
+        operation(part, *(value[places] for value in values))
+        planes.index_copy_(1, index, part)
+
+
+def jitter(planes: Tensor, factors: np.ndarray, order: np.ndarray) -> None:
+    """Change brightness, contrast, saturation and hue, of each frame in its own order.
+
+    Shapes: planes (3, N, P) in [0, 1], changed in place; factors, order (N, 4) as `draw` gives them.
+    """
+    for place in range(len(OPERATIONS)):
+        for number, (operation, neutral) in enumerate(OPERATIONS):
+            factor = factors[:, number]
+            # A neutral factor changes nothing but the rounding of the hue: strength 0 costs no time.
+            _change(planes, (order[:, place] == number) & (factor != neutral), operation, factor)
+
+
+def _column(values: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(values).to(like.device, torch.float32)[:, None]
+
+
+def _brighten(planes: Tensor, factors: np.ndarray) -> None:
+    planes.mul_(_column(factors, planes)).clamp_(0, 1)
+
+
+def _contrast(planes: Tensor, factors: np.ndarray) -> None:
+    contrast, grey = _column(factors, planes), _mean(_luma(planes))
     planes.mul_(contrast).add_((1 - contrast) * grey).clamp_(0, 1)
-    grey = _luma(planes)
+
+
+def _saturate(planes: Tensor, factors: np.ndarray) -> None:
+    saturation, grey = _column(factors, planes), _luma(planes)
     planes.mul_(saturation).add_((1 - saturation) * grey).clamp_(0, 1)
-    return _shift_hue(planes, hue)
 
 
-def _luma(planes: Tensor) -> Tensor:
-    red, green, blue = planes
-    return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
-
-
-def _shift_hue(planes: Tensor, turns: Tensor) -> Tensor:
+def _shift_hue(planes: Tensor, turns: np.ndarray) -> None:
     """Turn the hue in HSV space; value and saturation stay.
 
     With v = max, c = max - min and the hue h in sixths of a turn: channel_n = v - c * clamp(2 - |k - 2|, 0, 1),
@@ -104,15 +228,73 @@ def _shift_hue(planes: Tensor, turns: Tensor) -> Tensor:
     is_red, is_green = value.clone().eq_(red), value.clone().eq_(green)
     hue = ((red - green) * scale).add_(4)
     hue.lerp_(((blue - red) * scale).add_(2), is_green).lerp_((green - blue) * scale, is_red)
-    hue.add_(6 * turns)
+    hue.add_(6 * _column(turns, planes))
     for plane, offset in zip((red, green, blue), (5, 3, 1), strict=True):
         k = hue + offset
         k.sub_((k / 6).floor_().mul_(6))
         torch.sub(value, k.sub_(2).abs_().neg_().add_(2).clamp_(0, 1).mul_(chroma), out=plane)
-    return planes
 
 
-def _scaled(video: Tensor, factor: Sequence[float], offset: Sequence[float]) -> Tensor:
-    """video * factor - offset for each channel; video (B, T, 3, H, W), the result contiguous."""
+OPERATIONS: tuple[tuple[Callable[[Tensor, np.ndarray], None], int], ...] = (
+    (_brighten, 1),
+    (_contrast, 1),
+    (_saturate, 1),
+    (_shift_hue, 0),
+)
+"""What jitter does, in the order of its strengths, and the factor that changes nothing."""
+
+
+def _luma(planes: Tensor) -> Tensor:
+    red, green, blue = planes
+    return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Mean of each row of values in [0, 1] (N, P), as (N, 1): the same bits whatever N is."""
+    if values.device.type != "cpu":  # where N decides the order of a sum; integers add up the same in any
+        whole = (values.double() * 2**32).round_().long().sum(dim=1, keepdim=True)
+        return (whole.double() / (values.shape[1] * 2**32)).float()
+    # On several threads a single row would be summed in parts.
+    return values.expand(2, -1).mean(dim=1, keepdim=True)[:1] if len(values) == 1 else values.mean(dim=1, keepdim=True)
+
+
+def _lose_colour(planes: Tensor) -> None:
+    planes.copy_(_luma(planes).expand(3, -1, -1))
+
+
+def _flip(planes: Tensor) -> None:
+    planes.copy_(planes.flip(-1))
+
+
+def _solarise(planes: Tensor) -> None:
+    planes.sub_(0.5).abs_().neg_().add_(0.5)  # v < 0.5: v, otherwise 1 - v; 8-bit values round to 128 from 0.5 on
+
+
+def blur_radius(augmentation: Augmentation, side_px: int) -> int:
+    """Half the kernel of a recipe's blur, pixels; never so wide that a reflected border runs out of pixels."""
+    radius = int(np.ceil(SIGMAS * augmentation.blur_sigma[1]))
+    if augmentation.blur_kernel_px:
+        radius = min(radius, augmentation.blur_kernel_px // 2)
+    return min(radius, side_px - 1)
+
+
+def blur(planes: Tensor, sigma: np.ndarray, radius: int) -> None:
+    """Gaussian blur, one pass along rows and one along columns, borders reflected.
+
+    Shapes: planes (3, N, H, W), changed in place; sigma (N,) in pixels. Each frame of each channel is a channel of one
+    depthwise convolution with kernels of its own.
+    """
+    offsets = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 * (offsets / sigma[:, None]) ** 2)
+    kernel = torch.from_numpy(weights / weights.sum(axis=1, keepdims=True)).to(planes.device, torch.float32)
+    kernels = kernel.repeat(3, 1)[:, None, None]  # (3 N, 1, 1, 2 radius + 1)
+    flat = F.pad(planes.flatten(0, 1)[None], (radius,) * 4, mode="reflect")
+    flat = F.conv2d(flat, kernels, groups=len(kernels))
+    flat = F.conv2d(flat, kernels.transpose(2, 3).contiguous(), groups=len(kernels))
+    planes.copy_(flat.view_as(planes))
+
+
+def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float]) -> Tensor:
+    """video * factor - offset for each channel, in place; video (..., 3, H, W) float."""
     factors, offsets = (torch.tensor(values, device=video.device).view(3, 1, 1) for values in (factor, offset))
-    return torch.empty(video.shape, device=video.device).copy_(video).mul_(factors).sub_(offsets)
+    return video.mul_(factors).sub_(offsets)
