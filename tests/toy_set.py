@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from clips import grey_ramp, write_clip
 
 from kinoray.data import readers
@@ -33,7 +34,7 @@ def write_rows(root: Path, rows: list[dict]) -> None:
     (root / "toy.json").write_text(json.dumps(rows))
 
 
-def register() -> None:
+def register(patch: pytest.MonkeyPatch) -> None:
     """Make the set known to this process under its name."""
     family = ModuleType(f"kinoray.data.readers.{NAME}")
     toy = readers.DataSet(
@@ -57,21 +58,17 @@ def register() -> None:
         return readers.Annotations(toy, toy.layouts[0], rows, ["a toy"], extra)
 
     family.SETS, family.read = {NAME: toy}, read  # type: ignore[attr-defined]
-    sys.modules[family.__name__] = family
-    if NAME not in readers.data_sets():
-        found = readers.data_sets
-        readers.data_sets = lambda: found() | {NAME: NAME}  # type: ignore[assignment]
-        for name in ("kinoray.data.named", "kinoray.cli_data"):
-            if name in sys.modules:
-                sys.modules[name].data_sets = readers.data_sets  # type: ignore[attr-defined]
+    known = readers.data_sets() | {NAME: NAME}
+    patch.setitem(sys.modules, family.__name__, family)
+    patch.setattr(readers, "data_sets", lambda: known)
 
 
 def main() -> None:
-    """`python toy_set.py ROOT [WORKERS]`: prepare it here, saying each probed lot."""
+    """`python toy_set.py ROOT`: prepare it here."""
     from kinoray.data.prepare import prepare
 
-    register()
-    report = prepare(NAME, sys.argv[1], workers=int(sys.argv[2]) if len(sys.argv) > 2 else 0, progress=False)
+    register(pytest.MonkeyPatch())
+    report = prepare(NAME, sys.argv[1], workers=0, progress=False)
     print(json.dumps(report.to_json()))
 
 

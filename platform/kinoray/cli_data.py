@@ -141,7 +141,7 @@ def stats_command(
 @data_app.command("show")
 def show_command(
     name: AnyName,
-    id: Annotated[str, typer.Argument(metavar="ID", help="A clip's id.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="A clip's id; after -- where it begins with a dash.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.png", help="File to write. [ID.png]")] = None,
     frames: Annotated[int, typer.Option(min=1, help="Frames, evenly spread.")] = 8,
     debug: Debug = False,
@@ -167,11 +167,11 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
 
 def list_data_sets() -> Iterable[dict[str, Any]]:
     """What is known of each data set, by name."""
+    from kinoray.data import readers
     from kinoray.data.places import prepared_folder
-    from kinoray.data.readers import data_sets, describe
 
-    for name in sorted(data_sets()):
-        known = describe(name)
+    for name in sorted(readers.data_sets()):
+        known = readers.describe(name)
         yield {
             "name": name,
             "prepared": (prepared_folder(name) / "manifest.parquet").is_file(),

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from kinoray.data import readers
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.places import prepared_folder
-from kinoray.data.readers import data_sets
 from kinoray.errors import UsageError, unknown
 
 
@@ -13,7 +13,7 @@ def manifests_of(name: str) -> dict[str, Manifest]:
 
     Raises: UsageError where there is none by that name, or the set is not prepared yet.
     """
-    if name in data_sets():
+    if name in readers.data_sets():
         return {name: prepared_manifest(name)}
     if name.endswith(".parquet"):
         return {Path(name).stem: read_manifest(name)}
@@ -22,7 +22,7 @@ def manifests_of(name: str) -> dict[str, Manifest]:
     families = stream_families()
     if name.partition(":")[0] not in families and not Path(name).is_dir():
         raise unknown(
-            "data set or stream", name, {*data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
+            "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
         )
     return {task.name: read_manifest(task.manifest) for task in load_stream(name).tasks}
 
