@@ -49,10 +49,10 @@ def task_manifests(
     """
     with open(manifest.path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-    splits = manifest.table["split"].to_numpy()
+    is_in = {split: np.isin(np.arange(manifest.table.num_rows), manifest.clips(split)) for split in needed}
     for name, rows in groups:
         for split in needed:
-            if not np.any(splits[rows] == split):
+            if not is_in[split][rows].any():
                 raise UsageError(
                     f"Task {name!r} of {manifest.path.parent.name} has no {split} clips. See what is missing with "
                     f"`kinoray data check {manifest.path.parent.name}`."
