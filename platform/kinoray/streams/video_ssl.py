@@ -1,0 +1,56 @@
+"""`video-ssl`: self-supervised learning on video (VideoMoCo, Pan et al., CVPR 2021).
+
+The first task is the pretext: Kinetics-400 without labels. The others are where its encoder is fine-tuned with labels
+and tested, each by itself: UCF101 and HMDB51, split 1. `video-ssl:split=2` takes the second of the three splits,
+`video-ssl:downstream=ucf101` (or `hmdb51`) one of the two sets.
+
+The recipe is the paper's pretext: 200 epochs, batches of 128, SGD with momentum 0.9 at 0.02, weight decay 1e-4, 32
+frames of 112 px. Fine-tuning has settings of its own.
+
+Differs: the paper multiplies the rate by 0.1 after epochs 120 and 160; half a cosine here. Its backbones are R(2+1)D
+and R3D; the default here is `tiny`. A tenth of the source videos of UCF101 and HMDB51 is validation, which the
+paper trains on.
+"""
+
+from kinoray.config import Recipe
+from kinoray.errors import UsageError
+from kinoray.streams import Stream, TaskData
+from kinoray.streams.prepared import manifest_of, need_prepared, options
+
+NAMES = ("video-ssl",)
+
+RECIPE = Recipe(
+    epochs=200,
+    batch_size=128,
+    optimizer="sgd",
+    learning_rate=0.02,
+    schedule="cosine",
+    weight_decay=1e-4,
+    frames=32,
+    test_frames=32,
+    size_px=112,
+    grayscale=0.2,
+    jitter=(0.4, 0.4, 0.4, 0.4),
+    jitter_probability=1.0,
+    validations=1,
+)
+
+PRETEXT = "kinetics400"
+DOWNSTREAM = {"both": ("ucf101", "hmdb51"), "ucf101": ("ucf101",), "hmdb51": ("hmdb51",)}
+
+
+def load(name: str, argument: str) -> Stream:
+    """The stream, over the prepared manifests as they are.
+
+    Raises: UsageError naming what is not prepared, or for a wrong argument.
+    """
+    chosen = options(name, argument, {"split": "1", "downstream": "both"})
+    if chosen["split"] not in ("1", "2", "3") or chosen["downstream"] not in DOWNSTREAM:
+        raise UsageError(
+            f"{name}:{argument}: split must be 1, 2 or 3 and downstream {', '.join(DOWNSTREAM)}, as in "
+            f"`{name}:split=1,downstream=ucf101`."
+        )
+    sets = (PRETEXT, *(f"{word}-{chosen['split']}" for word in DOWNSTREAM[chosen["downstream"]]))
+    need_prepared(sets)
+    tasks = tuple(TaskData(data_set, manifest_of(data_set)) for data_set in sets)
+    return Stream(f"{name}:{argument}" if argument else name, "video-ssl", tasks, RECIPE, "tiny")
