@@ -37,8 +37,7 @@ RECIPE = Recipe(
     batch_size=48,
     optimizer="adamw",
     learning_rate=3e-3,
-    later_rate=1.0,
-    schedule="constant",
+    schedule="cosine",
     frames=3,
     test_frames=3,
     size_px=32,
@@ -46,9 +45,13 @@ RECIPE = Recipe(
     grayscale=0.0,
     jitter=(0.2, 0.2, 0.2, 0.02),
     jitter_probability=0.5,
-    validations=4,
+    validations=1,
 )
-"""Shared by all methods. Captions name colours, so no clip loses its colour and the hue hardly moves."""
+"""Shared by all methods. Captions name colours, so no clip loses its colour and the hue hardly moves.
+
+The rate ends at zero and the last weights are kept: at a constant rate, or choosing among near-equals by 60 validation
+clips, a change of the rate by 1e-7 moved the harmonic mean by 3 points, and the seeds disagreed as much.
+"""
 
 ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
 """x264 on one thread and without look-ahead: the same frames give the same bytes.
