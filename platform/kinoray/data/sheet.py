@@ -55,12 +55,14 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
     manifests = manifests_of(name)
     manifest, row = _find(manifests, name, id)
     path = Path(out) if out else Path(f"{_file_name(id)}.png")
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"A contact sheet is a PNG, but --out is {path}. Give a name that ends in .png.")
+    image, text = contact_sheet(manifest, row, frames)
+    info = PngInfo()
+    info.add_itxt("Description", "\n".join(text))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        image, text = contact_sheet(manifest, row, frames)
-        info = PngInfo()
-        info.add_itxt("Description", "\n".join(text))
-        image.save(path, pnginfo=info)
+        image.save(path, "PNG", pnginfo=info)
     except OSError as error:
         raise UsageError(f"Cannot write {path}: {error.strerror or error}. Give another file with --out.") from None
     return path
