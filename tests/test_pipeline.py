@@ -1,4 +1,4 @@
-"""The pipeline: plan order, substitutes and records, and the same rows with and without Ray."""
+"""The pipeline: plan order, substitutes and records, and the same rows with and without Ray and the cache."""
 
 import os
 import signal
@@ -12,14 +12,18 @@ import clips
 import numpy as np
 import pytest
 
+from kinoray.data import cache as frame_caching
 from kinoray.data import decode, pipeline
 from kinoray.data import rows as row_decoding
+from kinoray.data.cache import OFF, Cache
 from kinoray.data.manifest import write_manifest
-from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_local, decode_ray, decode_slots
+from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
+from kinoray.data.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
 
 SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4
+RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,11 @@ def manifests_of(videos, folder, bad=()):
 
 def feed_of(manifests, **changes):
     plan = TaskPlan(0, 1, 2, SAMPLES, BATCH, STEPS, changes.pop("replay", Replay("reservoir", 6, 2)))
-    return replace(TrainFeed(plan, manifests, ("one", "two"), frames=3, size_px=8), **changes)
+    return replace(TrainFeed(plan, manifests, ("one", "two"), RANDOM, size_px=8, cache=OFF), **changes)
+
+
+def clip_feed(manifest, rows, batch=2, cache=OFF):
+    return ClipFeed(manifest, tuple(rows), UNIFORM, 8, batch, cache)
 
 
 @pytest.fixture
@@ -150,7 +158,7 @@ def test_failing_storage_stops_the_run(feed, monkeypatch):
     def fails(*_):
         raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
 
-    monkeypatch.setattr(row_decoding, "decode_clip", fails)
+    monkeypatch.setattr(row_decoding, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):
         list(decode_local(feed))
 
@@ -164,13 +172,92 @@ def test_closing_early_ends_the_threads(feed):
 
 def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
     manifest = manifests_of(videos, tmp_path, bad={("one", 1), ("one", 4)})[0]
-    batches = list(pipeline.test_clips_local(manifest, 4, 8, np.array([5, 4, 3, 1, 0]), 2))
-    assert [rows.tolist() for rows, _, _ in batches] == [[5], [3], [0]]
-    assert [[record["id"] for record in bad] for _, _, bad in batches] == [["one4"], ["one1"], []]
-    assert all(video.shape == (len(rows), 4, 8, 8, 3) for rows, video, _ in batches)
-    assert list(pipeline.test_clips_local(manifest, 4, 8, np.array([], dtype=np.int64), 2)) == []
-    rows, video, bad = next(pipeline.test_clips_local(manifest, 4, 8, np.array([1, 4]), 2))
-    assert len(rows) == 0 and video.shape == (0, 4, 8, 8, 3) and len(bad) == 2
+    batches = list(clips_local(clip_feed(manifest, [5, 4, 3, 1, 0])))
+    assert [clips.rows.tolist() for clips in batches] == [[5], [3], [0]]
+    assert [[record["id"] for record in clips.bad] for clips in batches] == [["one4"], ["one1"], []]
+    assert all(clips.video.shape == (len(clips.rows), 4, 8, 8, 3) for clips in batches)
+    assert list(clips_local(clip_feed(manifest, []))) == []
+    clips = next(clips_local(clip_feed(manifest, [1, 4])))
+    assert len(clips.rows) == 0 and clips.video.shape == (0, 4, 8, 8, 3) and len(clips.bad) == 2
+
+
+def test_the_cache_changes_nothing_but_the_counts(videos, tmp_path):
+    """Bad clips, their records and substitutes included; in the second pass nothing that can be read is decoded."""
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    without = list(decode_local(feed))
+    first, second = list(decode_local(cached)), list(decode_local(cached))
+    assert_same(first, without)
+    assert_same(second, without)
+    assert sum(rows.cached for rows in without) == 0 < sum(rows.cached for rows in first)
+    assert all(rows.cached == len(rows.sample) and not rows.trouble for rows in second)
+    other = [list(decode_local(replace(f, plan=replace(feed.plan, seed=1, replay=None)))) for f in (feed, cached)]
+    assert_same(*other)
+    assert all(rows.cached == len(rows.sample) for rows in other[1]), "another seed finds its frames too"
+
+    clips = [list(clips_local(clip_feed(feed.manifests[0], range(6), 4, f.cache))) for f in (feed, cached, cached)]
+    for a, b, c in zip(*clips, strict=True):
+        assert np.array_equal(a.video, b.video) and np.array_equal(a.video, c.video) and a.bad == b.bad == c.bad
+        assert (a.cached, b.cached, c.cached) == (0, 0, len(c.rows))
+
+
+def test_a_cache_out_of_order_is_told_and_changes_nothing(feed, tmp_path):
+    (tmp_path / "file").touch()
+    rows = list(decode_local(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))
+    assert_same(rows, list(decode_local(feed)))
+    assert all("takes no more clips" in r.trouble and r.cached == 0 for r in rows)
+
+
+def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "a.png")
+    write_manifest([{"id": "a", "uri": "a.png", "split": "test"}], tmp_path / "m.parquet", tmp_path)
+    (clips,) = clips_local(clip_feed(str(tmp_path / "m.parquet"), [0]))
+    assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
+
+
+def test_ray_data_is_asked_for_what_the_cache_lacks(feed, tmp_path, monkeypatch):
+    """Without the cache always; with an empty one until it holds the clips; with a full one never."""
+    ways = []
+
+    def used(name, way):
+        def note(feed, done, _):
+            ways.append((name, done))
+            return way(feed, done, 1)
+
+        return note
+
+    local = pipeline._local
+    monkeypatch.setattr(pipeline, "_ray", used("ray", local))
+    monkeypatch.setattr(pipeline, "_local", used("here", local))
+    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    expected = list(decode_local(feed))
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    for using, expected_ways in (
+        (feed, ["ray"]),
+        (cached, ["ray", "here"]),
+        (cached, ["here"]),
+        (replace(cached, size_px=9), ["ray", "here"]),
+    ):
+        ways.clear()
+        rows = list(decode_ray(using, 1))
+        assert [way for way, _ in ways] == expected_ways and ways[0][1] == 0
+        if using.size_px == 8:
+            assert_same(rows, expected)
+
+
+def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    expected = list(decode_local(cached))
+    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
+    rows = decode_ray(cached, 1)
+    came = [next(rows)]
+    frame_caching._digest.cache_clear()
+    for path in (tmp_path / "frames").rglob("*.*"):
+        path.unlink()
+    assert_same(came + list(rows), expected)
 
 
 @dataclass(frozen=True)
@@ -205,15 +292,21 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
         time.sleep(0.1)
     assert ray.available_resources()["CPU"] == 4, "all CPUs are free again"
 
-    arguments = (feed.manifests[0], 4, 8, np.arange(6), 2)
-    together = zip(pipeline.test_clips_ray(*arguments, 1), pipeline.test_clips_local(*arguments), strict=True)
-    for (numbers, video, bad), (their_numbers, their_video, their_bad) in together:
-        assert np.array_equal(numbers, their_numbers) and np.array_equal(video, their_video) and bad == their_bad
+    clips = clip_feed(feed.manifests[0], range(6))
+    for ours, theirs in zip(clips_ray(clips, 1), clips_local(clips), strict=True):
+        assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.video, theirs.video)
+        assert ours.bad == theirs.bad
+
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    first, second = list(decode_ray(cached, 2)), list(decode_ray(cached, 2))
+    assert_same(first, expected)
+    assert_same(second, expected)
+    assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     marker = tmp_path / "killed"
-    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), 4, 8, 2, str(marker))
-    assert [row.sample for row in pipeline._ray(killing, 1)] == list(range(6))
+    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, str(marker))
+    assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
     assert marker.exists()
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3

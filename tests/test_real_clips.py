@@ -69,14 +69,14 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
     ]
 
     decoded: set[str] = set()
-    decode_clip = rows.decode_clip
+    fetch_clip = rows.fetch_clip
 
     def recorded(clip, *arguments):
-        video = decode_clip(clip, *arguments)
+        fetched = fetch_clip(clip, *arguments)
         decoded.add(Path(clip.path).name)
-        return video
+        return fetched
 
-    monkeypatch.setattr(rows, "decode_clip", recorded)
+    monkeypatch.setattr(rows, "fetch_clip", recorded)
     # One epoch shows every training clip once; the rest is for validation and test.
     result = bare_run(own_folder(tmp_path / "clips", clips_folder, table), tmp_path / "runs", epochs=1)
 

@@ -46,9 +46,17 @@ class Recipe:
     clip_norm: float = Field(default=0.0, ge=0)
     """Largest global gradient norm; 0 turns clipping off."""
     frames: Count = 4
-    """Frames per training clip, drawn at random. Ours; the paper is silent."""
+    """Frames per training clip. Ours; the paper is silent."""
+    sampling: Literal["random", "uniform", "interval", "consecutive", "fps"] = "random"
+    """Which frames of a training clip (`data/sampling.py`). Ours; the paper is silent."""
     test_frames: Count = 8
-    """Frames per test clip, uniform mid-points. Ours."""
+    """Frames per test clip. Ours."""
+    test_sampling: Literal["uniform", "consecutive", "fps"] = "uniform"
+    """Which frames of a validation or test clip; none is drawn."""
+    test_clips: Count = 1
+    """Evenly spaced runs among the `test_frames` of test_sampling=consecutive, a divisor (10 for VideoMoCo)."""
+    sampling_fps: Positive = 1.0
+    """Frames per second of sampling=fps."""
     size_px: Count = 384
     max_tokens: Count = 40
     """Longest caption in tokens. Ours."""
@@ -65,6 +73,12 @@ class Recipe:
     """Stop each task after so many steps; 0 means never."""
     max_bad_fraction: Share = 0.05
     """Share of the stream's clips that may turn out unreadable before the run stops."""
+
+    def __post_init__(self) -> None:
+        if self.test_frames % self.test_clips:
+            raise ValueError(
+                f"`test_frames` must be a multiple of `test_clips`, but got {self.test_frames} and {self.test_clips}."
+            )
 
 
 def names_of(cls: type) -> list[str]:
@@ -83,8 +97,15 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     try:
         return cls(**values)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, e['loc']))}={e['input']!r}: {e['msg']}" for e in error.errors())
+        said = "; ".join(_complaint(e["loc"], e["input"], e["msg"]) for e in error.errors())
         raise UsageError(f"Wrong setting of {where}: {said}.") from None
+
+
+def _complaint(place: tuple[int | str, ...], value: Any, said: str) -> str:
+    """What is wrong with one setting, or, without a place, with several together."""
+    if not place:
+        return said.removeprefix("Value error, ").rstrip(".")
+    return f"{'.'.join(map(str, place))}={value!r}: {said}"
 
 
 def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> dict[str, dict[str, Any]]:

@@ -1,13 +1,14 @@
 """From plan to tensors: what a rank's loop and its evaluation read.
 
-Decoding happens in `data.pipeline` (Ray Data, or threads with no Ray); here uint8 clips become batches on the device:
-captions are looked up and tokenised, pixels augmented and normalised with seeds from the plan.
+Clips come from `data.pipeline` (the frame cache, Ray Data, or threads with no Ray); here uint8 clips become batches on
+the device: captions are looked up and tokenised, pixels augmented and normalised with seeds from the plan.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,20 @@ from torch import Tensor
 from kinoray.backbones.towers import Tokens, TwoTower
 from kinoray.config import Recipe
 from kinoray.data.augment import augment, normalise
+from kinoray.data.cache import Cache, frame_cache
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.pipeline import DecodedRows, TrainFeed, decode_local, decode_ray, test_clips_local, test_clips_ray
+from kinoray.data.pipeline import (
+    ClipFeed,
+    DecodedClips,
+    DecodedRows,
+    TrainFeed,
+    clips_local,
+    clips_ray,
+    decode_local,
+    decode_ray,
+)
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
+from kinoray.data.sampling import Sampling
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
 from kinoray.evaluate import in_order
 from kinoray.method import Batch, Needs, Rows
@@ -32,6 +44,8 @@ CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
 VIEW_STRIDE = 0x9E3779B97F4A7C15
 STEP_SLOT, NOISE_SLOT = -1, -2
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,6 +64,9 @@ class Feed:
     """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
     towers: TwoTower
     report_bad: Callable[[list[dict[str, str]]], None]
+    note: Callable[[str], None] = log.warning
+    """Tells the user one line, at most once: that the frame cache is out of order."""
+    cache: Cache = field(default_factory=frame_cache)
 
     def __post_init__(self) -> None:
         self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -59,6 +76,9 @@ class Feed:
         """Seconds that training waited for decoded rows, by task."""
         self.prepare_s = 0.0
         """Seconds spent on making batches of them: tokens, augmentation."""
+        self.cached = self.decoded = 0
+        """Clips that came from the frame cache, and clips that were decoded; of this rank and process."""
+        self.noted = False
         labels = {label for path in self.manifests for label in _labels(path) if label is not None}
         self.classes = {label: number for number, label in enumerate(sorted(labels))}
 
@@ -90,11 +110,12 @@ class Feed:
             plan=plan,
             manifests=tuple(self.manifests[: plan.task + 1]),
             names=tuple(self.names[: plan.task + 1]),
-            frames=self.recipe.frames,
+            sampling=train_sampling(self.recipe),
             size_px=self.recipe.size_px,
             rank=self.world.rank,
             world=self.world.size,
             start_step=start,
+            cache=self.cache,
         )
         rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
         with closing(rows):
@@ -110,10 +131,19 @@ class Feed:
             self.wait_s[name] = self.wait_s.get(name, 0.0) + came - asked
             if rows is None:
                 return
+            self._count(rows, len(rows.sample))
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
             self.prepare_s += time.monotonic() - came
             yield self._facts(plan, rows.step), batch
+
+    def _count(self, came: DecodedRows | DecodedClips, clips: int) -> None:
+        """Count where clips came from, and say once if the cache is out of order."""
+        self.cached += came.cached
+        self.decoded += clips - came.cached
+        if came.trouble and not self.noted:
+            self.noted = True
+            self.note(came.trouble)
 
     def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
         epoch = epoch_of(plan, step)
@@ -181,17 +211,23 @@ class Feed:
             yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
             return
         own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
-        arguments = (str(manifest.path), frames, self.recipe.size_px, own, EVAL_BATCH)
-        decoded: Any = (
-            test_clips_ray(*arguments, self.decode_slots) if self.decode_slots else test_clips_local(*arguments)
+        feed = ClipFeed(
+            manifest=str(manifest.path),
+            rows=tuple(own.tolist()),
+            sampling=test_sampling(self.recipe, frames),
+            size_px=self.recipe.size_px,
+            batch=EVAL_BATCH,
+            cache=self.cache,
         )
+        decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
         batches: list[tuple[np.ndarray, np.ndarray]] = []
         fits = True
         with closing(decoded):
-            for cut, (good, video, bad) in zip(cuts, decoded, strict=True):
-                self.report_bad([b | {"task": name} for b in bad])
-                yield cut.start, good, video
-                batches.append((good, video))
+            for cut, clips in zip(cuts, decoded, strict=True):
+                self._count(clips, len(clips.rows))
+                self.report_bad([b | {"task": name} for b in clips.bad])
+                yield cut.start, clips.rows, clips.video
+                batches.append((clips.rows, clips.video))
                 if split == "train" or self.kept_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
                     fits, batches = False, []
         if fits:
@@ -257,6 +293,20 @@ class Feed:
         labels = manifest.labels(manifest.samples("train")[0])
         self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
         return self.classes_of[task]
+
+
+def train_sampling(recipe: Recipe) -> Sampling:
+    """Which frames of a training clip are taken."""
+    return Sampling(recipe.sampling, recipe.frames, recipe.sampling_fps)
+
+
+def test_sampling(recipe: Recipe, frames: int) -> Sampling:
+    """Which frames of a clip are taken outside the steps: validation, test, `Task.encode`. Nothing is drawn.
+
+    `Task.encode` takes a training clip's number of frames; they are one run where the test's runs do not divide it.
+    """
+    runs = 1 if frames % recipe.test_clips else recipe.test_clips
+    return Sampling(recipe.test_sampling, frames, recipe.sampling_fps, runs * (recipe.test_sampling == "consecutive"))
 
 
 def row_seed_of(seed: int, task: int, sample: int) -> int:

@@ -5,13 +5,14 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -40,6 +41,19 @@ COMMIT_EVERY_S = 10.0
 
 def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
     """Run or resume one rank to the end of the stream; False when stopped early with everything committed."""
+    stages = stage_by_stage(spec, world, monitor, momentum)
+    while True:
+        try:
+            next(stages)
+        except StopIteration as end:
+            return end.value
+
+
+def stage_by_stage(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> Generator[int, None, bool]:
+    """As `run_rank`, pausing after each stage that is learned, tested and committed; yields the number of stages done.
+
+    A sweep lets the seeds of a trial advance in turns, and may leave them here for good.
+    """
     torch.set_num_threads(spec.threads)
     if world.device.type == "cuda":
         torch.backends.cudnn.benchmark = False
@@ -49,7 +63,7 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
         state = session.resume()
         session.write(state, "running")
         session.start_s = time.monotonic() - session.began
-        finished = train_stream(session.method, list(spec.stages), session.recipe, session, state)
+        finished = yield from train_stream(session.method, list(spec.stages), session.recipe, session, state)
         session.client.flush()
         session.write(state, "finished" if finished else "stopped")
     except OSError as error:
@@ -86,6 +100,7 @@ class Session:
             decode_slots=spec.decode_slots,
             towers=towers,
             report_bad=self.report_bad,
+            note=partial(self.client.call, "note"),
         )
         self.tester = Tester(spec, self.method, self.feed)
         self.fence = take_fence(self.folder / "checkpoints") if world.is_first else ""
@@ -112,11 +127,8 @@ class Session:
             best=found.tensors("best"),
             best_score=kept["best_score"],
             selections=kept["selections"],
-            ranks={
-                (row, task): value.numpy()
-                for key, value in found.tensors("ranks").items()
-                for row, task in [map(int, key.split("/"))]
-            },
+            ranks=_cells(found.tensors("ranks")),
+            validation=_cells(found.tensors("validation")),
         )
         self.past = kept["cost"]
         self.tester.restore(kept["tested"])
@@ -150,8 +162,9 @@ class Session:
             tensors["optimizer"] = optimizer_tensors(optimizer, groups)
         if state.best:
             tensors["best"] = state.best
-        if state.ranks:
-            tensors["ranks"] = {f"{row}/{task}": torch.from_numpy(r) for (row, task), r in state.ranks.items()}
+        for name, ranks in (("ranks", state.ranks), ("validation", state.validation)):
+            if ranks:
+                tensors[name] = {f"{row}/{task}": torch.from_numpy(r) for (row, task), r in ranks.items()}
         published = self._published()
         facts = {
             "best_score": state.best_score,
@@ -236,16 +249,20 @@ class Session:
         return score
 
     def evaluate(self, stage: Stage, state: RunState) -> None:
-        """Rank every query of the stage's test sets; fills `state.ranks`."""
+        """Rank every query of the stage's tasks, test and validation."""
         began = time.monotonic()
-        for task, ranks in self.tester.test(stage).items():
-            state.ranks[(stage.row, task)] = ranks
+        for split, cells in (("test", state.ranks), ("validation", state.validation)):
+            for task, ranks in self.tester.test(stage, split).items():
+                cells[(stage.row, task)] = ranks
         self.eval_s += time.monotonic() - began
 
     # Results
 
     def cost(self, state: RunState) -> dict[str, float]:
-        """Seconds spent in this process, over all attempts; the optimizer steps are what the other parts leave."""
+        """Seconds spent in this process, over all attempts; the optimizer steps are what the other parts leave.
+
+        And clips of this rank: from the frame cache, and decoded.
+        """
         wall_s = time.monotonic() - self.began
         parts = {
             "start_s": self.start_s,
@@ -255,7 +272,8 @@ class Session:
             "checkpoint_s": self.commits_s,
         }
         waits = {f"data_wait_s/{name}": seconds for name, seconds in self.feed.wait_s.items()}
-        now = {"wall_s": wall_s, **parts, "train_s": wall_s - sum(parts.values()), **waits}
+        clips = {"clips_cached": self.feed.cached, "clips_decoded": self.feed.decoded}
+        now = {"wall_s": wall_s, **parts, "train_s": wall_s - sum(parts.values()), **waits, **clips}
         return {name: self.past.get(name, 0.0) + now.get(name, 0.0) for name in self.past | now}
 
     def work(self) -> dict[str, float]:
@@ -269,16 +287,26 @@ class Session:
             return
         digest = None
         if kind == "finished":
-            ranks = {f"ranks/{row}/{task}": torch.from_numpy(r) for (row, task), r in state.ranks.items()}
+            ranks = {
+                f"{split}/{row}/{task}": torch.from_numpy(values)
+                for split, cells in (("ranks", state.ranks), ("validation", state.validation))
+                for (row, task), values in cells.items()
+            }
             digest = state_digest(self.method.state_dict() | ranks, {"selections": state.selections})
         write_results(
             self.folder,
             state=kind,
             names=self.spec.names,
             ranks=state.ranks,
+            validation=state.validation,
             queries=self.tester.queries,
             galleries=self.tester.galleries,
             cost=self.cost(state) | self.work(),
             num_bad=self.client.call("num_bad"),
             digest=digest,
         )
+
+
+def _cells(tensors: dict[str, Tensor]) -> dict[tuple[int, int], np.ndarray]:
+    """Ranks by (row, task) from what a checkpoint keeps under "row/task"."""
+    return {(int(row), int(task)): v.numpy() for key, v in tensors.items() for row, _, task in [key.partition("/")]}

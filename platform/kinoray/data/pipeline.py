@@ -1,14 +1,19 @@
-"""Decoded rows in plan order, ahead of the consumer: with Ray Data, or in one process with threads.
+"""Rows in plan order, ahead of the consumer: with Ray Data, or in one process with threads.
 
-A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Both ways decode a slot
-with the same function (`rows`), so their rows are bitwise the same.
+A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Both ways fill a slot
+with the same function (`rows`), so their rows are bitwise the same, and one may take over from the other between steps.
+
+That is what happens where Ray is there: Ray Data is for decoding. A clip in the cache takes 0.1 ms, less than moving it
+from one process to another, so where (nearly) all coming clips are there, threads of this process read them, and no
+execution is started. Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
 import json
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kinoray.data.rows import ClipFeed, Row, TrainFeed, share
+from kinoray.data.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
 
 AHEAD = 2
@@ -27,11 +33,17 @@ TASK_ROWS = 64
 """Rows of one Ray task at most: starting one costs as much as decoding ten small clips."""
 EXECUTION_TASKS = 4096
 """Tasks of one execution at most; the planning of an execution takes time and memory for each."""
+THREADS = 2
+"""Threads that read and decode where Ray does not."""
+ASKED_GROUPS, ASKED_SLOTS, MISSING = 8, 8, 2
+"""Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
+ASK_ROWS = 512
+"""Rows after which the cache is asked again."""
 
 
 class _Feed(Protocol):
     @property
-    def frames(self) -> int: ...
+    def sampling(self) -> Sampling: ...
     @property
     def size_px(self) -> int: ...
     @property
@@ -40,6 +52,7 @@ class _Feed(Protocol):
     def slots_per_group(self) -> int: ...
     def slots_of(self, group: int) -> int: ...
     def decode(self, group: int, slot: int) -> Row: ...
+    def holds(self, group: int, slot: int) -> bool: ...
 
 
 @dataclass
@@ -47,7 +60,8 @@ class DecodedRows:
     """One rank's rows of one step: first `num_current` of the current task, then replayed ones.
 
     task, sample, seeds (n,) int64: the samples that were decoded, which are substitutes where a clip was bad;
-    video (n, T, H, W, 3) uint8; `bad`: a record for each clip that could not be read.
+    video (n, T, H, W, 3) uint8; `bad`: a record for each clip that could not be read; `cached`: rows for which nothing
+    was decoded; `trouble`: what is wrong with the cache, empty if nothing.
     """
 
     step: int
@@ -57,35 +71,39 @@ class DecodedRows:
     video: np.ndarray
     num_current: int
     bad: list[dict[str, Any]]
+    cached: int
+    trouble: str
 
 
-def decode_local(feed: TrainFeed, threads: int = 2) -> Iterator[DecodedRows]:
+@dataclass
+class DecodedClips:
+    """Some of the wanted clips: row numbers (n,) int64, n >= 0, and video (n, T, H, W, 3) uint8; the rest as above."""
+
+    rows: np.ndarray
+    video: np.ndarray
+    bad: list[dict[str, Any]]
+    cached: int
+    trouble: str
+
+
+def decode_local(feed: TrainFeed, threads: int = THREADS) -> Iterator[DecodedRows]:
     """Rows of the remaining steps, decoded by threads of this process."""
-    return _steps(feed, _local(feed, threads))
+    return _steps(feed, _groups(feed, 0.0, threads))
 
 
 def decode_ray(feed: TrainFeed, slots: float) -> Iterator[DecodedRows]:
     """The same rows, decoded by Ray tasks on this rank's share of the CPUs (see `decode_slots`)."""
-    return _steps(feed, _ray(feed, slots))
+    return _steps(feed, _groups(feed, slots))
 
 
-def test_clips_local(
-    manifest: str, frames: int, size_px: int, rows: np.ndarray, batch: int, threads: int = 2
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]]:
-    """Clips by row number, in order.
-
-    Yields: row numbers (n,) int64, video (n, T, H, W, 3) uint8, records of the clips left out; n <= batch, may be 0.
-    """
-    feed = ClipFeed(manifest, tuple(np.asarray(rows).tolist()), frames, size_px, batch)
-    return _clip_batches(feed, _local(feed, threads))
+def clips_local(feed: ClipFeed, threads: int = THREADS) -> Iterator[DecodedClips]:
+    """Clips by row number, in order, a batch at a time."""
+    return _clip_batches(feed, _groups(feed, 0.0, threads))
 
 
-def test_clips_ray(
-    manifest: str, frames: int, size_px: int, rows: np.ndarray, batch: int, slots: float
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]]:
-    """As `test_clips_local`, decoded by Ray tasks on this rank's share of the CPUs."""
-    feed = ClipFeed(manifest, tuple(np.asarray(rows).tolist()), frames, size_px, batch)
-    return _clip_batches(feed, _ray(feed, slots))
+def clips_ray(feed: ClipFeed, slots: float) -> Iterator[DecodedClips]:
+    """As `clips_local`, decoded by Ray tasks on this rank's share of the CPUs."""
+    return _clip_batches(feed, _groups(feed, slots))
 
 
 def decode_slots(workers: int, cpus_per_worker: float) -> float:
@@ -105,13 +123,49 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _slots(feed: _Feed) -> Iterator[tuple[int, int]]:
-    return ((group, slot) for group in feed.groups for slot in range(feed.slots_of(group)))
+def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tuple[int, list[Row]], None, None]:
+    """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
+    done = 0
+    while done < len(feed.groups):
+        here = not slots or _mostly_cached(feed, done)
+        rows = _local(feed, done, threads) if here else _ray(feed, done, slots)
+        asked = 0
+        with closing(rows):
+            for group in feed.groups[done:]:
+                together = list(islice(rows, feed.slots_of(group)))
+                _check(together, group, feed.slots_of(group))
+                yield group, together
+                done, asked = done + 1, asked + len(together)
+                if slots and asked >= ASK_ROWS:
+                    asked = 0
+                    if _mostly_cached(feed, done) != here:
+                        break
 
 
-def _local(feed: _Feed, threads: int) -> Iterator[Row]:
-    """All rows in order, a fixed number of them ahead in a thread pool; PyAV decodes without the interpreter's lock."""
-    slots = _slots(feed)
+def _check(rows: list[Row], group: int, count: int) -> None:
+    for row in rows:
+        if row.failure:
+            kind, message = row.failure
+            raise BadData(message) if kind == "data" else RunFailed(message)
+    assert all(row.group == group for row in rows) and len(rows) == count
+
+
+def _mostly_cached(feed: _Feed, done: int) -> bool:
+    """Whether the cache holds what a sample of the coming slots asks for."""
+    coming = feed.groups[done:]
+    missing = 0
+    for group in coming[:: -(-len(coming) // ASKED_GROUPS) or 1]:
+        count = feed.slots_of(group)
+        for slot in range(0, count, -(-count // ASKED_SLOTS) or 1):
+            missing += not feed.holds(group, slot)
+            if missing > MISSING:
+                return False
+    return True
+
+
+def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
+    """All rows after so many groups, a fixed number of them ahead in threads; PyAV decodes without the lock."""
+    slots = ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
         ahead: deque[Future[Row]] = deque()
         try:
@@ -125,13 +179,13 @@ def _local(feed: _Feed, threads: int) -> Iterator[Row]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ray(feed: _Feed, slots: float) -> Iterator[Row]:
-    """All rows in order from ordered streaming executions inside this process (ray.md 2.10)."""
-    row_bytes = feed.frames * feed.size_px**2 * 3
-    total = len(feed.groups) * feed.slots_per_group
-    task_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes, int(total / max(1, slots)) // 4))
-    for first in range(0, total, task_rows * EXECUTION_TASKS):
-        count = min(task_rows * EXECUTION_TASKS, total - first)
+def _ray(feed: _Feed, done: int, slots: float) -> Generator[Row, None, None]:
+    """The same rows from ordered streaming executions inside this process (ray.md 2.10)."""
+    row_bytes = feed.sampling.count * feed.size_px**2 * 3
+    begin, end = done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group
+    task_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes, int((end - begin) / max(1, slots)) // 4))
+    for first in range(begin, end, task_rows * EXECUTION_TASKS):
+        count = min(task_rows * EXECUTION_TASKS, end - first)
         yield from _execution(feed, first, count, task_rows, slots)
 
 
@@ -166,50 +220,47 @@ def _decode_block(numbers: dict[str, np.ndarray], feed: _Feed, first: int) -> di
     places = (divmod(first + int(number), feed.slots_per_group) for number in numbers["id"])
     filled = ((feed.groups[group], slot) for group, slot in places)
     rows = [feed.decode(group, slot) for group, slot in filled if slot < feed.slots_of(group)]
-    shape = (feed.frames, feed.size_px, feed.size_px, 3)
+    shape = (feed.sampling.count, feed.size_px, feed.size_px, 3)
     blank = np.zeros(shape, dtype=np.uint8)
     return {
         "numbers": np.array([(row.group, row.task, row.sample, row.seed) for row in rows], np.int64).reshape(-1, 4),
         "video": np.array([blank if row.video is None else row.video for row in rows], np.uint8).reshape(-1, *shape),
-        "notes": np.array([json.dumps([row.video is None, row.bad, row.failure]) for row in rows], dtype=object),
+        "notes": np.array([_note_of(row) for row in rows], dtype=object),
     }
+
+
+def _note_of(row: Row) -> str:
+    return json.dumps([row.video is None, row.bad, row.failure, row.cached, row.trouble])
 
 
 def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
     columns = block["numbers"].tolist(), block["video"], block["notes"]
     for (group, task, sample, seed), video, note in zip(*columns, strict=True):
-        missing, bad, failure = json.loads(note)
-        yield Row(group, task, sample, seed, None if missing else video, bad, tuple(failure) if failure else None)
+        missing, bad, failure, cached, trouble = json.loads(note)
+        frames, failed = None if missing else video, tuple(failure) if failure else None
+        yield Row(group, task, sample, seed, frames, bad, failed, cached, trouble)
 
 
-def _grouped(feed: _Feed, rows: Iterator[Row]) -> Iterator[tuple[int, list[Row]]]:
-    """Rows by group, and the end of everything where a row says so."""
-    try:
-        for group in feed.groups:
-            together = list(islice(rows, feed.slots_of(group)))
-            for row in together:
-                if row.failure:
-                    kind, message = row.failure
-                    raise BadData(message) if kind == "data" else RunFailed(message)
-            assert all(row.group == group for row in together) and len(together) == feed.slots_of(group)
-            yield group, together
-    finally:
-        rows.close()  # type: ignore[attr-defined]
-
-
-def _steps(feed: TrainFeed, rows: Iterator[Row]) -> Iterator[DecodedRows]:
+def _steps(feed: TrainFeed, groups: Generator[tuple[int, list[Row]], None, None]) -> Iterator[DecodedRows]:
     num_current = len(share(feed, feed.plan.batch_size))
-    for step, together in _grouped(feed, rows):
-        task, sample, seeds = np.array([(row.task, row.sample, row.seed) for row in together], dtype=np.int64).T
-        video = np.stack([row.video for row in together if row.video is not None])
-        bad = [record for row in together for record in row.bad]
-        yield DecodedRows(step, task, sample, seeds, video, num_current, bad)
+    with closing(groups):
+        for step, rows in groups:
+            task, sample, seeds = np.array([(row.task, row.sample, row.seed) for row in rows], dtype=np.int64).T
+            video = np.stack([row.video for row in rows if row.video is not None])
+            yield DecodedRows(step, task, sample, seeds, video, num_current, *_about(rows))
 
 
-def _clip_batches(feed: ClipFeed, rows: Iterator[Row]) -> Iterator[tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]]:
-    shape = (0, feed.frames, feed.size_px, feed.size_px, 3)
-    for _, together in _grouped(feed, rows):
-        good = [(row.sample, row.video) for row in together if row.video is not None]
-        numbers = np.array([sample for sample, _ in good], dtype=np.int64)
-        video = np.stack([video for _, video in good]) if good else np.empty(shape, dtype=np.uint8)
-        yield numbers, video, [record for row in together for record in row.bad]
+def _clip_batches(feed: ClipFeed, groups: Generator[tuple[int, list[Row]], None, None]) -> Iterator[DecodedClips]:
+    shape = (0, feed.sampling.count, feed.size_px, feed.size_px, 3)
+    with closing(groups):
+        for _, rows in groups:
+            good = [(row.sample, row.video) for row in rows if row.video is not None]
+            numbers = np.array([sample for sample, _ in good], dtype=np.int64)
+            video = np.stack([video for _, video in good]) if good else np.empty(shape, dtype=np.uint8)
+            yield DecodedClips(numbers, video, *_about(rows))
+
+
+def _about(rows: list[Row]) -> tuple[list[dict[str, Any]], int, str]:
+    """Bad clips, rows from the cache, and what is wrong with it."""
+    bad = [record for row in rows for record in row.bad]
+    return bad, sum(row.cached for row in rows), next((row.trouble for row in rows if row.trouble), "")
