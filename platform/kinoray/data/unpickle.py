@@ -157,12 +157,18 @@ def load_plain(path: Path | str, encoding: str = "latin1") -> Any:
 def _check_size(data: bytes) -> None:
     """Refuse programs that would need far more memory or stack than their bytes."""
     tuples = 0
-    for opcode, argument, _ in pickletools.genops(data):
-        tuples += "TUPLE" in opcode.name or opcode.name == "FROZENSET"
-        if "PUT" in opcode.name and int(argument or 0) > len(data):
-            raise _Refused("a memo far larger than the file")
-        if tuples > MAX_TUPLES:
-            raise _Refused(f"more than {MAX_TUPLES} tuples")
+    file, more = io.BytesIO(data), True
+    while more:
+        try:
+            for opcode, argument, _ in pickletools.genops(file):
+                tuples += "TUPLE" in opcode.name or opcode.name == "FROZENSET"
+                if "PUT" in opcode.name and int(argument or 0) > len(data):
+                    raise _Refused("a memo far larger than the file")
+                if tuples > MAX_TUPLES:
+                    raise _Refused(f"more than {MAX_TUPLES} tuples")
+            more = False
+        except UnicodeDecodeError:  # bytes of Python 2, which `genops` takes for ASCII; it goes on behind them
+            continue
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:

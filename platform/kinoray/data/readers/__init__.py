@@ -100,7 +100,16 @@ def read(name: str, root: Path) -> Annotations:
     root = Path(root).absolute()
     if not root.is_dir():
         raise UsageError(f"There is no folder {root}. Give the folder that holds the files of {name}.")
-    return family.read(name, root)
+    try:
+        return family.read(name, root)
+    except UsageError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # Annotation files are walked as their format says; where an entry is otherwise, the walk ends so.
+        raise UsageError(
+            f"The files of {name} under {root} are not as published: {type(error).__name__} "
+            f"{' '.join(str(error).split()):.120}. Known layouts: {'; '.join(family.SETS[name].layouts)}."
+        ) from error
 
 
 def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dict[str, str]:
