@@ -13,10 +13,12 @@ from toys import PerBlock, Replays
 import kinoray
 from kinoray import launch
 from kinoray.attend import Stopped
+from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.folder import locked
 from kinoray.launch import run
 from kinoray.method import StepInfo
+from kinoray.streams import TaskData
 
 
 def local(method, micro, folder: Path, **options):
@@ -59,6 +61,24 @@ def test_a_method_that_grows_per_task_has_one_task_in_joint_training_and_zero_sh
     assert result.matrix.iloc[-1].notna().all()
     galleries = result.ranks.groupby("task")["gallery"].first().tolist()
     assert galleries == ([12, 12] if protocol == "ctvr" else [6, 6])
+
+
+@pytest.mark.parametrize("protocol", ["cvlm", "ctvr"])
+def test_validation_splits_are_ranked_like_tests_for_choosing_between_runs(protocol, micro, tmp_path) -> None:
+    stream = on_protocol(micro, protocol)
+    tested = []
+    for number, task in enumerate(stream.tasks):  # the validation clips as test clips
+        manifest = read_manifest(task.manifest)
+        swap = {"validation": "test", "test": "validation"}
+        swapped = [swap.get(split, split) for split in manifest.table["split"].to_pylist()]
+        place = manifest.table.schema.names.index("split")
+        table = manifest.table.set_column(place, "split", [swapped])
+        tested.append(TaskData(task.name, write_table(table, tmp_path / f"{number}.parquet", manifest.root).path))
+    one = local("base_moco", stream, tmp_path / "one", zero_shot=True)
+    other = local("base_moco", replace(stream, tasks=tuple(tested)), tmp_path / "other", zero_shot=True)
+    assert one.validation_metrics["R@1"] == other.metrics["R@1"]
+    assert other.validation_metrics["R@1"] == one.metrics["R@1"]
+    assert other.validation_metrics["R@5"] == one.metrics["R@5"]
 
 
 def test_a_growing_gallery_grows(micro, tmp_path) -> None:

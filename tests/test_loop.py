@@ -105,7 +105,12 @@ class Fake:
 
 
 def run(fake: Fake, state: RunState | None = None) -> bool:
-    return train_stream(fake.method, STAGES, RECIPE, fake, state or RunState())
+    stages = train_stream(fake.method, STAGES, RECIPE, fake, state or RunState())
+    while True:
+        try:
+            next(stages)
+        except StopIteration as end:
+            return end.value
 
 
 def test_verbs_come_in_the_documented_order() -> None:

@@ -6,7 +6,7 @@ What the loop needs from outside (batches, evaluation, commits, logs, a wish to 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -48,6 +48,8 @@ class RunState:
     """Exemplar sample ids chosen at the end of each task."""
     ranks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     """(matrix row, task) -> rank of each test query's clip."""
+    validation: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    """The same of the validation splits: what may choose between runs."""
 
 
 class Outside(Protocol):
@@ -70,8 +72,13 @@ class Outside(Protocol):
     def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None: ...
 
 
-def train_stream(method: BaseMethod, stages: list[Stage], recipe: Recipe, outside: Outside, state: RunState) -> bool:
-    """Learn and test every stage from the state's position on; False when stopped early, with everything committed."""
+def train_stream(
+    method: BaseMethod, stages: list[Stage], recipe: Recipe, outside: Outside, state: RunState
+) -> Generator[int, None, bool]:
+    """Learn and test every stage from the state's position on; yields the number of stages done after each.
+
+    Returns: False when stopped early, with everything committed.
+    """
     for number in range(state.position.stage, len(stages)):
         stage = stages[number]
         if stage.train is None:
@@ -89,6 +96,7 @@ def train_stream(method: BaseMethod, stages: list[Stage], recipe: Recipe, outsid
         quiet(method, outside.seed(stage, "evaluate"))
         outside.evaluate(stage, state)
         _move(state, Position(number + 1), outside)
+        yield number + 1
         if number + 1 < len(stages) and _stops(outside):
             return False
     return True

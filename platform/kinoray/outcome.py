@@ -28,6 +28,7 @@ def write_results(
     state: str,
     names: tuple[str, ...],
     ranks: Ranks,
+    validation: Ranks,
     queries: dict[int, list[tuple[int, str]]],
     galleries: dict[str, int],
     cost: dict[str, float],
@@ -36,8 +37,8 @@ def write_results(
 ) -> None:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet.
 
-    queries: task -> (sample number, clip id) of each query; galleries: "row/task" -> clips ranked among; digest: of the
-    final state.
+    validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; galleries:
+    "row/task" -> clips ranked among; digest: of the final state.
     """
     matrices = matrices_of(ranks, len(names))
     last = max((row for row, _ in ranks), default=0)
@@ -66,6 +67,7 @@ def write_results(
             "state": state,
             "metrics": summarise(matrices, final) if ranks else {},
             "matrix": matrices,
+            "validation": summarise(matrices_of(validation, len(names))) if validation else {},
             "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
             "cost": {name: round(value, 3) for name, value in cost.items()},
             "bad_samples": num_bad,

@@ -55,6 +55,11 @@ class Result:
         return self.outcome.get("metrics", {})
 
     @property
+    def validation_metrics(self) -> dict[str, float | None]:
+        """The same metrics on the validation splits: what may choose between settings."""
+        return self.outcome.get("validation", {})
+
+    @property
     def cost(self) -> dict[str, float]:
         """Where the time went, in seconds, and the number of steps and clips."""
         return self.outcome.get("cost", {})

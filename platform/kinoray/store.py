@@ -15,15 +15,15 @@ from kinoray.checkpoint import sha256, sync
 from kinoray.errors import CheckpointCorrupt
 
 
-def write_features(folder: Path, task: int, ids: list[str], block: Tensor) -> dict[str, str]:
-    """Write a task's features (V, ...) as float32 with the clip ids; returns {"file", "sha256"} for the commit."""
+def write_features(folder: Path, name: str, ids: list[str], block: Tensor) -> dict[str, str]:
+    """Write a tested split's features (V, ...) as float32 with the clip ids; returns {"file", "sha256"} to commit."""
     folder.mkdir(parents=True, exist_ok=True)
     flat = block.reshape(len(block), -1).float().numpy()
     column = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
     shape = json.dumps(list(block.shape[1:])).encode()
     table = pa.table({"id": ids, "features": column}).replace_schema_metadata({"shape": shape})
-    path = folder / f"task-{task}.arrow"
-    beside = folder / f"task-{task}.arrow.tmp"
+    path = folder / f"{name}.arrow"
+    beside = folder / f"{name}.arrow.tmp"
     with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     sync(beside)

@@ -31,8 +31,8 @@ class Tester:
     def __init__(self, spec: RunSpec, method: BaseMethod, feed: Feed) -> None:
         self.spec, self.method, self.feed = spec, method, feed
         self.store = Path(spec.folder) / "features"
-        self.features: dict[int, dict[str, str]] = {}
-        """Feature file of each tested task, by name and digest."""
+        self.features: dict[str, dict[str, str]] = {}
+        """Feature file of each "split/task" that was tested, by name and digest."""
         self.queries: dict[int, list[tuple[int, str]]] = {}
         """Sample number and clip id of each query of a task."""
         self.galleries: dict[str, int] = {}
@@ -44,7 +44,7 @@ class Tester:
 
     def restore(self, kept: dict[str, Any]) -> None:
         """Take back what `facts` gave, after its trip through JSON."""
-        self.features = {int(task): fact for task, fact in kept["features"].items()}
+        self.features = kept["features"]
         self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
         self.galleries = kept["galleries"]
 
@@ -54,14 +54,16 @@ class Tester:
         block = self._embed(task, name, read_manifest(path), "validation")
         return self._rank(block[0], [block], [task])
 
-    def test(self, stage: Stage) -> dict[int, np.ndarray]:
-        """Ranks of every query of a stage's test sets, by task."""
-        found = {task: self._block(stage, task) for task in stage.tests}
+    def test(self, stage: Stage, split: str = "test") -> dict[int, np.ndarray]:
+        """Ranks of every query of a split of a stage's tasks, by task."""
+        found = {task: self._block(stage, task, split) for task in stage.tests}
         galleries = {task: list(found) if self.spec.protocol == "ctvr" else [task] for task in found}
         ranks = {}
         for task, (test, _) in found.items():
             seen_as = [stage.seen_as(other) for other in galleries[task]]
             ranks[task] = self._rank(test, [found[other] for other in galleries[task]], seen_as)
+            if split != "test":
+                continue
             self.galleries[f"{stage.row}/{task}"] = sum(len(found[other][1]) for other in galleries[task])
             owners = [test.clip_ids[v] for v in test.truth]
             self.queries[task] = [(int(s), clip) for s, clip in zip(test.samples, owners, strict=True)]
@@ -76,21 +78,23 @@ class Tester:
             blocks = [features for _, features in gallery]
             return rank_queries(self.method.score, queries, blocks, test.truth + before, world)
 
-    def _block(self, stage: Stage, task: int) -> Block:
-        """A task's test set and gallery features; where the gallery grows, the stored ones."""
+    def _block(self, stage: Stage, task: int, split: str) -> Block:
+        """A task's queries and gallery features; where the gallery grows, the stored ones."""
         manifest = read_manifest(self.spec.tests[task])
-        if self.spec.protocol == "ctvr" and task in self.features:
-            ids, features = read_features(self.store, self.features[task])
-            rows = manifest.clips("test")
+        key = f"{split}/{task}"
+        grows = self.spec.protocol == "ctvr"
+        if grows and key in self.features:
+            ids, features = read_features(self.store, self.features[key])
+            rows = manifest.clips(split)
             kept = set(ids)
-            return self._test_set(task, manifest, "test", rows[[manifest.id(int(r)) in kept for r in rows]]), features
-        test, features = self._embed(task, self.spec.names[task], manifest, "test", stage.seen_as(task))
-        if task not in self.features:
+            return self._test_set(task, manifest, split, rows[[manifest.id(int(r)) in kept for r in rows]]), features
+        test, features = self._embed(task, self.spec.names[task], manifest, split, stage.seen_as(task))
+        if key not in self.features and (grows or split == "test"):
             first = self.feed.world.is_first
-            fact = write_features(self.store, task, test.clip_ids, features) if first else None
+            fact = write_features(self.store, f"{split}-{task}", test.clip_ids, features) if first else None
             (fact, *_) = gather_objects(fact, self.feed.world)
             assert fact is not None
-            self.features[task] = fact
+            self.features[key] = fact
         return test, features
 
     def _embed(self, task: int, name: str, manifest: Manifest, split: str, seen_as: int | None = None) -> Block:
