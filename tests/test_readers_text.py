@@ -335,6 +335,14 @@ def test_didemo_without_lists_takes_every_described_video(tmp_path):
     assert [row["id"] for row in found.rows[:2]] == ["9@N00_1_a", "9@N00_2_b"] and counts(found) == (2, 2, 2)
 
 
+def test_a_didemo_video_of_five_pieces_is_taken_whole(tmp_path):
+    didemo_tree(tmp_path)
+    short = moment("9@N02_1_a.mov", "text", [[0, 0]], 7) | {"num_segments": 5}
+    write(tmp_path, "annotations/test_data.json", [short, moment("9@N02_2_b.", "text", [[0, 0]], 8)])
+    spans = {row["id"]: (row.get("start"), row.get("end")) for row in readers.read("didemo", tmp_path).rows}
+    assert spans["9@N02_1_a"] == (None, None) and spans["9@N02_2_b"] == (0.0, 30.0)
+
+
 def test_didemo_videos_may_have_no_suffix_or_two(tmp_path):
     didemo_tree(tmp_path)
     (tmp_path / "videos/train/9@N00_1_a.MOV").rename(tmp_path / "videos/train/9@N00_1_a")

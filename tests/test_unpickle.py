@@ -104,8 +104,8 @@ STAND_INS = {
     "set a state": b"cnumpy\ndtype\n}(X\x04\x00\x00\x00makeK\x01ub.",
     "attributes of a dictionary": b"ccollections\nOrderedDict\n)R}(X\x01\x00\x00\x00aK\x01ub.",
     "a name as value": b"]cnumpy\nndarray\na.",
-    "an array longer than its bytes": b"cnumpy._core.numeric\n_frombuffer\n(C\x02abcnumpy\ndtype\n(X\x02\x00\x00\x00u1tR"
-    b"K\x63\x85X\x01\x00\x00\x00CtR.",
+    "an array longer than its bytes": b"cnumpy._core.numeric\n_frombuffer\n(C\x02abcnumpy\ndtype\n"
+    b"(X\x02\x00\x00\x00u1tRK\x63\x85X\x01\x00\x00\x00CtR.",
     "persistent id": b"Pfile\n.",
     "extension": b"\x82\x01.",
 }

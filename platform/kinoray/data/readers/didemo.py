@@ -1,7 +1,8 @@
 """DiDeMo (Hendricks et al., ICCV 2017): 10 K Flickr videos, about 40 K described moments in their first 30 s.
 
 `didemo`: paragraph retrieval (CLIP4Clip; BMU-MoCo, Sec. 4.1): all descriptions of a video, in the order of the file,
-joined to one text; the clip is the video's first 30 s. `didemo-clips`: a clip per description.
+joined to one text; the clip is the video's first 30 s, or all of it where fewer than six pieces were annotated.
+`didemo-clips`: a clip per description.
 
 A moment has a span, in 5-second pieces, from each of four or more annotators, who often disagree. Rule for
 `didemo-clips`: the annotator's span with the highest mean overlap (intersection over union) with those of all
@@ -80,12 +81,15 @@ def read(name: str, root: Path) -> Annotations:
 
 def _videos(moments: list[dict[str, Any]], names: list[str], split: str) -> list[dict[str, Any]]:
     told: dict[str, list[str]] = {}
+    shorter = set()
     for moment in moments:
         told.setdefault(stem_of(moment["video"]), []).append(moment["description"])
+        if moment["num_segments"] * PIECE_S < WINDOW_S:
+            shorter.add(stem_of(moment["video"]))
     first = {stem_of(name): name for name in reversed(names)}
-    window = {"start": 0.0, "end": WINDOW_S}
     return [
-        {"id": stem, "video": first[stem], "captions": paragraph(told.get(stem, ())), "split": split} | window
+        {"id": stem, "video": first[stem], "captions": paragraph(told.get(stem, ())), "split": split}
+        | ({} if stem in shorter else {"start": 0.0, "end": WINDOW_S})
         for stem in dict.fromkeys(map(stem_of, names))
     ]
 
