@@ -31,7 +31,7 @@ from kinoray.errors import VideoError
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 PICTURE_LIMITS = Limits(pixels=1 << 26, packet_bytes=1 << 28)
-"""Of one picture: 67 million pixels, which cost at most 0.6 GB, and 256 MB of file."""
+"""Of one picture: 67 million pixels, which cost at most 0.8 GB, and 256 MB of file."""
 
 SCANNED_PIXELS = 1 << 31
 """Pixels times scans of a JPEG: a few kilobytes can hold thousands of scans, each a pass over the whole picture."""

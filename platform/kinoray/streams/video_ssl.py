@@ -7,8 +7,8 @@ and tested, each by itself: UCF101 and HMDB51, split 1. `video-ssl:split=2` take
 The recipe is the paper's pretext: 200 epochs, batches of 128, SGD with momentum 0.9 at 0.02, weight decay 1e-4, 32
 frames of 112 px. Fine-tuning has settings of its own.
 
-Differs: the paper multiplies the rate by 0.1 after epochs 120 and 160; half a cosine here. Its backbones are R(2+1)D
-and R3D; the default here is `tiny`. A tenth of the source videos of UCF101 and HMDB51 is validation, which the
+Differs: the released code multiplies the rate by 0.1 after epochs 120 and 160; half a cosine here. The backbones are
+R(2+1)D and R3D; the default here is `tiny`. A tenth of the source videos of UCF101 and HMDB51 is validation, which the
 paper trains on.
 """
 
