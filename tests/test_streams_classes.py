@@ -146,6 +146,7 @@ def test_video_ssl_is_the_pretext_and_its_downstream_sets(tmp_path: Path) -> Non
     only = load_stream("video-ssl:split=3,downstream=ucf101")
     assert [task.name for task in only.tasks] == ["kinetics400", "ucf101-3"]
     assert (only.protocol, only.recipe.frames, only.recipe.size_px) == ("video-ssl", 32, 112)
+    assert (only.recipe.sampling, only.recipe.test_frames, only.recipe.test_clips) == ("consecutive", 320, 10)
     assert only.tasks[0].manifest == prepared_folder("kinetics400") / "manifest.parquet"
     for argument in ("split=4", "downstream=ucf"):
         with pytest.raises(UsageError, match="split must be 1, 2 or 3"):

@@ -5,7 +5,8 @@ and tested, each by itself: UCF101 and HMDB51, split 1. `video-ssl:split=2` take
 `video-ssl:downstream=ucf101` (or `hmdb51`) one of the two sets.
 
 The recipe is the paper's pretext: 200 epochs, batches of 128, SGD with momentum 0.9 at 0.02, weight decay 1e-4, 32
-frames of 112 px. Fine-tuning has settings of its own.
+neighbouring frames of 112 px from a random start; 10 such runs of a test video, evenly spaced. Fine-tuning has settings
+of its own.
 
 Differs: the released code multiplies the rate by 0.1 after epochs 120 and 160; half a cosine here. The backbones are
 R(2+1)D and R3D; the default here is `tiny`. A tenth of the source videos of UCF101 and HMDB51 is validation, which the
@@ -27,7 +28,10 @@ RECIPE = Recipe(
     schedule="cosine",
     weight_decay=1e-4,
     frames=32,
-    test_frames=32,
+    sampling="consecutive",
+    test_frames=320,
+    test_sampling="consecutive",
+    test_clips=10,
     size_px=112,
     grayscale=0.2,
     jitter=(0.4, 0.4, 0.4, 0.4),
