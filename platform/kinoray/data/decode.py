@@ -5,6 +5,7 @@ converted. An error anywhere rejects the clip, whatever frames were drawn; so do
 packets or of its header without an error (damaged and cut-off files do that), and one without frames. The frame count
 is first taken from the packets; where decoding gives another count, the frames are chosen again from the true one and
 decoded again. The number of a frame is its place in the decoder's output: timestamps that go backwards do not matter.
+A picture that the decoder patched up without an error is taken as it is, as all readers do.
 
 A clip that was probed (`kinoray.data.index`) has its verdict from the probe, which decoded all of it: then only what
 the wanted frames need is decoded (`kinoray.data.seek`), to the same bits. Where the file disagrees with the probe it is

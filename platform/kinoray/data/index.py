@@ -3,7 +3,8 @@
 The clip is decoded through and a digest of every frame kept. A key frame enters the list only when seeking to it and
 decoding on gave bit-equal frames up to the next one in the list; the first frame of a file needs no such proof, for
 nothing is sought. The list stays empty where the frames' times cannot name them: times missing, repeated or going
-backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames). Such clips are decoded through.
+backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames); and where the decoder patched
+up damage without an error, for it does that with whatever frames it has at hand. Such clips are decoded through.
 
 Memory holds the compressed clip and 16 bytes a frame, never the decoded frames.
 """
@@ -44,6 +45,8 @@ class _Seen:
 
     ticks: list[int | None] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
+    concealed: bool = False
+    """Whether the decoder patched up a frame, from any others it had."""
     first: int = 0
     """Place of the clip's first frame."""
     count: int = 0
@@ -98,6 +101,7 @@ def _see(video: Video, packets: list[Packet]) -> _Seen:
     seen = _Seen()
     for place, frame in enumerate(all_frames(video, packets)):
         check_pixels(frame.width, frame.height, video.limits)
+        seen.concealed |= frame.is_corrupt
         seen.ticks.append(frame.pts)
         seen.digests.append(_frame_digest(frame))
         if not video.span.holds(frame.pts):
@@ -132,7 +136,12 @@ def _candidates(video: Video, packets: list[Packet], seen: _Seen) -> list[tuple[
     """Key frames (number, time) by the container's flags; none where times cannot name the frames."""
     ticks = [t for t in seen.ticks if t is not None]
     keys = [packet.pts for packet in packets if packet.is_keyframe and packet.pts is not None]
-    if len(ticks) < len(seen.ticks) or not keys or not all(a < b for a, b in itertools.pairwise(ticks)):
+    if (
+        seen.concealed
+        or len(ticks) < len(seen.ticks)
+        or not keys
+        or not all(a < b for a, b in itertools.pairwise(ticks))
+    ):
         return []
     begin = min(keys)
     shown = sorted(p.pts for p in packets if p.pts is not None and not p.is_discard and p.pts >= begin)
