@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kinoray.errors import UsageError, VideoError
@@ -210,10 +211,16 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
         raise UsageError(f"Clip ids must be unique, but {len(repeated)} repeat, first {repeated[0]!r}.")
     for row in rows:
         check_row(row)
-    columns = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
-    for name in LISTS:
-        columns[name] = [list(values or ()) for values in columns[name]]
-    return write_table(pa.table(columns, schema=SCHEMA), path, root)
+    return write_table(pa.table([_column(rows, field) for field in SCHEMA], schema=SCHEMA), path, root)
+
+
+def _column(rows: list[dict[str, Any]], field: pa.Field) -> pa.Array:
+    """One column of all rows; lists are never null. Columns that no row has cost nothing."""
+    if not any(field.name in row for row in rows):
+        empty = pa.nulls(len(rows), field.type)
+        return pc.fill_null(empty, pa.scalar([], field.type)) if field.name in LISTS else empty
+    values = [row.get(field.name) for row in rows]
+    return pa.array([list(v or ()) for v in values] if field.name in LISTS else values, field.type)
 
 
 def write_table(table: pa.Table, path: Path, root: Path) -> Manifest:
