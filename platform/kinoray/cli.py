@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import printing
+from kinoray import cli_data, printing
 from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.result import Result, find_runs, printable, runs_root
 
@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
+app.add_typer(cli_data.data_app, name="data")
 app.add_typer(pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
 
