@@ -403,7 +403,7 @@ def test_small_files_share_a_task_and_large_ones_do_not() -> None:
     parts = [journal.Part(str(number), None, None, size, 0) for number, size in enumerate([1000] * 70 + [15 << 20] * 3)]
     batches = list(probing._batches(parts, slots=1))
     assert [part for batch in batches for part in batch] == parts
-    assert max(map(len, batches)) == 19 and [len(batch) for batch in batches[-2:]] == [1, 1]
+    assert max(map(len, batches)) == 10 and [len(batch) for batch in batches[-2:]] == [1, 1]
 
 
 # Afterwards
@@ -431,3 +431,22 @@ def test_check_tells_files_that_are_gone_or_changed(root: Path) -> None:
 def test_check_of_a_set_that_is_not_prepared_names_the_command(root: Path) -> None:
     with pytest.raises(UsageError, match=r"`kinoray data prepare toy --root DIR`"):
         check(NAME)
+
+
+def test_a_signal_waits_for_rays_calls_and_is_delivered_after() -> None:
+    def stop(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        reached = False
+        with pytest.raises(SystemExit) as left, probing._noted_signals() as noted:
+            signal.raise_signal(signal.SIGTERM)
+            reached = noted == [signal.SIGTERM]
+        assert reached and left.value.code == 143 and signal.getsignal(signal.SIGTERM) is stop
+        with pytest.raises(SystemExit), probing._noted_signals():
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            pytest.fail("the second signal ends at once")
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -144,10 +144,11 @@ def _probe(
 ) -> dict[Part, Finding]:
     """Probe what is not known and keep it; returns the findings that another run should not trust."""
     passing: dict[Part, Finding] = {}
-    for pairs in probe_parts(todo, root, workers):
-        journal.append({part: finding for part, finding in pairs if lasts(finding)})
-        passing |= {part: finding for part, finding in pairs if not lasts(finding)}
-        advance(len(pairs), sum("error" in finding for _, finding in pairs))
+    with closing(probe_parts(todo, root, workers)) as lots:
+        for pairs in lots:
+            journal.append({part: finding for part, finding in pairs if lasts(finding)})
+            passing |= {part: finding for part, finding in pairs if not lasts(finding)}
+            advance(len(pairs), sum("error" in finding for _, finding in pairs))
     return passing
 
 

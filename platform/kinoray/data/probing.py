@@ -1,7 +1,9 @@
 """Every file of a data set read once, side by side: in Ray tasks, or in threads of this process."""
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,7 @@ AHEAD = 2
 """Tasks that wait in line behind those that run."""
 ATTEMPTS = 2
 """How often a file is tried alone after its task died; the second death is taken for its fault."""
+POLL_S = 0.5
 STUCK_S = 1800.0
 """Without any answer for so long, Ray has no free CPU or a file hangs."""
 LIMITS = Limits(wall_s=900.0)
@@ -127,7 +130,7 @@ def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, F
 
 def _batches(parts: Sequence[Part], slots: int) -> Iterator[list[Part]]:
     """Parts in order, in lots that are small enough to keep all slots busy to the end."""
-    most = min(BATCH_FILES, 1 + len(parts) // (4 * slots))
+    most = min(BATCH_FILES, 1 + len(parts) // (8 * slots))
     batch: list[Part] = []
     for part in parts:
         if batch and (len(batch) == most or sum(other.size for other in batch) + part.size > BATCH_BYTES):
@@ -145,24 +148,27 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
 
     from kinoray.workers import num_cpus, ray_session
 
-    with ray_session():
+    with _noted_signals() as noted, ray_session():
         slots = workers or max(1, int(num_cpus()))
         task = ray.remote(probe_batch).options(num_cpus=1, max_retries=0)
         waiting, running = deque(_batches(parts, slots)), dict[Any, list[Part]]()
         deaths: Counter[Part] = Counter()
+        answered_at = time.monotonic()
         try:
-            while waiting or running:
+            while (waiting or running) and not noted:
                 while waiting and len(running) < slots + AHEAD:
                     batch = waiting.popleft()
                     running[task.remote(batch, root)] = batch
-                done, _ = ray.wait(list(running), timeout=STUCK_S)
+                done, _ = ray.wait(list(running), timeout=POLL_S)
+                if not done and time.monotonic() - answered_at < STUCK_S:
+                    continue
                 if not done:
                     first = next(iter(running.values()))[0].uri
                     raise RunFailed(
                         f"No answer from Ray for {STUCK_S:g} s, {first} was being read. Free CPUs of its cluster, "
                         "or use --workers 0; what was probed is kept."
                     )
-                batch = running.pop(done[0])
+                batch, answered_at = running.pop(done[0]), time.monotonic()
                 try:
                     findings = ray.get(done[0])
                 except RayTaskError as error:
@@ -178,6 +184,33 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
         finally:
             for ref in running:
                 ray.cancel(ref, force=True)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM are noted, and delivered at the end; a second one at once.
+
+    Raised inside Ray's calls, what the handlers raise would lose its exit code.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: Any) -> None:
+        handler = before[number]
+        if noted and callable(handler):
+            handler(number, frame)
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if noted:
+            signal.raise_signal(noted[0])
 
 
 def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -> None:

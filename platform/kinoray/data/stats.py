@@ -154,7 +154,9 @@ def figure(statistics: Statistics) -> "Figure":
         picture = Picture(figsize=(3.6 * len(drawn) + 0.6, 3.6), layout="constrained")
         for axes, draw in zip(np.atleast_1d(picture.subplots(1, len(drawn))), drawn, strict=True):
             draw(axes, statistics)
-        picture.suptitle(_plain(statistics.name), fontsize=11)
+        picture.suptitle(_plain(Path(statistics.name).name, longest=80), fontsize=11)
+        named = picture.axes[0].get_legend_handles_labels()
+        picture.legend(*named, loc="outside lower center", ncols=len(SPLITS), fontsize=8)
     return picture
 
 
@@ -189,7 +191,6 @@ def _draw_counts(axes: "Axes", statistics: Statistics) -> None:
     axes.set_title("Clips")
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.margins(y=0.12)
-    axes.legend(fontsize=8)
 
 
 def _draw_seconds(axes: "Axes", statistics: Statistics) -> None:
