@@ -94,7 +94,7 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["prepare", "toi", "--root", "."], "There is no data set named 'toi'. Did you mean 'toy'?"),
+        (["prepare", "toi", "--root", "."], "There is no data set named 'toi'. Did you mean 'toy"),
         (["prepare", "toy", "--root", "nowhere"], "There is no folder"),
         (["check", "toy"], "toy is not prepared. Run `kinoray data prepare toy --root DIR` first."),
         (["stats", "toy"], "toy is not prepared."),

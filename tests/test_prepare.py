@@ -131,6 +131,17 @@ def test_only_what_is_new_or_changed_is_probed_again(root: Path, monkeypatch: py
     assert (counts["v4"], counts["new"], counts["v0"]) == (12, 7, 10)
 
 
+def test_sets_of_one_folder_share_what_was_probed(root: Path, tmp_path: Path) -> None:
+    assert prepared(root).probed == 8
+    write_clip(root / "videos" / "v4.mp4", grey_ramp(12))
+    report = prepare.prepare(toy_set.OTHER, root, workers=0, progress=False)
+    assert (report.probed, report.known) == (1, 7)
+    (prepared_folder(NAME) / "report.json").write_text("{")
+    copy = shutil.copytree(root, tmp_path / "copy")
+    for name, probed in ((NAME, 1), (toy_set.OTHER, 0)):  # its own findings hold wherever the folder is
+        assert prepare.prepare(name, copy, workers=0, progress=False).probed == probed
+
+
 def test_pictures_and_items_are_prepared_too(root: Path) -> None:
     Image.fromarray(grey_ramp(1, 40)[0, :20]).save(root / "picture.PNG")
     (root / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
@@ -163,7 +174,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(root: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "where", "said"),
-    [("toi", "", "Did you mean 'toy'?"), (NAME, "nowhere", "There is no folder"), (NAME, "videos", "toy.json")],
+    [("toi", "", "Did you mean 'toy'"), (NAME, "nowhere", "There is no folder"), (NAME, "videos", "toy.json")],
 )
 def test_a_wrong_name_or_folder_is_one_line(root: Path, name: str, where: str, said: str) -> None:
     with pytest.raises((UsageError, RunFailed), match=said) as error:

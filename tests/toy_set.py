@@ -11,6 +11,8 @@ from clips import grey_ramp, write_clip
 from kinoray.data import readers
 
 NAME = "toy"
+OTHER = "toy-2"
+"""The same set by another name, as the splits of a set are."""
 SPLITS = ["train"] * 4 + ["validation"] * 2 + ["test"] * 2
 
 
@@ -57,8 +59,8 @@ def register(patch: pytest.MonkeyPatch) -> None:
         extra = [path for path in files if path not in named]
         return readers.Annotations(toy, toy.layouts[0], rows, ["a toy"], extra)
 
-    family.SETS, family.read = {NAME: toy}, read  # type: ignore[attr-defined]
-    known = readers.data_sets() | {NAME: NAME}
+    family.SETS, family.read = {NAME: toy, OTHER: toy}, read  # type: ignore[attr-defined]
+    known = readers.data_sets() | {NAME: NAME, OTHER: NAME}
     patch.setitem(sys.modules, family.__name__, family)
     patch.setattr(readers, "data_sets", lambda: known)
 

@@ -87,6 +87,7 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         rows = _with_files(annotations, problems)
         parts = _parts(rows, home)
         journal = Journal(folder)
+        _take_over(journal, folder, home, set(parts.values()) - journal.found.keys())
         todo = [part for part in dict.fromkeys(parts.values()) if part not in journal.found]
         with counting_bar(f"Probing {name}", len(todo), progress) as advance:
             passing = _probe(todo, home, workers, journal, advance)
@@ -95,6 +96,23 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         problems["duplicate"] += _copies(rows)
         report = _write(folder, home, annotations, rows, problems, len(todo), len(set(parts.values())) - len(todo))
     return report
+
+
+def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
+    """Learn what other sets found in the same data folder: the splits and variants of a set share their files."""
+    for other in sorted(path.parent for path in folder.parent.glob("*/report.json") if wanted):
+        if other != folder and _root_of(other) == root:
+            found = Journal(other).found
+            journal.append({part: found[part] for part in sorted(found.keys() & wanted, key=repr)})
+            wanted = wanted - found.keys()
+
+
+def _root_of(folder: Path) -> str | None:
+    """The data folder that a set was prepared from; None where its report is damaged or being removed."""
+    try:
+        return json.loads((folder / "report.json").read_text(encoding="utf-8"))["root"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _with_files(annotations: Annotations, problems: dict[str, list[str]]) -> list[Row]:
