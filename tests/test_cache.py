@@ -186,9 +186,8 @@ def test_pictures_and_items_are_read_each_time(tmp_path, cache):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     np.save(tmp_path / "b.npy", np.zeros((2, 8, 8, 3), np.uint8))
     picture, item = Clip("a", str(tmp_path / "a.png")), Clip("b", str(tmp_path / "b.npy"), item=1)
-    for clip in (picture, item):
-        assert not fetch_clip(clip, UNIFORM, 0, 8, cache).cached
-        assert not fetch_clip(clip, UNIFORM, 0, 8, cache).cached
+    for clip, there in ((picture, False), (item, True)):
+        assert [fetch_clip(clip, UNIFORM, 0, 8, cache).cached for _ in range(2)] == [there, there]
     assert not holds_clip(picture, UNIFORM, 8, cache) and holds_clip(item, UNIFORM, 8, cache)
     assert not Path(cache.folder).exists()
 

@@ -55,7 +55,11 @@ class Cache:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Frames, uint8 (T, S, S, 3), whether they came from the cache, and what is wrong with it ("" if nothing)."""
+    """Frames, uint8 (T, S, S, 3).
+
+    `cached`: nothing was decoded, they were in the cache or in an array file; `trouble`: what is wrong with the cache,
+    empty if nothing.
+    """
 
     video: np.ndarray
     cached: bool
@@ -92,7 +96,7 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: C
     state = _state_to_keep(clip, sampling, size_px, cache)
     digest = _digest_of(cache, clip, state) if state else None
     if state is None or digest is None:
-        return Fetched(read_clip(clip, sampling, seed, size_px), False)
+        return Fetched(read_clip(clip, sampling, seed, size_px), clip.item is not None)
     entries = _entries(cache)
     name = _entry_name(clip, sampling, size_px, digest, state)
     found = entries.read(name, size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)

@@ -132,38 +132,40 @@ class Entries:
 
     def _look_over(self, coming: int) -> None:
         """Set the bound, remove dead drafts, and the longest unused files where the bound asks for it."""
-        now, times, sizes = time.time(), array("d"), array("q")
-        for path, used, size in _files(self.folder):
-            if now - used > DRAFT_S and os.path.basename(os.path.dirname(path)) == DRAFTS:
+        now, drafted, times, sizes = time.time(), 0, array("d"), array("q")
+        for path, used, size in _files(self.folder, DRAFTS):
+            if now - used > DRAFT_S:
                 _remove(path)
-                continue
+            else:
+                drafted += size
+        for _, used, size in _files(self.folder):
             times.append(used)
             sizes.append(size)
-        total = sum(sizes)
+        total = drafted + sum(sizes)
         free = shutil.disk_usage(self.folder).free
         self._bound = self.max_bytes or int(min(MOST_BYTES, FREE_SHARE * (free + total)))
-        if total + coming <= self._bound * 7 // 8:
+        if total + coming <= self._bound * 7 // 8 or not times:
             return
         surplus = total + coming - self._bound * 3 // 4
         order = np.argsort(np.asarray(times), kind="stable")
         freed = np.cumsum(np.asarray(sizes)[order])
-        last = times[order[min(int(np.searchsorted(freed, surplus)), len(order) - 1)]] if len(order) else 0.0
+        last = times[order[min(int(np.searchsorted(freed, surplus)), len(order) - 1)]]
         for path, used, size in _files(self.folder):
             if surplus > 0 and used <= last:
                 _remove(path)
                 surplus -= size
 
 
-def _files(folder: Path) -> Iterator[tuple[str, float, int]]:
-    """Drafts and files that this module wrote, with the time of last use and the size; nothing else is touched."""
-    with os.scandir(folder) as inside:
-        parts = [part.name for part in inside if part.is_dir(follow_symlinks=False)]
-    for part in parts:
-        if part != DRAFTS and not FOLDER.fullmatch(part):
-            continue
-        with contextlib.suppress(FileNotFoundError), os.scandir(folder / part) as files:
+def _files(folder: Path, part: str = "") -> Iterator[tuple[str, float, int]]:
+    """Entries and notes, or the drafts: path, time of last use, size. Files of others are none of these."""
+    parts = [part]
+    if not part:
+        with os.scandir(folder) as inside:
+            parts = [sub.name for sub in inside if FOLDER.fullmatch(sub.name) and sub.is_dir(follow_symlinks=False)]
+    for name in parts:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder / name) as files:
             for file in files:
-                if part == DRAFTS or FILE.fullmatch(file.name):
+                if part or FILE.fullmatch(file.name):
                     with contextlib.suppress(OSError):
                         state = file.stat(follow_symlinks=False)
                         yield file.path, state.st_mtime, max(state.st_size, BLOCK_BYTES)

@@ -129,17 +129,18 @@ def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tupl
     while done < len(feed.groups):
         here = not slots or _mostly_cached(feed, done)
         rows = _local(feed, done, threads) if here else _ray(feed, done, slots)
-        asked = 0
+        asked = missed = 0
         with closing(rows):
             for group in feed.groups[done:]:
                 together = list(islice(rows, feed.slots_of(group)))
                 _check(together, group, feed.slots_of(group))
                 yield group, together
                 done, asked = done + 1, asked + len(together)
+                missed += sum(not row.cached for row in together)
                 if slots and asked >= ASK_ROWS:
-                    asked = 0
-                    if _mostly_cached(feed, done) != here:
+                    if (missed or not here) and _mostly_cached(feed, done) != here:
                         break
+                    asked = missed = 0
 
 
 def _check(rows: list[Row], group: int, count: int) -> None:
@@ -164,17 +165,21 @@ def _mostly_cached(feed: _Feed, done: int) -> bool:
 
 
 def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
-    """All rows after so many groups, a fixed number of them ahead in threads; PyAV decodes without the lock."""
+    """All rows after so many groups, a fixed number of them ahead in threads; PyAV decodes without the lock.
+
+    A thread takes several rows at once: handing over the lock costs more than reading one.
+    """
+    few = max(1, feed.slots_per_group // (4 * threads))
     slots = ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        ahead: deque[Future[Row]] = deque()
+        ahead: deque[Future[list[Row]]] = deque()
         try:
             while True:
-                missing = AHEAD * feed.slots_per_group - len(ahead)
-                ahead.extend(pool.submit(feed.decode, *slot) for slot in islice(slots, missing))
+                while len(ahead) * few < AHEAD * feed.slots_per_group and (some := list(islice(slots, few))):
+                    ahead.append(pool.submit(lambda some: [feed.decode(*slot) for slot in some], some))
                 if not ahead:
                     return
-                yield ahead.popleft().result()
+                yield from ahead.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
