@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -17,6 +17,32 @@ T = TypeVar("T")
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class FromTask:
+    """What `from_task` leaves at a field."""
+
+    number: int
+
+
+def from_task(number: int) -> FromTask:
+    """Marks a method's setting that changes nothing, not one bit, before the `number`-th task (the first is 1).
+
+        distill: Annotated[Share, from_task(2)] = 0.5
+
+    Runs that differ in such settings alone share the state they have in common (`forks.py`): losses on earlier tasks,
+    distillation, replay that begins with the second task. A setting that shapes modules or draws numbers is not one.
+    """
+    if number < 1:
+        raise ValueError(f"`from_task` counts tasks from 1, but got {number}.")
+    return FromTask(number)
+
+
+def matters_from(cls: type) -> dict[str, int]:
+    """Field -> number of the first task in which it can change anything, 1 unless marked by `from_task`."""
+    marks = {name: info.metadata for name, info in cls.__pydantic_fields__.items()}  # type: ignore[attr-defined]
+    return {name: max((m.number for m in found if isinstance(m, FromTask)), default=1) for name, found in marks.items()}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -71,6 +97,8 @@ class Recipe:
     """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
     max_steps: int = Field(default=0, ge=0)
     """Stop each task after so many steps; 0 means never."""
+    planned_tasks: int = Field(default=0, ge=0)
+    """Tasks that methods and ring memories make room for where the stream has fewer; see `kinoray extend`."""
     max_bad_fraction: Share = 0.05
     """Share of the stream's clips that may turn out unreadable before the run stops."""
 

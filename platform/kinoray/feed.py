@@ -79,8 +79,10 @@ class Feed:
         self.cached = self.decoded = 0
         """Clips that came from the frame cache, and clips that were decoded; of this rank and process."""
         self.noted = False
-        labels = {label for path in self.manifests for label in _labels(path) if label is not None}
-        self.classes = {label: number for number, label in enumerate(sorted(labels))}
+        # Task by task, so that a later task's labels leave the numbers of the earlier ones alone.
+        of_tasks = [sorted({label for label in _labels(path) if label is not None}) for path in self.manifests]
+        distinct = dict.fromkeys(label for of_task in of_tasks for label in of_task)
+        self.classes = {label: number for number, label in enumerate(distinct)}
 
     def steps(self, task: int) -> int:
         """Optimizer steps of a task."""

@@ -95,7 +95,7 @@ class Session:
             recipe=self.recipe,
             needs=self.method.needs(),
             seed=spec.seed,
-            num_tasks=len(spec.names),
+            num_tasks=spec.num_tasks,
             world=world,
             decode_slots=spec.decode_slots,
             towers=towers,
@@ -212,7 +212,7 @@ class Session:
         """The handle that the method sees."""
         assert stage.train is not None
         encode = partial(self.feed.encode, stage.train)
-        return Task(stage.train, self.spec.train_names[stage.train], len(self.spec.names), encode)
+        return Task(stage.train, self.spec.train_names[stage.train], self.spec.num_tasks, encode)
 
     def log(self, record: dict[str, Any]) -> None:
         """Rank 0 logs for all."""

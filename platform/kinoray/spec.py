@@ -38,6 +38,11 @@ class RunSpec:
     decode_slots: float
 
     @property
+    def num_tasks(self) -> int:
+        """Tasks that methods and memories make room for."""
+        return max(len(self.names), self.recipe["planned_tasks"])
+
+    @property
     def num_clips(self) -> int:
         """Clips of the whole stream, all splits."""
         return sum(read_manifest(path).table.num_rows for path in self.tests)
@@ -50,4 +55,4 @@ def build_method(spec: RunSpec, towers: TwoTower) -> BaseMethod:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    return cls(cls.Config(**spec.settings), towers, len(spec.names))
+    return cls(cls.Config(**spec.settings), towers, spec.num_tasks)
