@@ -25,6 +25,8 @@ AnyName = Annotated[
 
 SHOWN_PROBLEMS = 3
 """Lines of each kind of problem on the screen; all are in the list files."""
+LINE = 160
+"""Characters of such a line at most."""
 
 
 @data_app.command("prepare")
@@ -73,9 +75,14 @@ def _print_report(report: "Report") -> None:
         if lines:
             print(f"{len(lines):,} {kind}: {folder / kind}.txt")
             shown = () if kind == "extra" else lines[:SHOWN_PROBLEMS]
-            _say(*(f"    {line.replace(chr(9), '  ')}" for line in shown))
+            _say(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
     _say(*(f"Note: {oddity}" for oddity in report.oddities))
     _say(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
+
+
+def _shorten(text: str, longest: int) -> str:
+    """Text cut where it is longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _say(*lines: str) -> None:

@@ -34,6 +34,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 STATS_AT_ONCE = 16
 """Files asked for their size side by side: on a network each answer takes a while."""
 
+LOT = 1000
+"""Files asked for in one go: a pool keeps a kilobyte for each."""
+
 Row = dict[str, Any]
 
 
@@ -143,8 +146,11 @@ def _parts(rows: Sequence[Row], root: str) -> dict[tuple[str, float | None, floa
     """What there is to probe, with the files' sizes and times now; items of array files need no probe."""
     keys = list(dict.fromkeys(_key(row) for row in rows if row.get("item") is None))
     uris = list(dict.fromkeys(uri for uri, _, _ in keys))
+    states: dict[str, tuple[int, int]] = {}
     with ThreadPoolExecutor(STATS_AT_ONCE) as pool:
-        states = dict(zip(uris, pool.map(lambda uri: _state(os.path.join(root, uri)), uris), strict=True))
+        for first in range(0, len(uris), LOT):
+            lot = uris[first : first + LOT]
+            states |= zip(lot, pool.map(lambda uri: _state(os.path.join(root, uri)), lot), strict=True)
     return {key: Part(*key, *states[key[0]]) for key in keys}
 
 
