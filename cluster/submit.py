@@ -1,0 +1,292 @@
+"""Send a command to a Ray cluster and keep hold of it: `kinoray.submit`, over Ray's Job API.
+
+The job's name is the hash of all that is run (words, files, package, environment), so the same command finds the job
+that is there: one that runs or has finished is not run twice, one that failed or was stopped goes on as its next
+attempt. The cluster owns the job: whoever submitted it may be killed, lose the network, or ask from elsewhere.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kinoray
+from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
+from kinoray.cluster.ship import Shipment, stage
+from kinoray.errors import KinorayError, UsageError, unknown
+from kinoray.result import Result, Results, load, printable
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails, JobSubmissionClient
+
+LOST_S = 120.0
+"""How long a job is followed without an answer."""
+STOP_S = 60
+"""Time a stopped job has to commit its state; Ray's own is 3 s."""
+POLL_S = 1.0
+STATES = {"SUCCEEDED": "finished"}
+STOPPED = 75
+RAYS_OWN = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\sINFO ")
+"""Lines that Ray writes into a job's log."""
+
+
+class Lost(KinorayError):
+    """The cluster stopped answering while a job was followed; the job knows nothing of it."""
+
+    exit_code = STOPPED
+
+
+@dataclass(frozen=True)
+class Job:
+    """A submitted command. Every method asks the cluster anew."""
+
+    id: str
+    address: str
+    client: "JobSubmissionClient" = field(repr=False, compare=False)
+
+    def info(self) -> dict[str, Any]:
+        """Everything known in one row: id, state, command, times, exit code, error, where the results are."""
+        with told(self.address):
+            return describe(self._details())
+
+    def status(self) -> str:
+        """pending, running, finished, stopped (can go on) or failed."""
+        return self.info()["state"]
+
+    def logs(self) -> str:
+        """What the job has printed so far, Ray's own lines left out."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the end; returns the exit code, 75 for a stopped job. Raises: TimeoutError, Lost."""
+        return self._attend(lambda: None, timeout_s)
+
+    def follow(self, say: Callable[[str], None] = print) -> int:
+        """Pass on every line of the job until it ends; returns its exit code. Raises: Lost."""
+        told_so_far = 0
+
+        def catch_up() -> None:
+            nonlocal told_so_far
+            lines = self._lines()
+            for line in lines[told_so_far:]:
+                say(line)
+            told_so_far = max(told_so_far, len(lines))
+
+        return self._attend(catch_up, None)
+
+    def stop(self) -> str:
+        """Ask the job to commit its state and end; waits for it and returns the state in which it ended."""
+        with told(self.address):
+            self._details()  # an unknown job has a better error than this call
+            self.client.stop_job(self.id)
+        self.wait(STOP_S + TIMEOUT_S)
+        return self.status()
+
+    def result(self) -> Result | Results:
+        """The runs of a finished job, where their folders can be reached from here. Raises: UsageError."""
+        info = self.info()
+        pages = re.findall(r"^(?:Report: |  \")(.+/report\.html)\"?,?$", self.logs(), re.MULTILINE)
+        if info["state"] != "finished" or not pages:
+            raise UsageError(f"{self.id} has no result: it is {info['state']}{_because(info)}.")
+        folders = [Path(page).parent for page in pages]
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
+        found = [load(folder) for folder in folders]
+        if len(found) == 1:
+            return found[0]
+        return Results(one for some in found for one in (some if isinstance(some, Results) else [some]))
+
+    def _details(self) -> "JobDetails":
+        try:
+            return self.client.get_job_info(self.id)
+        except RuntimeError as error:
+            if "404" not in str(error):
+                raise
+            known = [job.submission_id or "" for job in jobs_of(self.client)]
+            hint = "" if known else "The cluster has no kinoray jobs."
+            raise unknown("job", self.id, known, hint) from None
+
+    def _lines(self) -> list[str]:
+        """Lines of the log that are complete, safe to print."""
+        with told(self.address):
+            self._details()
+            log = self.client.get_job_logs(self.id)
+        return [printable(line) for line in log.split("\n")[:-1] if not RAYS_OWN.match(line)]
+
+    def _attend(self, each_time: Callable[[], None], timeout_s: float | None) -> int:
+        start = answered = time.monotonic()
+        while True:
+            try:
+                info = self.info()  # before the log, which is whole once the job has ended
+                each_time()
+                if info["exit_code"] is not None:
+                    return info["exit_code"]
+                answered = time.monotonic()
+            except Unreachable as error:
+                if time.monotonic() - answered > LOST_S:
+                    raise Lost(f"{error} The job {self.id} goes on without us.") from None
+            if timeout_s is not None and time.monotonic() - start > timeout_s:
+                raise TimeoutError(f"{self.id} has not ended within {timeout_s:g} s.")
+            time.sleep(POLL_S)
+
+
+def submit(
+    words: str | Sequence[str],
+    *,
+    address: str | None = None,
+    env: Mapping[str, str] | None = None,
+    again: bool = False,
+    without_token: bool = False,
+    quiet: bool = False,
+) -> Job:
+    """Run a kinoray command on a cluster: `submit("run bmu_moco --seeds 3", address="http://head:8265")`.
+
+    words: the command as typed after `kinoray`, in one string or as a list; files that it names are shipped.
+    address: the cluster's dashboard [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else this machine]. env: environment of the
+    job. again: also what has finished. without_token: send code beyond this machine without RAY_AUTH_MODE=token.
+    Raises: UsageError in one line, with nothing started.
+    """
+    url = dashboard(address)
+    is_near = is_loopback(url)
+    if not is_near and os.environ.get("RAY_AUTH_MODE") != "token" and not without_token:
+        raise UsageError(
+            f"{url} is beyond this machine and RAY_AUTH_MODE is not token: whoever reaches such a cluster runs code on "
+            "it. Start it with RAY_AUTH_MODE=token and set the same here, with its token in RAY_AUTH_TOKEN_PATH; or "
+            "say --without-token."
+        )
+    with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
+        shipment = prepare(words, Path(folder), url, env or {})
+        client = connect(url)
+        with told(url):
+            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else _say)
+
+
+def prepare(words: str | Sequence[str], folder: Path, url: str, env: Mapping[str, str]) -> Shipment:
+    """What `submit` would send, staged in `folder`."""
+    listed = shlex.split(words) if isinstance(words, str) else list(words)
+    return stage(listed, folder, env, os.environ.get("KINORAY_RUNS") or ("runs" if is_loopback(url) else None))
+
+
+def _send(
+    client: "JobSubmissionClient",
+    url: str,
+    shipment: Shipment,
+    env: Mapping[str, str],
+    again: bool,
+    say: Callable[[str], None],
+) -> Job:
+    """Submit, unless the job is there. Two submitters at once: the cluster takes a name once, the other follows."""
+    while True:
+        past = attempts(shipment.id, {str(job.submission_id): describe(job) for job in jobs_of(client)})
+        if past:
+            last = past[-1]
+            if last["state"] in ("pending", "running") or (last["state"] == "finished" and not again):
+                does = "has finished" if last["state"] == "finished" else f"is {last['state']}"
+                say(f"{last['id']} {does}; the same is not run twice." + " --again runs it anew." * ("has" in does))
+                return Job(last["id"], url, client)
+            say(f"{last['id']} {last['state']}{_because(last)}; this is its next attempt.")
+        name = f"{shipment.id}-{len(past) + 1}" if past else shipment.id
+        try:
+            client.submit_job(
+                entrypoint=shipment.entrypoint,
+                submission_id=name,
+                runtime_env={
+                    "working_dir": str(shipment.work),
+                    "py_modules": [str(folder) for folder in shipment.modules],
+                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **env},
+                },
+                metadata={
+                    "kinoray": kinoray.__version__,
+                    "words": json.dumps(shipment.words),
+                    "runs": shipment.runs,
+                },
+            )
+        except RuntimeError as error:
+            if "already exists" not in str(error):
+                raise
+            continue
+        say(f"Submitted {name}; its results: {shipment.runs}")
+        return Job(name, url, client)
+
+
+def attempts(base: str, known: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a job's attempts in order: `base`, `base-2`, `base-3`..."""
+    numbers = iter(range(1, len(known) + 2))
+    names = (base if n == 1 else f"{base}-{n}" for n in numbers)
+    found = []
+    for name in names:
+        if name not in known:
+            break
+        found.append(known[name])
+    return found
+
+
+def find_job(id: str, address: str | None = None) -> Job:
+    """The handle of a job that is there. Raises: UsageError for one that is not."""
+    url = dashboard(address)
+    job = Job(id, url, connect(url))
+    if not re.fullmatch(r"[\w.-]+", id) or id in (".", ".."):  # it becomes part of a URL
+        raise unknown("job", id, [row["id"] for row in list_jobs(address)])
+    job.info()
+    return job
+
+
+def list_jobs(address: str | None = None) -> list[dict[str, Any]]:
+    """All kinoray jobs that the cluster remembers, oldest first."""
+    url = dashboard(address)
+    client = connect(url)
+    with told(url):
+        return [describe(job) for job in jobs_of(client)]
+
+
+def jobs_of(client: "JobSubmissionClient") -> "list[JobDetails]":
+    ours = [job for job in client.list_jobs() if job.submission_id and "kinoray" in (job.metadata or {})]
+    return sorted(ours, key=lambda job: (job.start_time or 0, str(job.submission_id)))
+
+
+def describe(job: "JobDetails") -> dict[str, Any]:
+    """A job as one row; times are UTC."""
+    state = STATES.get(job.status.value, job.status.value.lower())
+    code = job.driver_exit_code
+    if state == "finished":
+        code = 0
+    elif state == "stopped":
+        code = STOPPED
+    elif state == "failed":
+        code = 1 if code is None else 128 - code if code < 0 else code
+    said = [line for line in (job.message or "").splitlines() if line.strip()]
+    error = None
+    if state == "failed" and said:  # kinoray's own error is the last line of its log; Ray's begins with what happened
+        error = printable(said[0] if job.driver_exit_code is None else said[-1])
+    metadata = job.metadata or {}
+    return {
+        "id": job.submission_id,
+        "state": state,
+        "command": "kinoray " + shlex.join(json.loads(metadata.get("words", "[]"))),
+        "started": _utc(job.start_time),
+        "ended": _utc(job.end_time),
+        "exit_code": code if state in ("finished", "stopped", "failed") else None,
+        "error": error,
+        "runs": metadata.get("runs"),
+    }
+
+
+def _utc(milliseconds: int | None) -> str | None:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if milliseconds else None
+
+
+def _because(info: Mapping[str, Any]) -> str:
+    return f" ({info['error']})" if info["error"] else ""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
