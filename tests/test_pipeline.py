@@ -201,6 +201,21 @@ def test_the_cache_changes_nothing_but_the_counts(videos, tmp_path):
         assert (a.cached, b.cached, c.cached) == (0, 0, len(c.rows))
 
 
+def test_a_run_ends_the_same_without_a_cache_and_with_one_empty_or_full(micro, tmp_path, monkeypatch):
+    import kinoray
+
+    ends = []
+    for runs, folder in (("none", "off"), ("empty", str(tmp_path / "frames")), ("full", str(tmp_path / "frames"))):
+        monkeypatch.setenv("KINORAY_CACHE", folder)
+        result = kinoray.run("base_moco", stream=micro, num_workers=0, runs=tmp_path / runs, quiet=True)
+        ends.append((result.outcome["state_digest"], result.cost))
+    digests, costs = zip(*ends, strict=True)
+    assert len(set(digests)) == 1
+    assert costs[0]["clips_cached"] == 0 < costs[1]["clips_cached"] < costs[2]["clips_cached"]
+    assert costs[2]["clips_decoded"] == 0
+    assert len({cost["clips_cached"] + cost["clips_decoded"] for cost in costs}) == 1
+
+
 def test_a_cache_out_of_order_is_told_and_changes_nothing(feed, tmp_path):
     (tmp_path / "file").touch()
     rows = list(decode_local(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))

@@ -73,7 +73,8 @@ class Entries:
     def write(self, name: str, video: np.ndarray) -> None:
         """Add an entry; `video` is uint8 (T, S, S, 3). Without room on the disk, or rights, `trouble` says so."""
         video = np.ascontiguousarray(video)
-        parts = [_header(len(video), video.shape[1]), video.reshape(-1).data, _checksums(video).data.cast("B")]
+        parts: list[bytes | memoryview] = [_header(len(video), video.shape[1])]
+        parts += [video.reshape(-1).data, _checksums(video).data.cast("B")]
         self._put(self._path(name, "npy"), parts)
 
     def read_text(self, name: str) -> str:
@@ -199,14 +200,14 @@ def _read_frames(file: int, size_px: int, choose: Choose | None) -> np.ndarray |
     video = np.empty((len(numbers), size_px, size_px, 3), np.uint8)
     header, sums = bytearray(HEADER_BYTES), np.empty(count, np.uint64)
     if choose is None:
-        if os.preadv(file, [header, video.reshape(-1), sums], 0) != size:
+        if os.preadv(file, [header, video.reshape(-1).data, sums.data], 0) != size:
             return None
     else:
         os.preadv(file, [header], 0)
-        os.preadv(file, [sums], HEADER_BYTES + count * frame_bytes)
+        os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
         borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         for first, end in itertools.pairwise(borders):
-            os.preadv(file, [video[first:end].reshape(-1)], HEADER_BYTES + int(numbers[first]) * frame_bytes)
+            os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
     sound = header == _header(count, size_px) and np.array_equal(_checksums(video), sums[numbers])
     return video if sound else None
 
