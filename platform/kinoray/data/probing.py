@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +45,9 @@ def lasts(finding: Finding) -> bool:
     return finding.get("stage") != "limits" and finding.get("error") not in (CHANGED, KILLED)
 
 
-def probe_parts(parts: Sequence[Part], root: str, workers: int | None = None) -> Iterator[list[tuple[Part, Finding]]]:
+def probe_parts(
+    parts: Sequence[Part], root: str, workers: int | None = None
+) -> Generator[list[tuple[Part, Finding]], None, None]:
     """Probe all parts; a few findings at a time, in no order.
 
     workers: tasks at once on Ray (None: one for each of its CPUs), 0: threads of this process.
@@ -198,7 +200,7 @@ def _noted_signals() -> Iterator[list[int]]:
         return
 
     def note(number: int, frame: Any) -> None:
-        handler = before[number]
+        handler = before[signal.Signals(number)]
         if noted and callable(handler):
             handler(number, frame)
         noted.append(number)

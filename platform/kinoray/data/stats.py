@@ -177,6 +177,8 @@ def _colours() -> dict[str, str]:
 
 
 def _draw_counts(axes: "Axes", statistics: Statistics) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     tasks = list(dict.fromkeys(part["task"] for part in statistics.parts))
     splits = [split for split in SPLITS if any(part["split"] == split for part in statistics.parts)]
     width = 0.8 / max(1, len(splits))
@@ -189,7 +191,7 @@ def _draw_counts(axes: "Axes", statistics: Statistics) -> None:
             axes.bar_label(bars, [f"{height:,}" for height in heights], fontsize=8)
     axes.set_xticks(range(len(tasks)), [_plain(task) for task in tasks], rotation=30 if len(tasks) > 1 else 0)
     axes.set_title("Clips")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(y=0.12)
 
 
@@ -216,13 +218,15 @@ def _draw_histogram(axes: "Axes", histogram: Histogram, title: str, unit: str) -
 
 
 def _draw_labels(axes: "Axes", statistics: Statistics) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     counts = list(statistics.labels.values())
     if len(counts) <= NAMED_LABELS:
         axes.barh(range(len(counts)), counts, color=_colours()["train"])
         axes.set_yticks(range(len(counts)), [_plain(label) for label in statistics.labels], fontsize=8)
         axes.invert_yaxis()
         axes.set_xlabel("clips")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     else:
         axes.plot(range(1, len(counts) + 1), counts, color=_colours()["train"])
         axes.set(xlabel="label, by number of clips", ylabel="clips", ylim=(0, 1.05 * counts[0]))
