@@ -5,7 +5,7 @@ their size, and the version of the code that decodes. So a renamed file is found
 
 - Frames that do not depend on a seed (all test clips; training at mid-points or by time) are kept as they were chosen.
 - Where they do, the whole clip is kept if it is short, so that any draw finds its frames; a longer one is decoded for
-  each draw: no later draw would ask for the same frames.
+  each draw: only a run of the same seed would ask for the same frames.
 - Pictures and items of array files are not kept: reading them again costs about as much.
 - What cannot be decoded is not kept either, and fails again with the same words.
 
