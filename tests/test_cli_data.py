@@ -114,7 +114,7 @@ def test_check_exits_with_1_where_files_changed(kino: Command, ready: Path) -> N
     (ready / "videos" / "v0.mp4").unlink()
     code, out, _ = kino("data", "check", "toy")
     assert code == 1 and out.splitlines()[0] == "videos/v0.mp4: No such file or directory"
-    assert f"kinoray data prepare toy --root {ready}" in out
+    assert "`kinoray data prepare toy --root DIR`" in out
     code, out, _ = kino("data", "check", "toy", "--json", "--quiet")
     assert code == 1 and len(json.loads(out)["problems"]) == 1
 

@@ -117,7 +117,7 @@ def check_command(
         verdict = "all as they were probed" if not found.problems else f"{len(found.problems):,} are not"
         _say(f"{name}: {found.files:,} files in {found.root}, {verdict}.")
         if found.problems:
-            _say(f"Run `kinoray data prepare {name} --root {found.root}` to probe what changed.")
+            _say(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
     raise typer.Exit(int(bool(found.problems)))
 
 

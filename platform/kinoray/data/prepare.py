@@ -50,6 +50,9 @@ class Report:
 
     name: str
     root: str
+    """The folder that was read."""
+    media_root: str
+    """The folder that uris are relative to: the same, unless the reader wrote arrays of its own."""
     layout: str
     manifest: str
     manifest_digest: str
@@ -97,8 +100,8 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         findings = {key: passing.get(part) or journal.found[part] for key, part in parts.items()}
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
-        report = _write(folder, home, annotations, rows, problems, len(todo), len(set(parts.values())) - len(todo))
-    return report
+        known = len(set(parts.values())) - len(todo)
+        return _write(folder, str(Path(root).absolute()), home, annotations, rows, problems, len(todo), known)
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
@@ -111,9 +114,9 @@ def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> 
 
 
 def _root_of(folder: Path) -> str | None:
-    """The data folder that a set was prepared from; None where its report is damaged or being removed."""
+    """The folder that holds a set's files; None where its report is damaged or being removed."""
     try:
-        return json.loads((folder / "report.json").read_text(encoding="utf-8"))["root"]
+        return json.loads((folder / "report.json").read_text(encoding="utf-8"))["media_root"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -218,6 +221,7 @@ def _tab(text: str | None) -> str:
 def _write(
     folder: Path,
     root: str,
+    media_root: str,
     annotations: Annotations,
     rows: list[Row],
     problems: dict[str, list[str]],
@@ -237,10 +241,11 @@ def _write(
             f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
             f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
         )
-    manifest = write_manifest(rows, folder / "manifest.parquet", Path(root))
+    manifest = write_manifest(rows, folder / "manifest.parquet", Path(media_root))
     report = Report(
         annotations.data_set.name,
         root,
+        media_root,
         annotations.layout,
         str(manifest.path),
         manifest.digest,
