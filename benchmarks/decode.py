@@ -104,14 +104,25 @@ PEERS: dict[str, Reader] = {
 
 
 def clips_to_read(folder: Path, made: Path) -> list[Path]:
-    """Real 4:2:0 clips of 10 to 31 seconds whose codecs every reader knows; rendered ones where the folder is not there."""
+    """Real clips of 10 to 31 seconds that every reader knows, 4:2:0; rendered ones where the folder is not there.
+
+    Each has one video stream: of several, others take the largest, kinoray the first.
+    """
     table = folder / "clips.csv"
     if not table.is_file():
         return [_render(made / f"clip-{n}.mp4", 300, (320, 240), 250, seed=n) for n in range(8)]
     with table.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["codec"] in ("h264", "mpeg4") and row["duration_s"]]
-    fit = (row for row in rows if 9.9 <= float(row["duration_s"]) <= 31 and row["pix_fmt"] == "yuv420p")
-    return [folder / row["file"] for row in fit if not row["notes"]]
+    fit = [row for row in rows if 9.9 <= float(row["duration_s"]) <= 31 and row["pix_fmt"] == "yuv420p"]
+    paths = [folder / row["file"] for row in fit if not row["notes"]]
+    return [path for path in paths if _num_streams(path) == 1]
+
+
+def _num_streams(path: Path) -> int:
+    import av
+
+    with av.open(str(path), metadata_errors="replace") as container:
+        return len(container.streams.video)
 
 
 def _render(path: Path, num_frames: int, size: tuple[int, int], key_frames_every: int, seed: int = 0) -> Path:

@@ -3,10 +3,14 @@
 import csv
 import errno
 import http.server
+import importlib
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import av.error
 import clips
@@ -16,6 +20,7 @@ import pytest
 from kinoray.data import decode
 from kinoray.data.decode import Limits, UnreadableStorage, decode_clip
 from kinoray.data.manifest import Clip
+from kinoray.data.sampling import Sampling
 from kinoray.errors import VideoError
 
 
@@ -278,3 +283,51 @@ def test_errors_of_the_bindings_themselves_reject_the_clip(ramp, monkeypatch):
     monkeypatch.setattr(decode, "read_packets", demux)
     with pytest.raises(VideoError, match="list index out of range"):
         decode_clip(clip_of(ramp), all_frames, 8)
+
+
+@pytest.mark.slow
+def test_two_hundred_mutations_of_real_clips_neither_crash_nor_hang_nor_change_a_bit(monkeypatch):
+    """The campaign of `benchmarks/mutations.py`, which runs 5,000; it renders clips where the real ones are absent."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+    mutations = importlib.import_module("mutations")
+    found = mutations.campaign(200, seed=1)
+    assert found["mutations"] == 200 and found["bad"] == []
+    assert {"frames", "decode", "open"} <= set(found["outcomes"])
+    assert found["peak_memory_mb"] < 1000
+
+
+def test_a_frame_is_taken_at_its_time_where_frames_come_unevenly(clips_folder):
+    """The animation's delays differ: 36 frames in 0.82 s, shown at 50 a second or slower."""
+    clip = clip_of(clips_folder / "newtonscradle.gif")
+    rule, seen = Sampling("fps", 41, fps=50.0), []
+
+    def choose(timeline):
+        seen.append((timeline.times_s, rule.frames(timeline, 0)))
+        return seen[-1][1]
+
+    decode_clip(clip, choose, 8)
+    times_s, chosen = seen[-1]
+    assert len(times_s) == 36 and len(np.unique(np.diff(times_s).round(3))) > 1
+    shown = times_s[chosen[: int(times_s[-1] * 50) + 1]]
+    assert (shown <= np.arange(len(shown)) / 50 + 1e-3).all()
+    assert (np.arange(len(shown)) / 50 - shown < np.diff(times_s).max()).all()
+
+
+def test_bombs_are_refused_quickly_and_cost_little(clips_folder):
+    """Files that are larger than the limit on pixels, one by its header alone: nothing of that size is allocated."""
+    code = (
+        "import resource, sys, time\n"
+        "from kinoray.data.decode import decode_clip\n"
+        "from kinoray.data.manifest import Clip\n"
+        "from kinoray.data.video import Limits\n"
+        "from kinoray.errors import VideoError\n"
+        "begun = time.process_time()\n"
+        "try:\n"
+        "    decode_clip(Clip('bomb', sys.argv[1]), lambda timeline: [0], 8, Limits(pixels=1 << 16))\n"
+        "except VideoError as error:\n"
+        "    print(error.stage, time.process_time() - begun < 5, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    for name in ("invalid_vp9_bitstream-bug_1417.webm", "cockatoo.mp4"):
+        words = [sys.executable, "-c", code, str(clips_folder / name)]
+        stage, quick, peak_kb = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        assert (stage, quick) == ("limits", "True") and int(peak_kb) < 1_000_000

@@ -111,7 +111,7 @@ def decode_run(video: Video, run: Run) -> Iterator[tuple[int, VideoFrame]]:
             yield number, frame
             if not missing:
                 return
-    except av.error.FFmpegError as error:
+    except (av.error.FFmpegError, ValueError, LookupError) as error:  # PyAV's own checks, too
         raise Disagreement from error
     raise Disagreement  # the stream ended before the last wanted frame
 
@@ -159,11 +159,8 @@ def _run_frames(video: Video, packets: list[Packet], wanted_ticks: set[int]) -> 
     """Decode packets; of H.264 only what is wanted and what other pictures need."""
     codec = video.stream.codec_context
     skips = codec.codec.name == "h264"
-    try:
-        for packet in (*packets, None):
-            if skips and packet is not None:
-                codec.skip_frame = "DEFAULT" if packet.pts in wanted_ticks else "NONREF"
-            yield from codec.decode(packet)
-            check_time(video)
-    finally:
-        codec.skip_frame = "DEFAULT"
+    for packet in (*packets, None):
+        if skips and packet is not None:
+            codec.skip_frame = "DEFAULT" if packet.pts in wanted_ticks else "NONREF"
+        yield from codec.decode(packet)
+        check_time(video)
