@@ -90,6 +90,7 @@ def publish(run_folder: str | Path, stages: int, key: str) -> bool:
         return True
     record = json.loads((run_folder / "run.json").read_text())
     if (run_folder / EXTENDED).exists() or not made_under(record, key):
+        log.warning("Prefix not shared: %s has tasks that other code, versions or threads learned.", run_folder)
         return False
     draft = prefixes_folder() / f"draft-{uuid.uuid4().hex}"
     try:

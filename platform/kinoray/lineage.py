@@ -25,6 +25,7 @@ from kinoray.method_source import MethodSource, methods_folder
 from kinoray.resolve import VERSIONS, Resolved, code_digest
 
 FORMAT = 1
+NOT_METHODS = ("kinoray", "torch", "abc", "builtins")
 
 
 def prefix_key(one: Resolved, threads: int, stages: int, num_workers: int = 0) -> str:
@@ -97,17 +98,18 @@ def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
 
 
 def _sources(method: MethodSource, cls: type) -> list[str]:
-    """The method's own source texts; a text that reads the number of tasks where one cannot be had."""
-    if method.text is not None:
-        return [method.text]
-    if method.pickled is None:
-        return [(methods_folder() / f"{method.name}.py").read_text()]
-    known = ("kinoray", "torch", "abc", "builtins")
-    own = [base for base in cls.__mro__ if base.__module__.partition(".")[0] not in known]
-    try:
-        return [textwrap.dedent(inspect.getsource(base)) for base in own]
-    except (OSError, TypeError):
-        return ["num_tasks"]
+    """The source texts of a method and its bases; one that reads the number of tasks where none can be had."""
+    texts = [] if method.text is None else [method.text]
+    for base in cls.__mro__:
+        home, _, name = base.__module__.rpartition(".")
+        if home == "kinoray.methods":
+            texts.append((methods_folder() / f"{name}.py").read_text())
+        elif method.pickled is not None and base.__module__.partition(".")[0] not in NOT_METHODS:
+            try:
+                texts.append(textwrap.dedent(inspect.getsource(base)))
+            except (OSError, TypeError):
+                texts.append("num_tasks")
+    return texts
 
 
 def _reads_num_tasks(source: str) -> bool:
