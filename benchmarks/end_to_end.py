@@ -8,7 +8,8 @@ validations and evaluations, of clips decoded in memory. The bare loop makes hal
 after it, so that a machine that grows slower or faster falls on both sides. The tables say where the rest goes, in wall
 seconds, and which processes used the CPU.
 
-The run's data is in the cache already; with `--cold` it is rendered by the run. Takes about twice the run's time.
+The run's data is in the cache already; with `--cold` it is rendered and decoded by the run. Takes about
+twice the run's time.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TwoTower
+from kinoray.data.cache import OFF
 from kinoray.data.manifest import read_manifest
 from kinoray.distributed import World
 from kinoray.experiment_file import parse_settings
@@ -122,7 +124,7 @@ def in_memory(run: Resolved) -> Work:
     names, manifests = [task.name for task in run.stream.tasks], [str(task.manifest) for task in run.stream.tasks]
     towers = load_backbone(run.backbone, run.recipe.size_px)
     bad: list[Any] = []
-    feed = Feed(names, manifests, run.recipe, Needs(), run.seed, len(names), World(), 0, towers, bad.extend)
+    feed = Feed(names, manifests, run.recipe, Needs(), run.seed, len(names), World(), 0, towers, bad.extend, cache=OFF)
     batches = []
     for task in range(len(names)):
         with feed.batches(feed.plan(task, []), 0) as stepwise:
@@ -184,12 +186,12 @@ def bare_steps(loop: BareLoop, work: Work, steps: dict[int, int]) -> float:
 
 
 def bare_evaluations(loop: BareLoop, work: Work) -> float:
-    """Seconds of the validations of every task, and after each task of the tests so far."""
+    """Seconds of the validations of every task, and after each task of the test and validation splits so far."""
     began = time.perf_counter()
     for task, times in enumerate(work.validations):
         for _ in range(times):
             recall_at_1(loop, work, work.validation[task])
-        for test in work.tests[: task + 1]:
+        for test in (*work.tests[: task + 1], *work.validation[: task + 1]):
             recall_at_1(loop, work, test)
     return time.perf_counter() - began
 

@@ -9,7 +9,7 @@ import torch
 
 from kinoray.backbones.vision import torchvision_functional as oracle
 from kinoray.config import Recipe, build, plain
-from kinoray.data.augment import augment, augment_views, blur, blur_radius, crop, jitter, normalise, plain_view
+from kinoray.data.augment import augment_views, blur, blur_radius, crop, jitter, normalise, plain_view
 from kinoray.data.draws import CROP, branch, centre_boxes, draw, draw_boxes, frame_seeds, uniform, view_seeds
 from kinoray.data.recipes import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
 from kinoray.errors import UsageError
@@ -34,6 +34,12 @@ EVERYTHING = Preset(
 )
 
 
+def augment(video, seeds, recipe, mean, std):
+    """The one view that a recipe's own fields describe."""
+    (view,) = augment_views(video, seeds, preset_of(recipe), 1, video.shape[-1], mean, std)
+    return view
+
+
 def random_clips(*shape, seed=0):
     """uint8 (B, T, 3, H, W) with channels last in memory, as decoding gives them."""
     batch, frames, height, width = shape
@@ -45,7 +51,7 @@ def random_clips(*shape, seed=0):
 @pytest.fixture(scope="module")
 def video():
     """Forty clips of three frames, some all black, white or grey."""
-    video = random_clips(40, 3, 8, 6)
+    video = random_clips(40, 3, 8, 8)
     video[0], video[1], video[2] = 0, 255, 90
     return video
 

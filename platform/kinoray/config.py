@@ -86,6 +86,8 @@ class Recipe:
     size_px: Count = 384
     max_tokens: Count = 40
     """Longest caption in tokens. Ours."""
+    augmentation: str = ""
+    """A paper's augmentation by name (`data/recipes.py`); empty: grey-scaling and jitter as the next four say."""
     grayscale: Share = 0.2
     """Probability that a clip loses its colour. Ours."""
     jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kinoray.backbones.towers import Tokens, TwoTower
 from kinoray.config import Recipe
-from kinoray.data.augment import augment, normalise
+from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.cache import Cache, frame_cache
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.pipeline import (
@@ -32,6 +32,7 @@ from kinoray.data.pipeline import (
     decode_ray,
 )
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
+from kinoray.data.recipes import decode_px, preset_of
 from kinoray.data.sampling import Sampling
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
 from kinoray.evaluate import in_order
@@ -42,7 +43,6 @@ EVAL_BATCH = 64
 """Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
-VIEW_STRIDE = 0x9E3779B97F4A7C15
 STEP_SLOT, NOISE_SLOT = -1, -2
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class Feed:
     cache: Cache = field(default_factory=frame_cache)
 
     def __post_init__(self) -> None:
+        self.preset = preset_of(self.recipe)
         self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.kept_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
@@ -102,8 +103,12 @@ class Feed:
             steps=tuple(self.steps(t) for t in tasks),
             replay=self.needs.replay,
             selections=tuple(tuple(s) for s in selections),
-            labels=tuple(self.class_numbers(t) for t in tasks) if self.classes else None,
+            labels=tuple(self.class_numbers(t) for t in tasks) if self._balances_classes() else None,
         )
+
+    def _balances_classes(self) -> bool:
+        """Whether the plan needs the labels, which would travel to every decoding process."""
+        return bool(self.classes) and self.needs.replay is not None and self.needs.replay.policy == "class_balanced"
 
     @contextmanager
     def batches(self, plan: TaskPlan, start: int) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
@@ -113,7 +118,7 @@ class Feed:
             manifests=tuple(self.manifests[: plan.task + 1]),
             names=tuple(self.names[: plan.task + 1]),
             sampling=train_sampling(self.recipe),
-            size_px=self.recipe.size_px,
+            size_px=decode_px(self.preset, self.recipe.size_px),
             rank=self.world.rank,
             world=self.world.size,
             start_step=start,
@@ -190,12 +195,10 @@ class Feed:
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
         """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
         clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
-        mean, std = self.towers.mean, self.towers.std
+        side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
-            return (normalise(clips, mean, std),)
-        words = seeds.astype(np.uint64)
-        strides = (np.uint64(VIEW_STRIDE * view % 2**64) for view in range(count))
-        return tuple(augment(clips, words + stride, self.recipe, mean, std) for stride in strides)
+            return (plain_view(clips, self.preset, side, mean, std),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""
@@ -217,7 +220,7 @@ class Feed:
             manifest=str(manifest.path),
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
-            size_px=self.recipe.size_px,
+            size_px=decode_px(self.preset, self.recipe.size_px),
             batch=EVAL_BATCH,
             cache=self.cache,
         )

@@ -265,6 +265,7 @@ def make_spec(
     abreast: int = 1,
 ) -> Any:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
+    from kinoray.data.cache import frame_cache
     from kinoray.spec import RunSpec
 
     cores = len(os.sched_getaffinity(0))
@@ -290,6 +291,7 @@ def make_spec(
         threads=record["threads"],
         autocast=one.recipe.precision == "bfloat16" or (one.recipe.precision == "auto" and gpu),
         decode_slots=decode_slots,
+        cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )
 
 

@@ -17,6 +17,7 @@ from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.data.plan import steps_for
+from kinoray.data.recipes import preset_of
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.method_source import MethodSource, find_method
 from kinoray.stages import Stage
@@ -110,6 +111,7 @@ def resolve(
         build(cls.Config, usual[method_part] | given[method_part], method_part),
         build(Recipe, plain(base[1]) | given[recipe_part], recipe_part),
     ]
+    preset_of(final[1])
     overrides = {
         name: value
         for old, new in zip(base, final, strict=True)

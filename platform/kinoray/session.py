@@ -21,6 +21,7 @@ from kinoray.actors import MonitorClient, call
 from kinoray.backbones import load_backbone
 from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
 from kinoray.config import Recipe, digest_of
+from kinoray.data.cache import frame_cache
 from kinoray.distributed import World, gather_objects
 from kinoray.errors import BadData, RunFailed
 from kinoray.feed import Feed
@@ -101,6 +102,7 @@ class Session:
             towers=towers,
             report_bad=self.report_bad,
             note=partial(self.client.call, "note"),
+            cache=spec.cache or frame_cache(),
         )
         self.tester = Tester(spec, self.method, self.feed)
         self.fence = take_fence(self.folder / "checkpoints") if world.is_first else ""

@@ -9,6 +9,7 @@ import torch
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import digest_of
+from kinoray.data.cache import Cache
 from kinoray.data.manifest import read_manifest
 from kinoray.method import BaseMethod
 from kinoray.method_source import MethodSource
@@ -36,6 +37,8 @@ class RunSpec:
     threads: int
     autocast: bool
     decode_slots: float
+    cache: Cache | None = None
+    """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
 
     @property
     def num_tasks(self) -> int:

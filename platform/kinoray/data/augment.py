@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinoray.config import Recipe
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.recipes import Augmentation, Interpolation, Preset, preset_of
+from kinoray.data.recipes import Augmentation, Interpolation, Preset
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24
@@ -32,14 +31,6 @@ def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Ten
     """Shapes: video (B, T, 3, H, W) uint8; returns float32 of the same shape, (pixel / 255 - mean) / std."""
     out = torch.empty(video.shape, device=video.device).copy_(video)
     return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)])
-
-
-def augment(video: Tensor, seeds: np.ndarray, recipe: Recipe, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Jitter the colours of some clips, take the colour from some, normalise all.
-
-    Shapes: video (B, T, 3, H, W) uint8; seeds (B,) uint64 or int64; returns float32 (B, T, 3, H, W).
-    """
-    return _colour(video, seeds, preset_of(recipe).views[0], mean, std)
 
 
 def augment_views(

@@ -95,7 +95,12 @@ def find_preset(name: str) -> Preset:
 
 
 def preset_of(recipe: Recipe) -> Preset:
-    """The grey-scaling and jitter that a recipe's own fields describe, in fixed order, of whole frames."""
+    """The preset that a recipe names, or the grey-scaling and jitter of its own fields, of whole frames.
+
+    Raises: UsageError with the nearest names.
+    """
+    if recipe.augmentation:
+        return find_preset(recipe.augmentation)
     view = Augmentation(
         jitter=recipe.jitter,
         jitter_probability=recipe.jitter_probability,

@@ -40,12 +40,12 @@ CIFAR = Recipe(
     frames=1,
     test_frames=1,
     size_px=32,
-    grayscale=0.2,
-    jitter=(0.4, 0.4, 0.4, 0.1),
-    jitter_probability=0.8,
+    augmentation="ccsl-cifar100",
     validations=1,
 )
-IMAGENET = replace(CIFAR, batch_size=256, learning_rate=0.03, weight_decay=1e-4, size_px=224)
+IMAGENET = replace(
+    CIFAR, batch_size=256, learning_rate=0.03, weight_decay=1e-4, size_px=224, augmentation="ccsl-imagenet"
+)
 
 
 def load(name: str, argument: str) -> Stream:

@@ -34,12 +34,11 @@ def _recipe(batch_size: int, learning_rate: float, frames: int) -> Recipe:
         weight_decay=0.2,  # released code
         clip_norm=1.0,  # released code
         frames=frames,
+        sampling="uniform",
         test_frames=frames,
         size_px=224,
         max_tokens=77,
-        grayscale=0.0,
-        jitter=(0.0, 0.0, 0.0, 0.0),
-        jitter_probability=0.0,
+        augmentation="ctvr",
         validations=20,
     )
 

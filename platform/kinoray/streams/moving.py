@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kinoray.config import Recipe
-from kinoray.data.manifest import SPLITS, write_manifest
+from kinoray.data.manifest import SCHEMA, SPLITS, write_manifest
 from kinoray.data.places import cache_folder
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.streams import Stream, TaskData, world
@@ -106,9 +106,9 @@ def build(
 
 
 def _digest(looks: list[world.Look]) -> str:
-    """Changes whenever other pixels or captions could come out."""
+    """Changes whenever other pixels, captions or columns could come out."""
     source = Path(world.__file__).read_bytes()
-    settings = json.dumps([ENCODER, [(look.name, look.clips) for look in looks]])
+    settings = json.dumps([ENCODER, SCHEMA.names, [(look.name, look.clips) for look in looks]])
     return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
 
 

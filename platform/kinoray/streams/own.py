@@ -38,7 +38,7 @@ from kinoray.errors import UsageError, unknown
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.moving import RECIPE as EMBEDDED
 
-RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2)
+RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
 
 COLUMNS = ("video", "caption", "captions", "start", "end", "label", "task", "split")

@@ -32,12 +32,12 @@ RECIPE = Recipe(
     frames=1,
     test_frames=1,
     size_px=32,
-    grayscale=0.2,
-    jitter=(0.4, 0.4, 0.4, 0.1),
-    jitter_probability=0.8,
+    augmentation="ucl",
     validations=1,
 )
-RECIPES = {name: RECIPE for name in NAMES} | {"ucl-tinyimagenet": replace(RECIPE, size_px=64)}
+RECIPES = {name: RECIPE for name in NAMES} | {
+    "ucl-tinyimagenet": replace(RECIPE, size_px=64, augmentation="ucl-tinyimagenet")
+}
 
 SETS = {
     "ucl-cifar10": ("cifar10", 10, 5, 2),

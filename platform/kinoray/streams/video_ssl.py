@@ -33,9 +33,7 @@ RECIPE = Recipe(
     test_sampling="consecutive",
     test_clips=10,
     size_px=112,
-    grayscale=0.2,
-    jitter=(0.4, 0.4, 0.4, 0.4),
-    jitter_probability=1.0,
+    augmentation="video-moco",
     validations=1,
 )
 
