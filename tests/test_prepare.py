@@ -461,3 +461,11 @@ def test_a_signal_waits_for_rays_calls_and_is_delivered_after() -> None:
             pytest.fail("the second signal ends at once")
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_training_clip_that_a_reader_lent_to_validation_is_no_copy(root: Path) -> None:
+    rows = read_rows(root)
+    rows.append(rows[0] | {"id": f"{rows[0]['id']}@validation", "split": "validation"})
+    write_rows(root, rows)
+    assert rows[0]["split"] == "train"
+    assert not prepared(root).problems["duplicate"]

@@ -206,8 +206,17 @@ def _copies(rows: Iterable[Row]) -> list[str]:
     for row in rows:
         if row.get("digest"):
             groups.setdefault((row["digest"], row.get("start"), row.get("end")), []).append(row)
-    shared = [group for group in groups.values() if len({row["split"] for row in group}) > 1]
+    shared = [
+        group
+        for group in groups.values()
+        if len({row["split"] for row in group}) > 1 and len({_origin(row) for row in group}) > 1
+    ]
     return ["same content: " + " = ".join(f"{_said(row)}{_tab(row['uri'])}" for row in group) for group in shared]
+
+
+def _origin(row: Row) -> str:
+    """A clip's id; of one that a reader lent to validation (`...@validation`), the id that it has in training."""
+    return str(row["id"]).removesuffix("@validation")
 
 
 def _said(row: Row) -> str:
