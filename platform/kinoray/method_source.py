@@ -60,11 +60,13 @@ def method_names() -> list[str]:
     return sorted(p.stem for p in methods_folder().glob("*.py") if p.stem != "__init__")
 
 
-def find_method(method: "str | Path | type[BaseMethod]") -> MethodSource:
+def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> MethodSource:
     """A method's source from its name, the path of a file, or a class.
 
     Raises: UsageError for an unknown name (with the nearest ones) or a missing file.
     """
+    if isinstance(method, MethodSource):
+        return method
     if isinstance(method, type):
         return _from_class(method)
     text = str(method)

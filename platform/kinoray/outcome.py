@@ -41,6 +41,7 @@ def write_results(
     "row/task" -> clips ranked among; digest: of the final state.
     """
     matrices = matrices_of(ranks, len(names))
+    validated = matrices_of(validation, len(names))
     last = max((row for row, _ in ranks), default=0)
     final = [ranks[last, task] for task in range(len(names)) if (last, task) in ranks]
     write_matrix(folder, names, matrices)
@@ -67,7 +68,8 @@ def write_results(
             "state": state,
             "metrics": summarise(matrices, final) if ranks else {},
             "matrix": matrices,
-            "validation": summarise(matrices_of(validation, len(names))) if validation else {},
+            "validation": summarise(validated) if validation else {},
+            "validation_matrix": validated,
             "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
             "cost": {name: round(value, 3) for name, value in cost.items()},
             "bad_samples": num_bad,

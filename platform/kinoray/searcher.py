@@ -1,0 +1,219 @@
+"""Between Ray Tune and the Optuna study: who proposes trials, what the study is told, and which trials are pruned.
+
+The study is the truth, Tune only carries it out. `StudySearch` touches three private attributes of Ray's OptunaSearch
+(`_ot_study`, `_ot_trials`, `_completed_trials`); Ray's minor version is pinned and tests hold on to them.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from kinoray.errors import RunFailed
+from kinoray.search import METRICS, falls_behind, make_sampler
+
+T = TypeVar("T")
+
+STORAGE_WAIT_S = 60.0
+"""How long the study's storage may be locked or gone."""
+MAX_RESTARTS = 3
+"""How often a trial goes on after its process died."""
+CLOSE_WAIT_S = 60.0
+"""How long running trials may take to commit and stop."""
+PRUNE_STARTUP = 4
+"""So many trials must have come to a task before one is pruned there."""
+
+Listener = Callable[..., None]
+
+
+class _NotKept:
+    """Tune pickles what it is given, to restore it later; a sweep goes on from its study, so nothing goes in."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class StudySearch(_NotKept, OptunaSearch):
+    """Asks the study for trials and tells it what became of them; a pruned trial is PRUNED, with its values by task."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        storage: BaseStorage,
+        space: Mapping[str, BaseDistribution],
+        objectives: Sequence[str],
+        *,
+        sampler: str,
+        seed: int,
+        num_tasks: int,
+        tell: Listener,
+    ) -> None:
+        several = len(objectives) > 1
+        super().__init__(
+            dict(space),
+            metric=list(objectives) if several else objectives[0],
+            mode=[METRICS[o] for o in objectives] if several else METRICS[objectives[0]],
+            sampler=make_sampler(sampler, seed, 0, space),
+            study_name=study.study_name,
+            storage=storage,
+        )
+        self._ot_study = study
+        self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
+        self.tell = tell
+        self.closing = False
+        """From here on, trials that end are left for the next time."""
+        self.reported: dict[str, set[int]] = {}
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next trial: one that waits, or a new one."""
+        if self.closing:
+            return Searcher.FINISHED
+        study = self._ot_study
+        trials = study.get_trials(deepcopy=False)
+        waiting = [t.number for t in trials if t.state is TrialState.WAITING]
+        number = waiting[0] if waiting else len(trials)
+        study.sampler = make_sampler(self.kind, self.seed, number, self._space)
+        trial = patiently(lambda: study.ask(fixed_distributions=self._space))
+        self._ot_trials[trial_id] = trial
+        self.reported[trial_id] = set(trials[number].intermediate_values) if waiting else set()
+        self.tell("begun", trial.number, params=dict(trial.params))
+        return {"number": trial.number, "params": dict(trial.params)}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """One more task is done."""
+        if trial_id in self._completed_trials or "failed" in result or "halted" in result:
+            return
+        trial, task = self._ot_trials[trial_id], int(result["task"])
+        if task not in self.reported[trial_id]:
+            values = [result[name] for name in self.objectives]
+            if len(values) == 1:
+                patiently(lambda: trial.report(values[0], task))
+            self._keep(trial, result)
+            self.reported[trial_id].add(task)
+        self.tell("advanced", trial.number, task=task, value=result[self.objectives[0]])
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial ended: by itself, by pruning, or with what went wrong."""
+        if trial_id in self._completed_trials or trial_id not in self._ot_trials:
+            return
+        trial = self._ot_trials[trial_id]
+        whole = bool(result) and not error and "halted" not in result and result["task"] >= self.num_tasks
+        if (self.closing and not whole) or (result and "halted" in result):
+            return
+        if error or not result or "failed" in result:
+            died = f"RunFailed: its process died {MAX_RESTARTS + 1} times"
+            self._completed_trials.add(trial_id)
+            self.fail(trial, died if error or not result else result["failed"])
+            return
+        self.on_trial_result(trial_id, result)
+        self._completed_trials.add(trial_id)
+        values = [float(result[name]) for name in self.objectives]
+        if int(result["task"]) < self.num_tasks:
+            patiently(lambda: self._ot_study.tell(trial, state=TrialState.PRUNED))
+            self.tell("pruned", trial.number, task=int(result["task"]), value=values[0])
+        else:
+            patiently(lambda: self._ot_study.tell(trial, values))
+            self.tell("complete", trial.number, task=self.num_tasks, value=values[0])
+
+    def fail(self, trial: optuna.Trial, said: str) -> None:
+        """A trial that gave no result."""
+        patiently(lambda: trial.set_user_attr("error", said))
+        patiently(lambda: self._ot_study.tell(trial, state=TrialState.FAIL))
+        self.tell("failed", trial.number, text=said)
+
+    def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
+        """Where the trial's runs are, and its other numbers, as attributes of the trial."""
+        numbers = {k: v for k, v in result.items() if k in (*METRICS, "wall_s") and isinstance(v, int | float)}
+        for name, value in (("folders", result["folders"]), ("made", result["made"]), ("metrics", numbers)):
+            patiently(lambda name=name, value=value: trial.set_user_attr(name, value))  # type: ignore[misc]
+        for note in result.get("notes", []):
+            self.tell("note", trial.number, text=note)
+
+    def behind(self, trial_id: str, result: Mapping[str, Any], keep: float) -> bool:
+        """Whether a trial is to be pruned, by all values that the study has after the same task."""
+        task, (name,) = int(result["task"]), self.objectives
+        own = self._ot_trials[trial_id].number
+        trials = self._ot_study.get_trials(deepcopy=False)
+        others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
+        return falls_behind(result[name], others, METRICS[name], keep, PRUNE_STARTUP)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Tune's own snapshots are never used: the study is the truth."""
+        with open(checkpoint_path, "w") as file:
+            json.dump({}, file)
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise NotImplementedError("A sweep goes on from its study.")
+
+
+class PruneRule(_NotKept, FIFOScheduler):
+    """Stops a trial that, after the same task, is not among the best `keep` of all trials that came so far."""
+
+    def __init__(self, search: StudySearch, keep: float) -> None:
+        super().__init__()
+        self.search, self.keep = search, keep
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if result.get("done") or int(result["task"]) >= self.search.num_tasks:
+            return TrialScheduler.CONTINUE
+        behind = self.search.behind(trial.trial_id, result, self.keep)
+        return TrialScheduler.STOP if behind else TrialScheduler.CONTINUE
+
+
+class Closing(_NotKept, tune.Stopper):
+    """Ends the experiment when `wish` says so: the trials commit and stop by themselves, and are left for next time."""
+
+    def __init__(self, search: StudySearch, stop_file: Path, wish: Callable[[], bool]) -> None:
+        self.search, self.stop_file, self.wish = search, stop_file, wish
+        self.since = math.inf
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        if self.since == math.inf and self.wish():
+            self.since = time.monotonic()
+            self.search.closing = True
+            self.stop_file.touch()
+        return time.monotonic() - self.since > CLOSE_WAIT_S
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """Ask the storage until it answers: a locked SQLite file, a data base that restarts. Raises: RunFailed."""
+    end = time.monotonic() + STORAGE_WAIT_S
+    pause = 0.05
+    while True:
+        try:
+            return work()
+        except optuna.exceptions.StorageInternalError as error:
+            if time.monotonic() > end:
+                said = " ".join(str(error.__cause__ or error).split())[:200]
+                raise RunFailed(f"The study's storage did not answer for {STORAGE_WAIT_S:.0f} s: {said}") from None
+            time.sleep(pause)
+            pause = min(1.0, 2 * pause)
+
+
+def requeue(study: optuna.Study, storage: BaseStorage) -> list[int]:
+    """Put what was RUNNING back in the queue, with its number, parameters and values so far. Nobody else may run it."""
+    left = [t for t in patiently(lambda: study.get_trials(deepcopy=False)) if t.state is TrialState.RUNNING]
+    for trial in left:
+        patiently(lambda t=trial: storage.set_trial_state_values(trial_id_of(study, storage, t), TrialState.WAITING))  # type: ignore[misc]
+    return [trial.number for trial in left]
+
+
+def trial_id_of(study: optuna.Study, storage: BaseStorage, trial: FrozenTrial) -> int:
+    """The storage's own number of a trial."""
+    return storage.get_trial_id_from_study_id_trial_number(
+        storage.get_study_id_from_name(study.study_name), trial.number
+    )

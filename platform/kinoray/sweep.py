@@ -1,0 +1,205 @@
+"""Sweeps: many runs of a method chosen by Optuna, carried out by Ray Tune, compared on the validation splits.
+
+The Optuna study and the ordinary run folders are the only truth. A sweep that was stopped or killed goes on with the
+same command: a new Tuner is bound to the study, what was running is queued again and goes on from its commits, what is
+missing is run. Nothing of Tune's own state is kept.
+"""
+
+import contextlib
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from kinoray.attend import Stopped, caught_signals
+from kinoray.errors import UsageError
+from kinoray.launch import _say
+from kinoray.result import write_json_atomic
+from kinoray.search import (
+    METRICS,
+    distributions,
+    grid,
+)
+from kinoray.streams import Stream
+from kinoray.sweep_plan import Plan, make_plan, open_record, outline
+from kinoray.sweep_result import RECORD, SweepResult, open_study, retried
+from kinoray.sweep_view import SweepView
+
+KEEP_BEST = 5
+"""Trials whose checkpoints stay."""
+WARM_TRIALS = 5
+"""Settings taken over from another sweep: its best."""
+
+
+def sweep(
+    method: Any,
+    *,
+    stream: str | Stream = "moving-cvlm",
+    trials: int | None = None,
+    space: str | Mapping[str, Any] | None = None,
+    sampler: str = "tpe",
+    objective: str | Sequence[str] | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    backbone: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    concurrent: int | None = None,
+    workers_per_trial: int | None = None,
+    time_budget_s: float | None = None,
+    prune: bool | float = True,
+    keep_best: int | None = KEEP_BEST,
+    storage: str | None = None,
+    runs: str | Path | None = None,
+    name: str | None = None,
+    retry: bool = False,
+    warm_start: str | Path | None = None,
+    share_prefixes: bool = False,
+    smoke: bool = False,
+    tensorboard: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> Any:
+    """Search a method's settings; the same call goes on with an unfinished sweep and returns a finished one.
+
+    method, stream, backbone, settings, smoke, runs: as for `run`. trials: how many in all (32; a grid: all points).
+    space: a name of the method's SPACES, a YAML file, or a mapping; default its SPACE. sampler: tpe, qmc, random or
+    grid. objective: one metric, or several for their Pareto front (then nothing is pruned); default by the stream's
+    protocol. seeds: runs per trial, numbered from `seed`, which also seeds the sampler. concurrent: trials at a time
+    (default: what the cluster holds). workers_per_trial: 0 trains in the trial's process, N in N Ray workers.
+    time_budget_s: start nothing after so many seconds and stop what runs; it goes on with the same call. prune: after
+    each task keep the best half, or the best share given; False keeps all. keep_best: trials whose checkpoints stay
+    (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials again. warm_start:
+    another sweep's folder, whose best settings are tried first. dry_run: return what would happen, start nothing.
+    Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
+    the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
+    """
+    say = _say(quiet)
+    plan = make_plan(
+        method, stream=stream, trials=trials, space=space, sampler=sampler, objective=objective, seeds=seeds, seed=seed,
+        backbone=backbone, settings=dict(settings or {}), concurrent=concurrent, workers=workers_per_trial,
+        time_budget_s=time_budget_s, prune=prune, storage=storage, runs=runs, name=name, smoke=smoke,
+    )  # fmt: skip
+    if keep_best is not None and keep_best < 0:
+        raise UsageError(f"`keep_best` must be 0 or more, but got {keep_best}.")
+    if dry_run:
+        return outline(plan, keep_best)
+    with _held(plan.folder):
+        record = open_record(plan, say)
+        study, store = open_study(plan.folder, record, create=True)
+        _queue(plan, study, store, retry, warm_start, say)
+        trials_now = study.get_trials(deepcopy=False)
+        ended = [t for t in trials_now if t.state.is_finished() and t.number not in retried(trials_now)]
+        missing = plan.trials - len(ended)
+        if missing > 0:
+            if prune and len(record["objectives"]) > 1:
+                say("Several objectives: nothing is pruned.")
+            _run(plan, record, study, store, missing, time_budget_s, keep_best, share_prefixes, tensorboard, quiet, say)
+        else:
+            say(f"{plan.label} is finished already: {plan.folder}")
+    return SweepResult(plan.folder)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold the sweep for this process."""
+    try:
+        (folder / "trials").mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{folder.name} is being run by another process. Wait, or give another --name.") from None
+        yield
+
+
+def _queue(plan: Plan, study: optuna.Study, store: Any, retry: bool, warm: Any, say: Callable[[str], None]) -> None:
+    """Put in the queue what must be run before anything new is drawn."""
+    from kinoray.searcher import patiently, requeue
+
+    left = requeue(study, store)
+    if left:
+        say(f"{plan.label}: {len(left)} unfinished trials go on: {', '.join(map(str, left))}.")
+    trials = study.get_trials(deepcopy=False)
+    if retry:
+        gone = retried(trials)
+        failed = [t for t in trials if t.state is TrialState.FAIL and t.number not in gone]
+        for trial in failed:
+            patiently(lambda t=trial: study.enqueue_trial(t.params, user_attrs={"retry_of": t.number}))  # type: ignore[misc]
+        say(f"{plan.label}: {len(failed)} failed trials are tried again.")
+    knobs = distributions(plan.space)
+    known = [t.params or t.system_attrs.get("fixed_params", {}) for t in trials]
+    wanted: list[dict[str, Any]] = []
+    if warm is not None and not trials:
+        other = SweepResult(warm if Path(warm).exists() else plan.folder.parent / str(warm))
+        wanted += [kept for t in other.complete[:WARM_TRIALS] if (kept := _fitting(t.params, knobs))]
+        say(f"{plan.label}: starts with {len(wanted)} settings of {other.folder.name}.")
+    if plan.record["sampler"] == "grid":
+        wanted += grid(knobs)[: plan.trials]
+    for params in wanted:
+        if params not in known:
+            patiently(lambda p=params: study.enqueue_trial(p))  # type: ignore[misc]
+            known.append(params)
+
+
+def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, missing: int, time_budget_s: float | None,
+         keep_best: int | None, share_prefixes: bool, tensorboard: bool, quiet: bool,
+         say: Callable[[str], None]) -> None:  # fmt: skip
+    """Start Ray where there is none, fill the frame cache, run what is missing."""
+    from kinoray import tuning
+    from kinoray.workers import num_cpus, num_gpus, ray_session
+
+    seeds = record["seeds"]
+    with caught_signals() as signals, ray_session():
+        share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), num_cpus(), num_gpus())
+        threads = record.get("threads") or share.threads
+        if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
+            write_json_atomic(plan.folder / RECORD, record | {"threads": threads})
+        job = tuning.Job(
+            folder=str(plan.folder), method=plan.source, stream=plan.stream, backbone=plan.base.backbone,
+            settings=plan.settings, seeds=tuple(seeds), objectives=tuple(record["objectives"]),
+            runs=str(plan.folder.parent), threads=threads, smoke=plan.smoke, share_prefixes=share_prefixes,
+        )  # fmt: skip
+        done = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
+        name = record["objectives"][0]
+        pick = max if METRICS[name] == "max" else min
+        free = shutil.disk_usage(plan.folder).free / 1e9
+        where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
+        say(
+            f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
+            f"{share.concurrent} at a time, {where} ({num_cpus():g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
+        )
+        tuning.warm_cache(job, plan.base.recipe, say, lambda: signals.number is None)
+        signals.check(plan.label)
+        with SweepView(
+            plan.label, name, METRICS[name], len(plan.stream.tasks), plan.trials, quiet,
+            best=pick((t.values[0] for t in done), default=None), done=plan.trials - missing,
+        ) as view:  # fmt: skip
+            try:
+                tuning.carry_out(
+                    folder=plan.folder, record=record, job=job, space=distributions(plan.space), study=study,
+                    store=store, missing=missing, share=tuning.replace_threads(share, threads),
+                    time_budget_s=time_budget_s, keep_best=keep_best, tensorboard=tensorboard, view=view,
+                    signals=signals,
+                )  # fmt: skip
+            finally:
+                tuning.link_trials(plan.folder, study.get_trials(deepcopy=False))
+        if signals.number is not None:
+            raise Stopped(plan.label, signals.number)
+
+
+def _fitting(params: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of another sweep's settings that this space may take."""
+    kept = {}
+    for name, knob in knobs.items():
+        with contextlib.suppress(ValueError, TypeError):
+            if name in params and knob._contains(knob.to_internal_repr(params[name])):
+                kept[name] = params[name]
+    return kept
