@@ -119,11 +119,12 @@ def _frame_digest(frame: VideoFrame) -> bytes:
     colours = (frame.format.name, int(frame.colorspace), int(frame.color_range), int(frame.color_trc))
     shape = (*colours, int(frame.color_primaries), frame.width, frame.height, frame.rotation, frame.interlaced_frame)
     digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
-    if frame.format.has_palette:  # the palette is no plane of its own
+    # A palette is no plane of its own; rows may be stored from the bottom up.
+    if frame.format.has_palette or any(plane.line_size <= 0 for plane in frame.planes):
         frame = frame.reformat(format="rgb24")
     for number, plane in enumerate(frame.planes):
-        rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
-        digest.update(np.ascontiguousarray(rows[:, : plane.width * _sample_bytes(frame, number)]))
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # type: ignore[arg-type]  # a buffer
+        digest.update(rows[:, : plane.width * _sample_bytes(frame, number)].tobytes())
     return digest.digest()
 
 
