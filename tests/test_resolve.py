@@ -2,9 +2,17 @@
 
 from pathlib import Path
 
-from engine import resolved
+import pytest
+from engine import on_protocol, resolved
+
 from kinoray.data.manifest import read_manifest
+from kinoray.errors import UsageError
 from kinoray.resolve import union_manifest
+
+
+def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):
+    with pytest.raises(UsageError, match="micro is tested by the protocol 'cssl'"):
+        resolved("base_moco", on_protocol(micro, "cssl"), tmp_path)
 
 
 def test_joint_training_sees_the_training_and_validation_clips_of_all_tasks(micro, tmp_path):

@@ -24,6 +24,8 @@ from kinoray.stages import Stage
 from kinoray.streams import Stream, load_stream
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
+PROTOCOLS = ("cvlm", "ctvr")
+"""What `tester` can test."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def resolve(
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
     found = load_stream(stream) if isinstance(stream, str) else stream
+    if found.protocol not in PROTOCOLS:
+        raise UsageError(
+            f"{found.name} is tested by the protocol {found.protocol!r}, which no method here serves yet; streams of "
+            f"{' and '.join(PROTOCOLS)} run."
+        )
     towers = backbone or found.backbone
     check_backbone(towers)
     for task in found.tasks:
