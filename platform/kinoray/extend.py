@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.checkpoint import write_text
+from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, config, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
@@ -200,9 +200,7 @@ def _stream_of(old: Result, label: str, given: str | Stream | None) -> Stream:
     other = [t.name for t in learned if digests.get(t.name) != read_manifest(t.manifest).digest]
     if other or [task.name for task in learned] != old.tasks:
         names = ", ".join(other or old.tasks)
-        raise UsageError(
-            f"{stream.name} is not the stream that {label} learned (tasks {names}). Give it with --stream."
-        )
+        raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
     return replace(stream, tasks=learned)
 
 
@@ -233,5 +231,7 @@ def _begin(old: Result, one: Resolved, num_workers: int, say: Callable[[str], No
         unpack(draft, one.folder)
     except FileNotFoundError as error:
         raise CheckpointCorrupt(f"{old.folder} has lost its last state ({error.filename}); train it again.") from None
+    except OSError as error:
+        raise storage_error(error, one.folder) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

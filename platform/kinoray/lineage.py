@@ -14,6 +14,7 @@ import importlib.metadata
 import inspect
 import os
 import platform
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def prefix_key(one: Resolved, threads: int, stages: int, num_workers: int = 0) -
     facts = {
         "format": FORMAT,
         "stages": stages,
-        "class": hashlib.sha256(one.method.pickled).hexdigest() if one.method.pickled is not None else None,
+        "class": _class(one.method, cls),
         "methods": _methods_digest(),
         "settings": {name: value for name, value in one.settings.items() if first[name] <= stages},
         "recipe": recipe,
@@ -110,6 +111,27 @@ def _sources(method: MethodSource, cls: type) -> list[str]:
             except (OSError, TypeError):
                 texts.append("num_tasks")
     return texts
+
+
+def _class(method: MethodSource, cls: type) -> str | None:
+    """What a class given by value is made of; its digest as a method covers its own lines only.
+
+    The files that it and its bases stand in; where it has none, as in a notebook, its pickle, which differs more often
+    than it has to.
+    """
+    if method.pickled is None:
+        return None
+    return _files_of(cls) or hashlib.sha256(method.pickled).hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _files_of(cls: type) -> str | None:
+    """Digest of the modules of a class and its bases, as they were when it was first asked for."""
+    homes = {base.__module__ for base in cls.__mro__ if base.__module__.partition(".")[0] not in NOT_METHODS}
+    try:
+        return digest_of([cls.__qualname__, *(inspect.getsource(sys.modules[home]) for home in sorted(homes))])
+    except (KeyError, OSError, TypeError):
+        return None
 
 
 def _reads_num_tasks(source: str) -> bool:
