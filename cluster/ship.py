@@ -139,10 +139,11 @@ def _rewrite(words: Sequence[str], files: Path) -> tuple[list[str], list[str], s
     for experiment in experiments:
         options, _ = read_experiment(experiment)
         runs = runs or (str(options["runs"]) if "runs" in options else None)
-        if stream is None and _place(options.get("stream", "")) != options.get("stream", ""):
+        folder = options.get("stream", "moving-cvlm")
+        if stream is None and _place(folder) != folder:
             raise UsageError(
-                f"{experiment}: its stream {options['stream']} is a folder here; add --stream with the absolute path "
-                "that it has on the cluster."
+                f"{experiment}: its stream {folder} is a folder here; add --stream with the absolute path that it has "
+                "on the cluster."
             )
         named = options.get("method") or []
         for method in named if isinstance(named, list) else [named]:

@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; e
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `kinoray jobs list` shows it.")]
 WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
+"""Context settings of `submit`: all that stands behind `run` belongs to `run`."""
 
 
 class Left(KinorayError):
@@ -97,11 +98,11 @@ def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], a
 
 def _follow(job: Any, as_json: bool = False) -> int:
     """The job's lines on stdout (stderr beside JSON). Raises: Left after Ctrl-C."""
-    say: Callable[[str], None] = (lambda line: print(line, file=sys.stderr)) if as_json else print
     try:
-        return job.follow(lambda line: say(line))
+        return job.follow(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     except KeyboardInterrupt:
-        raise Left(f"{job.id} runs on. Follow it: {_command('logs', job)} --follow. Stop it: {_command('stop', job)}")
+        again, stop = _command("logs", job), _command("stop", job)
+        raise Left(f"{job.id} runs on. Follow it: {again} --follow. Stop it: {stop}") from None
 
 
 def _command(verb: str, job: Any) -> str:
