@@ -31,8 +31,9 @@ TASK_BYTES = 8 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU."""
 TASK_ROWS = 64
 """Rows of one Ray task at most: starting one costs as much as decoding ten small clips."""
-EXECUTION_TASKS = 4096
-"""Tasks of one execution at most; the planning of an execution takes time and memory for each."""
+FIRST_TASKS, MORE_TASKS = 512, 4096
+"""Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
+"""
 THREADS = 2
 """Threads that read and decode where Ray does not."""
 ASKED_GROUPS, ASKED_SLOTS, MISSING = 8, 8, 2
@@ -189,9 +190,10 @@ def _ray(feed: _Feed, done: int, slots: float) -> Generator[Row, None, None]:
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
     begin, end = done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group
     task_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes, int((end - begin) / max(1, slots)) // 4))
-    for first in range(begin, end, task_rows * EXECUTION_TASKS):
-        count = min(task_rows * EXECUTION_TASKS, end - first)
-        yield from _execution(feed, first, count, task_rows, slots)
+    first, count = begin, task_rows * FIRST_TASKS
+    while first < end:
+        yield from _execution(feed, first, min(count, end - first), task_rows, slots)
+        first, count = first + count, task_rows * MORE_TASKS
 
 
 def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float) -> Iterator[Row]:
