@@ -1,5 +1,6 @@
 """Shared prefixes: equal to learning it oneself, there whole or not at all, told apart by all that matters."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -192,6 +193,28 @@ def test_keys_differ_where_a_file_of_the_data_or_the_backbone_was_replaced(micro
     clip.write_bytes(clip.read_bytes() + b"\0")
     keys.add(prefix_key(one, 1, 1))
     assert len(keys) == 3
+
+
+MODULE = """
+from growth import Late
+
+SHARE = {share}
+
+class Method(Late):
+    def encoder(self):
+        return SHARE and self.online
+"""
+
+
+def test_two_classes_of_the_same_lines_are_told_apart_by_what_stands_around_them(micro, tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keys, digests = set(), set()
+    for share in (1, 2):
+        (tmp_path / f"around_{share}.py").write_text(MODULE.format(share=share))
+        one = base(micro, tmp_path, method=importlib.import_module(f"around_{share}").Method)
+        keys |= {prefix_key(one, 1, 1), prefix_key(base(micro, tmp_path, method=one.method.load()), 1, 1)}
+        digests.add(one.method.digest)
+    assert len(digests) == 1 and len(keys) == 2
 
 
 SOURCE = """
