@@ -1,38 +1,66 @@
 """Every search space fits the Config it explores."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from kinoray.config import build, names_of
+from kinoray.config import build, names_of, split_overrides
 from kinoray.method_source import find_method, method_names
+from kinoray.search import check_space, distributions, make_sampler
 
 
-def space_of(name: str) -> dict[str, dict[str, Any]]:
-    from importlib import import_module
+def spaces_of(name: str) -> dict[str, dict[str, Any]]:
+    """The method's space and its named ones."""
+    module = import_module(f"kinoray.search_spaces.{name}")
+    return {"SPACE": module.SPACE} | module.SPACES
 
-    return import_module(f"kinoray.search_spaces.{name}").SPACE
+
+ALL = [(method, space) for method in method_names() for space in spaces_of(method)]
 
 
-def ends(knob: dict[str, Any]) -> list[Any]:
-    """The extreme values of a knob."""
-    return list(knob["choices"]) if "choices" in knob else [knob["low"], knob["high"]]
+@pytest.mark.parametrize(("name", "space"), ALL)
+def test_every_knob_is_a_setting_whose_extremes_are_allowed(name: str, space: str) -> None:
+    found = spaces_of(name)[space]
+    assert set(found) <= set(names_of(find_method(name).load().Config))
+    check_space(found, find_method(name), {})
 
 
 @pytest.mark.parametrize("name", method_names())
-def test_every_knob_is_a_setting_whose_extremes_are_allowed_and_whose_default_lies_inside(name: str) -> None:
+def test_the_default_lies_in_the_methods_space(name: str) -> None:
+    defaults = vars(find_method(name).load().Config())
+    for key, knob in spaces_of(name)["SPACE"].items():
+        inside = defaults[key] in knob["choices"] if "choices" in knob else knob["low"] <= defaults[key] <= knob["high"]
+        assert inside, key
+
+
+@pytest.mark.parametrize(("name", "space"), ALL)
+def test_what_is_drawn_builds_a_config(name: str, space: str) -> None:
     config = find_method(name).load().Config
-    defaults = config()
-    for key, knob in space_of(name).items():
-        assert key in names_of(config)
-        assert set(knob) <= {"low", "high", "log", "choices"}
-        for value in ends(knob):
-            build(config, {key: value}, name)
-        default = vars(defaults)[key]
-        assert default in knob["choices"] if "choices" in knob else knob["low"] <= default <= knob["high"]
+    found = spaces_of(name)[space]
+    knobs = distributions(found)
+    held = {key: value for key, value in found.items() if key not in knobs}
+    for number in range(8):
+        drawn = make_sampler("qmc", 0, number, knobs).sample_relative(None, _Numbered(number), knobs)  # type: ignore[arg-type]
+        given = split_overrides(held | drawn, {name: config})
+        build(config, given[name], name)
+
+
+class _Numbered:
+    """All that a point sampler asks of a trial."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def test_bmu_explores_at_least_what_the_paper_did() -> None:
-    space = space_of("bmu_moco")
+    space = spaces_of("bmu_moco")["SPACE"]
     for momentum in ("m", "m_hat"):
         assert (space[momentum]["low"], space[momentum]["high"]) == (0.9, 1.0)  # Fig. 4
+
+
+def test_figure_4_varies_m_hat_alone_over_the_values_that_the_paper_names() -> None:
+    figure = spaces_of("bmu_moco")["bmu-fig4"]
+    assert list(distributions(figure)) == ["m_hat"]
+    assert {0.9, 0.99, 0.999, 1.0} <= set(figure["m_hat"]["choices"])
+    assert figure["m"] == 0.99

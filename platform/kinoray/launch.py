@@ -185,8 +185,10 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     _settle(one, {"finished": finished}, signals)
 
 
-def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
-    """One TorchTrainer worker group through the whole stream."""
+def _on_workers(
+    one: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None], cpus: float | None = None
+) -> None:
+    """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them)."""
     signals.check(one.label)
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -195,7 +197,7 @@ def _on_workers(one: Resolved, workers: int, quiet: bool, signals: Signals, say:
     from kinoray.workers import MAX_RESTARTS, num_cpus, num_gpus, run_actors, train_loop
 
     gpu = num_gpus() >= workers
-    each = max(0.01, min(1.0, int(100 * (num_cpus() - 1) / workers) / 100))
+    each = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
     slots = decode_slots(workers, each)
     spec = make_spec(one, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
     with run_actors(one, spec.folder) as (monitor, momentum), progress_of(one, quiet) as bar:

@@ -154,10 +154,11 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
          say: Callable[[str], None]) -> None:  # fmt: skip
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray import tuning
+    from kinoray.warming import warm_cache
     from kinoray.workers import num_cpus, num_gpus, ray_session
 
     seeds = record["seeds"]
-    with caught_signals() as signals, ray_session():
+    with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
         share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), num_cpus(), num_gpus())
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
@@ -165,7 +166,8 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
         job = tuning.Job(
             folder=str(plan.folder), method=plan.source, stream=plan.stream, backbone=plan.base.backbone,
             settings=plan.settings, seeds=tuple(seeds), objectives=tuple(record["objectives"]),
-            runs=str(plan.folder.parent), threads=threads, smoke=plan.smoke, share_prefixes=share_prefixes,
+            runs=str(plan.folder.parent), threads=threads, workers=plan.workers,
+            cpus=share.run_cpus, smoke=plan.smoke, share_prefixes=share_prefixes,
         )  # fmt: skip
         done = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
@@ -176,7 +178,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
             f"{share.concurrent} at a time, {where} ({num_cpus():g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
         )
-        tuning.warm_cache(job, plan.base.recipe, say, lambda: signals.number is None)
+        warm_cache(plan.stream, plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
         with SweepView(
             plan.label, name, METRICS[name], len(plan.stream.tasks), plan.trials, quiet,

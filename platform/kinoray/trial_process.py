@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from ray import tune
 
-from kinoray.trial import Job, TrialRun
+from kinoray.seed_run import Job
+from kinoray.trial import TrialRun
 
 
 class SweepTrial(tune.Trainable):

@@ -14,24 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import ray
 from optuna.trial import TrialState
 from ray import tune
 
 from kinoray.attend import Signals
-from kinoray.config import Recipe
-from kinoray.data.cache import fetch_clip, frame_cache, holds_clip
-from kinoray.data.manifest import SPLITS, read_manifest
-from kinoray.errors import RunFailed, UsageError, VideoError
-from kinoray.feed import test_sampling, train_sampling
+from kinoray.errors import RunFailed, UsageError
 from kinoray.folder import one_line
 from kinoray.searcher import MAX_RESTARTS, Closing, PruneRule, StudySearch, requeue
-from kinoray.trial import STOP_FILE, Job
+from kinoray.seed_run import STOP_FILE, Job
 from kinoray.trial_process import SweepTrial
-from kinoray.workers import num_cpus
 
-WARM_CLIPS = 64
-"""Clips that one task of the cache's filling reads."""
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -50,30 +42,34 @@ class Share:
     cpus: float
     gpus: float
     threads: int
+    run_cpus: float = 1.0
+    """CPUs of one run with workers: all its ranks and its part of the decoding."""
 
 
 def share_of(trials: int, concurrent: int | None, workers: int, seeds: int, cpus: float, gpus: int) -> Share:
     """How many trials at a time, and what each gets, so that training and decoding always fit.
 
-    In the trial's process (workers = 0) a trial is one process with its own threads, and decoding is part of it. With
-    workers, each seed has its own group, and one CPU in all is left for decoding. Raises: UsageError for more trials at
-    a time than there is room for.
+    In the trial's process (workers = 0) a trial is one process with its own threads, and decodes there. With workers,
+    each seed has a group of them and at least one CPU for decoding: without it, Ray Data would wait for ever.
+    Raises: UsageError for more trials at a time than there is room for.
     """
     if workers:
-        each = workers * seeds
-        room = gpus // each if gpus else int(max(0.0, cpus - 1) // each)
-        told = f"{each} {'GPUs' if gpus else 'CPUs'} each" + ("" if gpus else " and one for decoding")
+        usual = int(min(cpus // (seeds * (workers + 1)), gpus // (seeds * workers) if gpus >= workers else math.inf))
+        most = concurrent or max(1, min(usual, trials))
+        run_cpus = (cpus - 0.1 * most) / (most * seeds)
+        fits = run_cpus >= 1 + 0.01 * workers and (gpus < workers or gpus >= most * seeds * workers)
+        needs = f"{workers * seeds} workers and {seeds} CPUs for decoding"
     else:
         room = gpus or int(cpus)
-        told = "one GPU each" if gpus else "one CPU each"
-    if room < 1 or (concurrent or 0) > room:
+        most = concurrent or max(1, min(room, trials))
+        run_cpus, fits, needs = 1.0, most <= room, "one GPU each" if gpus else "one CPU each"
+    if not fits:
         raise UsageError(
-            f"{concurrent or 1} trials at a time need {told}, but Ray has {cpus:g} CPUs and {gpus} GPUs. "
-            f"{'Give --concurrent ' + str(room) if room else 'Give fewer --workers-per-trial'}, or a larger cluster."
+            f"{most} trials at a time need {needs}, but Ray has {cpus:g} CPUs and {gpus} GPUs. Give a smaller "
+            f"{'--concurrent' if most > 1 else '--workers-per-trial'}, or a larger cluster."
         )
-    most = concurrent or max(1, min(room, trials))
     if workers:
-        return Share(most, 0.1, 0.0, max(1, int((cpus - 1) // (most * workers * seeds))))
+        return Share(most, 0.1, 0.0, max(1, int((cpus - 1) // (most * workers * seeds))), run_cpus)
     return Share(most, 0.0, 1.0 if gpus else 0.0, max(1, int(cpus // most)))
 
 
@@ -252,60 +248,3 @@ def link_trials(folder: Path, trials: Sequence[Any]) -> None:
             if not link.is_symlink():
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(os.path.relpath(target, link.parent))
-
-
-# The frame cache
-
-
-@dataclass(frozen=True)
-class _Batch:
-    manifest: str
-    split: str
-    first: int
-    recipe: Recipe
-
-
-def warm_cache(job: Job, recipe: Recipe, say: Callable[[str], None], wanted: Callable[[], bool]) -> int:
-    """Decode into the frame cache what all trials will read, each clip once; returns how many were decoded.
-
-    Without it the first trials would decode the same clips at the same time. A task whose training clips are too long
-    to be kept is left out after a look at its first batch.
-    """
-    if not frame_cache().folder:
-        return 0
-    decoded = 0
-    waiting: list[Any] = []
-    remote = ray.remote(_fill)
-    began = time.monotonic()
-    for task in job.stream.tasks:
-        manifest = read_manifest(task.manifest)
-        for split in SPLITS:
-            for first in range(0, len(manifest.clips(split)), WARM_CLIPS):
-                if not wanted():
-                    return decoded
-                waiting.append(remote.options(num_cpus=1).remote(_Batch(str(task.manifest), split, first, recipe)))
-                if len(waiting) >= 2 * max(1, int(num_cpus())):
-                    ready, waiting = ray.wait(waiting)
-                    decoded += sum(ray.get(ready))
-    decoded += sum(ray.get(waiting))
-    if decoded:
-        say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began:.0f} s, once for all trials.")
-    return decoded
-
-
-def _fill(batch: _Batch) -> int:
-    """Read a batch of clips through the cache; how many were decoded."""
-    cache, recipe = frame_cache(), batch.recipe
-    manifest = read_manifest(batch.manifest)
-    sampling = train_sampling(recipe) if batch.split == "train" else test_sampling(recipe, recipe.test_frames)
-    decoded = 0
-    rows = manifest.clips(batch.split)[batch.first : batch.first + WARM_CLIPS]
-    for position, row in enumerate(rows):
-        clip = manifest.clip(int(row))
-        if holds_clip(clip, sampling, recipe.size_px, cache):
-            continue
-        with contextlib.suppress(VideoError, OSError):
-            decoded += not fetch_clip(clip, sampling, 0, recipe.size_px, cache).cached
-        if position >= 2 and decoded > position and not holds_clip(clip, sampling, recipe.size_px, cache):
-            break  # such clips are not kept: too long, or the disk is full
-    return decoded

@@ -89,8 +89,11 @@ def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any
 
 
 @contextmanager
-def ray_session() -> Iterator[None]:
-    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop only that one."""
+def ray_session(dashboard: bool = False) -> Iterator[None]:
+    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop only that one.
+
+    dashboard: with it, Ray cleans up after a trainer whose driver was killed; it costs 11 processes.
+    """
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     if ray.is_initialized():
@@ -101,7 +104,7 @@ def ray_session() -> Iterator[None]:
         if os.environ.get("RAY_ADDRESS"):
             ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
         else:
-            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **quiet)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         yield

@@ -1,0 +1,299 @@
+"""One run inside a trial of a sweep: it advances task by task, in the trial's process or on Ray workers of its own."""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kinoray.actors import RunMonitor
+from kinoray.attend import Signals, Stopped
+from kinoray.distributed import World
+from kinoray.errors import RunFailed
+from kinoray.launch import _on_workers, make_spec
+from kinoray.method_source import MethodSource
+from kinoray.metrics import summarise
+from kinoray.resolve import Resolved, open_run, resolve
+from kinoray.result import write_json_atomic
+from kinoray.session import stage_by_stage
+from kinoray.streams import Stream
+
+STOP_FILE = "stop"
+"""While it lies in the sweep's folder, every trial commits after its current step and stops."""
+MARK = "sweep"
+"""File in a run's folder that names the sweep which made it."""
+LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trials of a sweep share; travels to their processes as plain data."""
+
+    folder: str
+    """The sweep's."""
+    method: MethodSource
+    stream: Stream
+    backbone: str
+    settings: dict[str, Any]
+    """What is set for all trials."""
+    seeds: tuple[int, ...]
+    objectives: tuple[str, ...]
+    runs: str
+    threads: int
+    workers: int = 0
+    """Ray workers of each run; 0 trains in the trial's process."""
+    cpus: float = 1.0
+    """CPUs of each run with workers."""
+    smoke: bool = False
+    share_prefixes: bool = False
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.stream.tasks)
+
+    def resolved(self, params: dict[str, Any], seed: int) -> Resolved:
+        """One seed's run with a trial's parameters."""
+        return resolve(
+            self.method,
+            stream=self.stream,
+            backbone=self.backbone,
+            seed=seed,
+            settings=self.settings | params,
+            joint=False,
+            zero_shot=False,
+            smoke=self.smoke,
+            runs=self.runs,
+        )
+
+
+class Halt(Exception):
+    """The sweep was asked to stop; everything is committed."""
+
+
+class TrialMonitor(RunMonitor):
+    """A run monitor that learns the wish to stop from a file of the sweep."""
+
+    def __init__(self, folder: str, sweep: str) -> None:
+        self.wish = Path(sweep) / STOP_FILE
+        self.looked_at, self.wished = -math.inf, False
+        super().__init__(folder)
+
+    @property
+    def stop(self) -> bool:  # type: ignore[override]
+        now = time.monotonic()
+        if now - self.looked_at > LOOK_EVERY_S:
+            self.looked_at, self.wished = now, self.wish.exists()
+        return self.wished
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        pass
+
+
+@dataclass
+class SeedRun:
+    """One seed of a trial: its run, advanced stage by stage in this process."""
+
+    job: Job
+    one: Resolved
+    stages: Generator[int, None, bool] | None = None
+    notes: list[str] = field(default_factory=list)
+    busy_s: float = 0.0
+    """Seconds that this seed advanced, in this process."""
+    away_s: float = 0.0
+    """Seconds between, while other seeds did; the run's own clock counts them."""
+    left_at: float = math.inf
+    prefix: "Prefix | None" = None
+    thread: threading.Thread | None = None
+    signals: Signals = field(default_factory=Signals)
+    error: BaseException | None = None
+    """Of a run on workers."""
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        path = self.one.folder / "result.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    @property
+    def finished(self) -> bool:
+        return self.outcome.get("state") == "finished"
+
+    def open(self) -> None:
+        """Prepare the run to go on where it stands; the caller holds its lock."""
+        if self.finished:
+            open_run(self.one, 0, 0, self.notes.append)
+            return
+        if not (self.one.folder / "run.json").exists():
+            (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
+        open_run(self.one, self.job.threads, 0, self.notes.append)
+        gpu = torch.cuda.is_available()
+        spec = make_spec(self.one, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None)
+        if self.job.share_prefixes:
+            self.prefix = Prefix(self.one, spec.threads)
+            self.prefix.begin(Path(self.job.folder) / STOP_FILE)
+        world = World(device=torch.device("cuda" if gpu else "cpu"))
+        monitor = TrialMonitor(spec.folder, self.job.folder)
+        self.stages = stage_by_stage(spec, world, monitor, None)
+
+    def reach(self, task: int) -> None:
+        """Learn, test and commit until `task` tasks are done. Raises: Halt where a wish to stop came before."""
+        last = task == self.job.num_tasks
+        if self.stages is None or (not last and rows_measured(self.outcome) >= task):
+            return
+        began = time.monotonic()
+        self.away_s += max(0.0, began - self.left_at)
+        try:
+            while True:
+                done = next(self.stages)
+                if self.prefix:
+                    self.prefix.share(done)
+                if done >= task and not last:
+                    return
+        except StopIteration as end:
+            if not end.value:
+                raise Halt from None
+        finally:
+            self.left_at = time.monotonic()
+            self.busy_s += self.left_at - began
+
+    def values(self, task: int) -> dict[str, float]:
+        """Validation metrics after `task` tasks, and what it cost."""
+        outcome = self.outcome
+        found = {name: v for name, v in metrics_after(outcome, task).items() if v is not None}
+        cost = outcome.get("cost", {})
+        if "train_s" in cost:
+            found["step_s"] = max(0.0, cost["train_s"] - self.away_s) / max(1.0, cost["steps"])
+        return found
+
+    def close(self) -> None:
+        """Leave the run where it stands; the same run goes on from there."""
+        if self.stages is not None:
+            self.stages.close()
+            self.stages = None
+        if self.prefix:
+            self.prefix.close()
+        outcome = self.outcome
+        if outcome.get("state") == "running":
+            with suppress(OSError):
+                write_json_atomic(self.one.folder / "result.json", outcome | {"state": "stopped"})
+
+
+class WorkerRun(SeedRun):
+    """One seed of a trial on Ray workers of its own, in a thread of the trial's process; it runs ahead of `reach`."""
+
+    def open(self) -> None:
+        if self.finished:
+            open_run(self.one, 0, 0, self.notes.append)
+            return
+        if not (self.one.folder / "run.json").exists():
+            (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
+        open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        try:
+            _on_workers(self.one, self.job.workers, True, self.signals, lambda text: None, self.job.cpus)
+        except BaseException as error:
+            self.error = error
+
+    def reach(self, task: int) -> None:
+        began, last = time.monotonic(), task == self.job.num_tasks
+        wish = Path(self.job.folder) / STOP_FILE
+        while not (self.finished if last else rows_measured(self.outcome) >= task):
+            if self.thread is None or not self.thread.is_alive():
+                if isinstance(self.error, Stopped):
+                    raise Halt
+                if self.error or not self.finished:
+                    raise self.error or RunFailed(f"{self.one.label} ended unfinished.")
+            if wish.exists():
+                self.signals.number = signal.SIGTERM
+            time.sleep(LOOK_EVERY_S)
+        self.busy_s += time.monotonic() - began
+
+    def close(self) -> None:
+        """Let the workers commit and stop, so that nothing of them is left."""
+        if self.thread is not None:
+            self.signals.number = signal.SIGTERM
+            self.thread.join()
+        super().close()
+
+
+class Prefix:
+    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree."""
+
+    def __init__(self, one: Resolved, threads: int) -> None:
+        self.one, self.threads = one, threads
+        self.lease = ExitStack()
+
+    def begin(self, wish: Path) -> None:
+        """Adopt the longest prefix; where another run is learning the next task right now, wait for it."""
+        from kinoray import forks
+
+        if forks.has_state(self.one.folder):
+            return
+        while True:
+            found = forks.best_prefix(self.one, self.threads)
+            stages = found[0] if found else 0
+            if self._take(stages) or wish.exists():
+                break
+            forks.wait_for(self._key(stages + 1), LOOK_EVERY_S)
+        if found:
+            forks.adopt(self.one.folder, found[1])
+
+    def share(self, stages: int) -> None:
+        """Keep the state after so many tasks."""
+        from kinoray import forks
+
+        forks.publish(self.one.folder, stages, self._key(stages))
+        self._take(stages)
+
+    def _take(self, stages: int) -> bool:
+        """Tell others that the next task is being learned here; False where somebody else has said so."""
+        from kinoray import forks
+
+        self.lease.close()
+        if stages == len(self.one.stream.tasks):
+            return True
+        return self.lease.enter_context(forks.producing(self._key(stages + 1)))
+
+    def _key(self, stages: int) -> str:
+        from kinoray import forks
+
+        return forks.prefix_key(self.one, self.threads, stages)
+
+    def close(self) -> None:
+        """Let others learn what this run did not."""
+        self.lease.close()
+
+
+# What result.json tells
+
+
+def rows_measured(outcome: dict[str, Any]) -> int:
+    """After how many tasks the validation splits were ranked."""
+    rows = outcome.get("validation_matrix", {}).get("R@1", [])
+    return sum(row[i] is not None for i, row in enumerate(rows))
+
+
+def metrics_after(outcome: dict[str, Any], task: int) -> dict[str, float | None]:
+    """Validation metrics as they stood after `task` tasks; without the matrix only the last ones are known."""
+    matrices = outcome.get("validation_matrix")
+    if not matrices:
+        return outcome.get("validation", {})
+    cut = {name: [[None] * len(row) if i >= task else row for i, row in enumerate(rows)]
+           for name, rows in matrices.items()}  # fmt: skip
+    return summarise(cut)
+
+
+def made_by(folder: Path) -> str:
+    """The sweep that made a run, "" if none did."""
+    path = folder / MARK
+    return path.read_text().strip() if path.is_file() else ""

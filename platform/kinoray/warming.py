@@ -1,0 +1,75 @@
+"""Fills the frame cache before a sweep: what all trials will read is decoded once, not by several of them at a time."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import ray
+
+from kinoray.config import Recipe
+from kinoray.data.cache import fetch_clip, frame_cache, holds_clip
+from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.data.sampling import Sampling
+from kinoray.errors import VideoError
+from kinoray.feed import test_sampling, train_sampling
+from kinoray.streams import Stream
+from kinoray.workers import num_cpus
+
+CLIPS = 64
+"""Clips that one Ray task reads."""
+HERE = 16
+"""So few are decoded in this process: starting another takes longer."""
+
+
+def warm_cache(stream: Stream, recipe: Recipe, say: Callable[[str], None], wanted: Callable[[], bool]) -> int:
+    """Decode into the frame cache what the cache lacks, each clip once; returns how many were decoded.
+
+    wanted: asked between batches; False ends it. Clips that are too long to be kept whole are left alone. What cannot
+    be decoded is left to the runs, which know what to say.
+    """
+    if not frame_cache().folder:
+        return 0
+    batches = list(_missing(stream, recipe))
+    if sum(len(batch[1]) for batch in batches) <= HERE:
+        return sum(_fill(*batch) for batch in batches)
+    began, decoded = time.monotonic(), 0
+    waiting: list[Any] = []
+    remote = ray.remote(_fill).options(num_cpus=1, scheduling_strategy="SPREAD")
+    for batch in batches:
+        if not wanted():
+            break
+        waiting.append(remote.remote(*batch))
+        if len(waiting) >= 2 * max(1, int(num_cpus())):
+            ready, waiting = ray.wait(waiting)
+            decoded += sum(ray.get(ready))
+    decoded += sum(ray.get(waiting))
+    say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began:.0f} s, once for all trials.")
+    return decoded
+
+
+def _missing(stream: Stream, recipe: Recipe) -> Iterator[tuple[str, list[int], Sampling, int]]:
+    """Rows of each manifest that the cache lacks, in batches."""
+    cache = frame_cache()
+    for task in stream.tasks:
+        manifest = read_manifest(task.manifest)
+        for split in SPLITS:
+            rule = train_sampling(recipe) if split == "train" else test_sampling(recipe, recipe.test_frames)
+            rows = [int(row) for row in manifest.clips(split)]
+            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, recipe.size_px, cache)]
+            for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:
+                yield str(task.manifest), [int(row) for row in part], rule, recipe.size_px
+
+
+def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:
+    """Read a batch of clips through the cache; how many were decoded."""
+    cache, manifest = frame_cache(), read_manifest(path)
+    decoded = 0
+    for position, row in enumerate(rows):
+        clip = manifest.clip(row)
+        with contextlib.suppress(VideoError, OSError):
+            decoded += not fetch_clip(clip, rule, 0, size_px, cache).cached
+            if position == 2 and not holds_clip(clip, rule, size_px, cache):
+                break  # such clips are not kept
+    return decoded
