@@ -132,7 +132,7 @@ def _rewrite(words: Sequence[str], files: Path) -> tuple[list[str], list[str], s
             if option == "--stream":
                 stream = value = _place(value)
             elif option != "--set" and value.endswith(FILES):
-                experiments += [value] if value.endswith(EXPERIMENTS) else []
+                experiments += [value] if value.endswith(EXPERIMENTS) and option != "--space" else []
                 value = _ship(value, files, shipped)
             final.append(f"{prefix}{value}")
         option = ""

@@ -27,6 +27,8 @@ from kinoray.result import Result, Results, load, printable
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
+    from kinoray.sweep_result import SweepResult
+
 LOST_S = 120.0
 """How long a job is followed without an answer."""
 STOP_S = 60
@@ -90,20 +92,29 @@ class Job:
         self.wait(STOP_S + TIMEOUT_S)
         return self.status()
 
-    def result(self) -> Result | Results:
-        """The runs of a finished job, where their folders can be reached from here. Raises: UsageError."""
-        info = self.info()
-        pages = re.findall(r"^(?:Report: |  \")(.+/report\.html)\"?,?$", self.logs(), re.MULTILINE)
-        if info["state"] != "finished" or not pages:
+    def result(self) -> "Result | Results | SweepResult":
+        """The runs or the sweep of a job that has ended, where the folders can be reached from here.
+
+        Raises: UsageError where there is nothing (yet), or not here.
+        """
+        info, log = self.info(), self.logs()
+        is_sweep = info["command"].startswith("kinoray sweep ")
+        pattern = rf"^({re.escape(info['runs'])}/[^/\n]+)$" if is_sweep else r"^Report: (.+)/report\.html$"
+        in_json = r'^ "folder": "(.+)",?$' if is_sweep else r'^  "(.+)/report\.html",?$'
+        found = re.findall(pattern, log, re.MULTILINE) or re.findall(in_json, log, re.MULTILINE)
+        if info["exit_code"] is None or not found:
             raise UsageError(f"{self.id} has no result: it is {info['state']}{_because(info)}.")
-        folders = [Path(page).parent for page in pages]
-        for folder in folders:
-            if not folder.is_dir():
+        for folder in found:
+            if not Path(folder).is_dir():
                 raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
-        found = [load(folder) for folder in folders]
-        if len(found) == 1:
-            return found[0]
-        return Results(one for some in found for one in (some if isinstance(some, Results) else [some]))
+        if is_sweep:
+            from kinoray.sweep_result import SweepResult
+
+            return SweepResult(found[-1])
+        loaded = [load(folder) for folder in found]
+        if len(loaded) == 1:
+            return loaded[0]
+        return Results(one for some in loaded for one in (some if isinstance(some, Results) else [some]))
 
     def _details(self) -> "JobDetails":
         try:

@@ -294,6 +294,20 @@ def test_the_result_is_where_the_job_says(cluster: Cluster, tmp_path: Path) -> N
         job.result()
 
 
+def test_the_result_of_a_sweep_is_the_sweep(cluster: Cluster, tmp_path: Path) -> None:
+    folder = Path.cwd() / "runs" / "sweep-1"
+    folder.mkdir(parents=True)
+    record = {"method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"]}
+    (folder / "sweep.json").write_text(json.dumps(record))
+    Path("space.yaml").write_text("m_hat: {low: 0.9, high: 1.0}\n")
+    job = submit.submit("sweep bmu_moco --space space.yaml", quiet=True)
+    assert "files/space.yaml" in cluster.shipped
+    cluster.end(job.id, "FAILED", 3)  # some trials failed
+    for log in (f"sweep of bmu_moco\n{folder}\nImportance\n", json.dumps({"folder": str(folder), "a": 1}, indent=1)):
+        cluster.log[job.id] = f"{log}\n"
+        assert job.result().folder == folder
+
+
 # The address and the token
 
 
