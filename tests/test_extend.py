@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
 from growth import Late, Rings, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
@@ -15,9 +14,9 @@ from typer.testing import CliRunner
 from kinoray import resolve
 from kinoray.attend import Stopped
 from kinoray.checkpoint import newest
-from kinoray.cli_extend import extend_app
+from kinoray.cli import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
-from kinoray.extend import extend, read_task
+from kinoray.extending import extend, read_task
 from kinoray.launch import run
 from kinoray.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
@@ -107,7 +106,7 @@ def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None
 
 def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
-    for place in ("kinoray.extend.collect", "kinoray.extend.unpack", "kinoray.forks.sync", "kinoray.forks._link"):
+    for place in ("kinoray.extending.collect", "kinoray.extending.unpack", "kinoray.forks.sync", "kinoray.forks._link"):
         with monkeypatch.context() as patch:
             patch.setattr(place, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(KinorayError, match="No space left"):
@@ -206,7 +205,7 @@ def test_a_task_file_names_a_folder_or_a_task_of_a_stream(folder, micro, tmp_pat
     own = load_stream(str(folder))
     assert reads("folder: ./videos\ntask: b") == own.tasks[1]
     assert reads("folder: videos/captions.csv\ntask: a\nname: first") == TaskData("first", own.tasks[0].manifest)
-    monkeypatch.setattr("kinoray.extend.load_stream", lambda name: replace(micro, name=name))
+    monkeypatch.setattr("kinoray.extending.load_stream", lambda name: replace(micro, name=name))
     assert reads("task: moving-cvlm:3/neon") == micro.tasks[1] == read_task("moving-cvlm:3/neon")
 
 
@@ -245,9 +244,6 @@ def test_the_command_extends_a_run_by_name(folder, tmp_path) -> None:
     for path in folder.glob("a*.mp4"):
         os.link(path, alone / path.name)
     old = local("base_moco", load_stream(str(alone)), tmp_path / "runs", smoke=True)
-    app = typer.Typer()
-    app.add_typer(extend_app)
-    app.command("other")(lambda: None)
     words = ["extend", old.folder.parent.name, "--task", str(tmp_path / "new.yaml"), "--runs", str(tmp_path / "runs")]
     refused = CliRunner().invoke(app, [*words, "--quiet"])
     assert isinstance(refused.exception, UsageError) and "--stream" in str(refused.exception)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kinoray.actors import momentum_weights
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
     from kinoray.doctor import examine
+    from kinoray.extending import extend
     from kinoray.launch import dry_run, run
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
@@ -26,6 +27,7 @@ __version__ = version("kinoray")
 _WHERE = {
     "run": ("launch", "run"),
     "dry_run": ("launch", "dry_run"),
+    "extend": ("extending", "extend"),
     "load": ("result", "load"),
     "Result": ("result", "Result"),
     "Results": ("result", "Results"),
@@ -40,7 +42,7 @@ _WHERE = {
     "list_runs": ("catalogue", "list_runs"),
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "load", "compare", "write_report", "Result", "Results", "Comparison",
+    "run", "dry_run", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison",
     "momentum_weights", "list_methods", "list_streams", "list_backbones", "list_runs", "examine",
 ]  # fmt: skip
 

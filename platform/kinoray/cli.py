@@ -20,9 +20,9 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import cli_data, printing
-from kinoray.errors import KinorayError, UsageError, unknown
-from kinoray.result import Result, find_runs, printable, runs_root
+from kinoray import cli_data, cli_extend, printing
+from kinoray.errors import KinorayError, UsageError
+from kinoray.result import Result, printable, run_folder, runs_root
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
+app.command("extend")(cli_extend.extend_command)
 app.add_typer(cli_data.data_app, name="data")
 app.add_typer(pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
@@ -186,7 +187,7 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """The papers' table: recall and forgetting per task and overall, means and intervals over seeds."""
-    comparison = kinoray.compare([_folder(name, root) for name in runs], metric)
+    comparison = kinoray.compare([run_folder(name, root) for name in runs], metric)
     if as_json:
         printing.print_warnings(comparison)
         print(json.dumps(comparison.to_json(), indent=1))
@@ -202,22 +203,7 @@ def compare(
 @app.command()
 def report(run: Annotated[str, typer.Argument(metavar="RUN")], root: Runs = None, debug: Debug = False) -> None:
     """One self-contained HTML page about a run, or about all seeds of a run."""
-    print(kinoray.write_report(_folder(run, root)))
-
-
-def _folder(name: str, root: Path | None) -> Path:
-    """A run by path, or by its name in the runs folder."""
-    if Path(name).exists():
-        return Path(name)
-    folder = runs_root(root) / name
-    if folder.exists():
-        return folder
-    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
-    if not known:
-        raise UsageError(
-            f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
-        )
-    raise unknown("run", name, known)
+    print(kinoray.write_report(run_folder(run, root)))
 
 
 class Kind(StrEnum):

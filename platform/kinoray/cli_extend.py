@@ -5,13 +5,9 @@ from typing import Annotated
 
 import typer
 
-from kinoray.errors import UsageError, unknown
-from kinoray.result import Results, find_runs, runs_root
-
-extend_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+from kinoray.result import Results, run_folder
 
 
-@extend_app.command("extend")
 def extend_command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run or seed folder, or a name in the runs folder.")],
     task: Annotated[str, typer.Option(metavar="FILE", help="A task file (.yaml), or STREAM/TASK.")],
@@ -28,20 +24,9 @@ def extend_command(
     The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and maybe `name:`.
     """
     from kinoray import printing
-    from kinoray.extend import extend
+    from kinoray.extending import extend
 
     done = extend(
-        _folder(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet
+        run_folder(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet
     )
     printing.print_results(done if isinstance(done, Results) else Results([done]), as_json)
-
-
-def _folder(name: str, root: Path | None) -> Path:
-    """A run by path, or by its name in the runs folder."""
-    for folder in (Path(name), runs_root(root) / name):
-        if folder.exists():
-            return folder
-    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
-    if not known:
-        raise UsageError(f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}.")
-    raise unknown("run", name, known)

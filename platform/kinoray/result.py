@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.errors import UsageError
+from kinoray.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,6 +195,21 @@ def runs_root(given: str | Path | None = None) -> Path:
 def find_runs(root: str | Path) -> Results:
     """Every run below `root` (run folders with seeds), in the order of their names."""
     return Results(Result(seed) for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder))
+
+
+def run_folder(name: str, root: str | Path | None = None) -> Path:
+    """A run by path, or by its name in the runs folder."""
+    if Path(name).exists():
+        return Path(name)
+    folder = runs_root(root) / name
+    if folder.exists():
+        return folder
+    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
+    if not known:
+        raise UsageError(
+            f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
+        )
+    raise unknown("run", name, known)
 
 
 def _seeds(folder: Path) -> list[Path]:

@@ -25,6 +25,7 @@ COSTS = {
     "eval_s": "evaluation",
     "checkpoint_s": "checkpoints",
 }
+ADOPTED = "stages taken over from other runs, not in the wall time"
 
 
 def write_report(folder: str | Path) -> Path:
@@ -75,6 +76,7 @@ def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:
     wall = cost["wall_s"]
     parts = [(words, cost[name]) for name, words in COSTS.items() if name in cost]
     parts += [("everything else", max(0.0, wall - sum(seconds for _, seconds in parts))), ("wall time", wall)]
+    parts += [(ADOPTED, cost["adopted_s"])] if cost.get("adopted_s") else []
     return [(words, seconds, seconds / wall if wall else 0.0) for words, seconds in parts]
 
 
