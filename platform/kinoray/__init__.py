@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kinoray.actors import momentum_weights
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
+    from kinoray.cluster.submit import list_jobs, submit
     from kinoray.doctor import examine
     from kinoray.extending import extend
     from kinoray.launch import dry_run, run
@@ -28,6 +29,8 @@ _WHERE = {
     "run": ("launch", "run"),
     "dry_run": ("launch", "dry_run"),
     "extend": ("extending", "extend"),
+    "submit": ("cluster.submit", "submit"),
+    "list_jobs": ("cluster.submit", "list_jobs"),
     "load": ("result", "load"),
     "Result": ("result", "Result"),
     "Results": ("result", "Results"),
@@ -42,8 +45,8 @@ _WHERE = {
     "list_runs": ("catalogue", "list_runs"),
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison",
-    "momentum_weights", "list_methods", "list_streams", "list_backbones", "list_runs", "examine",
+    "run", "dry_run", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison", "submit",
+    "momentum_weights", "list_methods", "list_streams", "list_backbones", "list_runs", "list_jobs", "examine",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import cli_data, cli_extend, printing
+from kinoray import cli_data, cli_extend, cli_jobs, printing
 from kinoray.errors import KinorayError, UsageError
 from kinoray.result import Result, printable, run_folder, runs_root
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
-app.command("extend")(cli_extend.extend_command)
+app.add_typer(cli_jobs.jobs_app, name="jobs")
 app.add_typer(cli_data.data_app, name="data")
 app.add_typer(pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
@@ -175,6 +175,10 @@ def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[
 def _exit_code(results: Iterable[Result]) -> int:
     states = {result.state for result in results}
     return 1 if "failed" in states else STOPPED if states - {"finished"} else 0
+
+
+app.command("extend")(cli_extend.extend_command)
+app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 
 
 @app.command()

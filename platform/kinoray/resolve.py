@@ -24,6 +24,7 @@ from kinoray.stages import Stage
 from kinoray.streams import Stream, load_stream
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
+BESIDE = ("methods", "search_spaces", "cluster")
 PROTOCOLS = ("cvlm", "ctvr")
 """What `tester` can test."""
 
@@ -220,9 +221,11 @@ def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list
 
 
 def code_digest() -> str:
-    """SHA-256 over the engine's own source files, methods excluded."""
+    """SHA-256 over the engine's own source files; the other folders of the package, which a wheel puts inside, do not
+    count."""
     folder = Path(__file__).parent
-    return digest_of({str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))})
+    files = [p.relative_to(folder) for p in sorted(folder.rglob("*.py"))]
+    return digest_of({str(p): (folder / p).read_text() for p in files if p.parts[0] not in BESIDE})
 
 
 def union_manifest(run: Resolved) -> Manifest:
