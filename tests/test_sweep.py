@@ -333,7 +333,7 @@ def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, sai
 def test_more_trials_at_a_time_than_there_is_room_for_are_refused() -> None:
     assert share_of(16, None, 0, 1, 2, 0).concurrent == 2
     assert share_of(16, None, 0, 1, 16, 0).threads == 1
-    assert share_of(4, None, 0, 1, 16, 0).threads == 4
+    assert share_of(4, None, 0, 1, 16, 0).threads == 3
     nested = share_of(16, None, 1, 1, 2, 0)
     assert nested.concurrent == 1
     assert nested.run_cpus == pytest.approx(1.9)
@@ -456,3 +456,43 @@ def test_the_named_space_is_in_the_record(micro, tmp_path) -> None:
     plan = plan_of(micro, tmp_path, space="bmu-fig4")
     assert plan.record["space"] == load_space(find_method("bmu_moco"), "bmu-fig4")
     assert plan.settings == FIXED | {"m": 0.99}
+
+
+def test_trials_that_agree_so_far_learn_their_first_task_once_and_end_the_same(micro, tmp_path) -> None:
+    """The second finds the prefixes that the first published, in the cache that both share."""
+    alone = job_of(micro, tmp_path / "alone")
+    shared = job_of(micro, tmp_path / "shared", share_prefixes=True)
+    other = job_of(micro, tmp_path / "other", share_prefixes=True)  # another runs folder: nothing finished to return
+    reports = [whole_trial(job, {"m_hat": 0.97})[-1] for job in (alone, shared, other)]
+    assert [r.get("failed") for r in reports] == [None] * 3
+    assert all("folders" in r for r in reports), reports
+    outcomes = [json.loads((Path(r["folders"][0]) / "result.json").read_text()) for r in reports]
+    assert len({o["state_digest"] for o in outcomes}) == 1
+    assert "adopted_s" not in outcomes[1]["cost"]
+    assert outcomes[2]["cost"]["adopted_steps"] == 8
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives(cluster, micro, tmp_path) -> None:
+    results = [
+        sweep(
+            "bmu_moco",
+            stream=micro,
+            trials=1,
+            space="momenta",
+            settings=FIXED,
+            runs=tmp_path / str(workers),
+            workers_per_trial=workers,
+            quiet=True,
+            name="s",
+        )
+        for workers in (0, 1)
+    ]
+    digests = [r.best.runs[0].outcome["state_digest"] for r in results]
+    assert digests[0] == digests[1]
+    assert results[0].best.values == results[1].best.values
+    import ray
+
+    groups = [g for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
+    assert not groups, "no placement group is left"

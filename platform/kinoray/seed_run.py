@@ -157,6 +157,7 @@ class SeedRun:
                 if done >= task and not last:
                     return
         except StopIteration as end:
+            self.stages = None
             if not end.value:
                 raise Halt from None
         finally:

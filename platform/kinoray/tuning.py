@@ -68,9 +68,10 @@ def share_of(trials: int, concurrent: int | None, workers: int, seeds: int, cpus
             f"{most} trials at a time need {needs}, but Ray has {cpus:g} CPUs and {gpus} GPUs. Give a smaller "
             f"{'--concurrent' if most > 1 else '--workers-per-trial'}, or a larger cluster."
         )
+    # The same rule for both, as for a run: threads are part of what decides the weights.
     if workers:
         return Share(most, 0.1, 0.0, max(1, int((cpus - 1) // (most * workers * seeds))), run_cpus)
-    return Share(most, 0.0, 1.0 if gpus else 0.0, max(1, int(cpus // most)))
+    return Share(most, 0.0, 1.0 if gpus else 0.0, max(1, int((cpus - 1) // most)))
 
 
 def replace_threads(share: Share, threads: int) -> Share:
