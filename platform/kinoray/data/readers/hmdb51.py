@@ -23,7 +23,14 @@ from kinoray.errors import UsageError
 
 NAMES = ("hmdb51-1", "hmdb51-2", "hmdb51-3")
 SHARE = 0.1
-LIST_FOLDERS = (*FOLDERS, "testTrainMulti_7030_splits", "test_train_splits", "hmdb51_splits", "testTrainMulti_splits")
+LIST_FOLDERS = (
+    *FOLDERS,
+    "testTrainMulti_7030_splits",
+    "test_train_splits",
+    "test_train_splits/testTrainMulti_7030_splits",
+    "hmdb51_splits",
+    "testTrainMulti_splits",
+)
 USES = {"0": None, "1": "train", "2": "test"}
 LINE = re.compile(r"(.+\S)\s+([012])")
 COUNTS = {1: (3207, 363, 1530), 2: (3218, 352, 1530), 3: (3191, 379, 1530)}
