@@ -233,8 +233,8 @@ def vatex(tree: Tree, name: str) -> None:
     for file, ids in files.items():
         entries = [{"videoID": id, "enCap": [f"{id} one", f"{id} two "], "chCap": ["x"]} for id in ids]
         tree.write(file, entries)
-        for id in ids:
-            uri = f"videos/{id.rsplit('_', 2)[0]}.mkv" if id[-8] == "1" else f"videos/{id}.mp4"
+        for n, id in enumerate(ids):
+            uri = f"videos/{id.rsplit('_', 2)[0]}.mkv" if n == 0 else f"videos/{id}.mp4"
             split = next((split for split, chosen in splits.items() if id in chosen), None)
             if split:
                 tree.add(id, uri, split, [f"{id} one", f"{id} two"])
@@ -326,7 +326,11 @@ def ucf101(tree: Tree, name: str) -> None:
 
 
 def hmdb51(tree: Tree, name: str) -> None:
-    """A folder of videos for each class, and a list for each class and split; some clips are unused."""
+    """A folder of videos for each class, and a list for each class and split; some clips are unused.
+
+    The lists' archive holds a folder; of the third split it was unpacked into one of the archive's name.
+    """
+    home = "test_train_splits/" if name == "hmdb51-3" else ""
     stems = ("#{n}_Gum", "(Rad)Schlag_die_Bank!{n}", "A&B[{n}]", "prelinger_{n}")
     uses = {1: "1201", 2: "2112", 3: "1120"}
     for fold, codes in uses.items():
@@ -340,7 +344,7 @@ def hmdb51(tree: Tree, name: str) -> None:
                 if name == f"hmdb51-{fold}" and split:
                     tree.add(f"{label}/{clip}", uri, split, label=label)
                 tree.media(uri)
-            tree.write(f"testTrainMulti_7030_splits/{label}_test_split{fold}.txt", lines)
+            tree.write(f"{home}testTrainMulti_7030_splits/{label}_test_split{fold}.txt", lines)
     tree.carved = 1
 
 
