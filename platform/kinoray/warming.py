@@ -1,21 +1,23 @@
-"""Fills the frame cache before a sweep: what all trials will read is decoded once, not by several of them at a time."""
+"""Fills the frame cache before a sweep: what all trials will read is decoded once, not by several of them at a time.
+
+The Ray tasks that decode import this file, so torch is imported only where the driver needs it.
+"""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import ray
 
-from kinoray.config import Recipe
 from kinoray.data.cache import fetch_clip, frame_cache, holds_clip
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.sampling import Sampling
 from kinoray.errors import VideoError
-from kinoray.feed import test_sampling, train_sampling
-from kinoray.streams import Stream
-from kinoray.workers import num_cpus
+
+if TYPE_CHECKING:
+    from kinoray.config import Recipe
+    from kinoray.streams import Stream
 
 CLIPS = 64
 """Clips that one Ray task reads."""
@@ -23,7 +25,7 @@ HERE = 16
 """So few are decoded in this process: starting another takes longer."""
 
 
-def warm_cache(stream: Stream, recipe: Recipe, say: Callable[[str], None], wanted: Callable[[], bool]) -> int:
+def warm_cache(stream: "Stream", recipe: "Recipe", say: Callable[[str], None], wanted: Callable[[], bool]) -> int:
     """Decode into the frame cache what the cache lacks, each clip once; returns how many were decoded.
 
     wanted: asked between batches; False ends it. Clips that are too long to be kept whole are left alone. What cannot
@@ -34,14 +36,17 @@ def warm_cache(stream: Stream, recipe: Recipe, say: Callable[[str], None], wante
     batches = list(_missing(stream, recipe))
     if sum(len(batch[1]) for batch in batches) <= HERE:
         return sum(_fill(*batch) for batch in batches)
+    import ray
+
     began, decoded = time.monotonic(), 0
+    at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
     waiting: list[Any] = []
     remote = ray.remote(_fill).options(num_cpus=1, scheduling_strategy="SPREAD")
     for batch in batches:
         if not wanted():
             break
         waiting.append(remote.remote(*batch))
-        if len(waiting) >= 2 * max(1, int(num_cpus())):
+        if len(waiting) >= at_once:
             ready, waiting = ray.wait(waiting)
             decoded += sum(ray.get(ready))
     decoded += sum(ray.get(waiting))
@@ -49,8 +54,10 @@ def warm_cache(stream: Stream, recipe: Recipe, say: Callable[[str], None], wante
     return decoded
 
 
-def _missing(stream: Stream, recipe: Recipe) -> Iterator[tuple[str, list[int], Sampling, int]]:
+def _missing(stream: "Stream", recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
     """Rows of each manifest that the cache lacks, in batches."""
+    from kinoray.feed import test_sampling, train_sampling
+
     cache = frame_cache()
     for task in stream.tasks:
         manifest = read_manifest(task.manifest)
