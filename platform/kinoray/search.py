@@ -283,7 +283,9 @@ def value_at(knob: BaseDistribution, u: float) -> Any:
     return values[min(int(u * len(values)), len(values) - 1)]
 
 
-def _stepped(knob: Any) -> list[Any]:
+def _stepped(knob: FloatDistribution | IntDistribution) -> list[Any]:
+    """All values of a knob with a step."""
+    assert knob.step is not None
     count = math.floor((knob.high - knob.low) / knob.step + 1e-9) + 1
     return [round(knob.low + i * knob.step, 12) if isinstance(knob, FloatDistribution) else knob.low + i * knob.step
             for i in range(count)]  # fmt: skip

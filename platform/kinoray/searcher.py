@@ -68,7 +68,8 @@ class StudySearch(_NotKept, OptunaSearch):
             study_name=study.study_name,
             storage=storage,
         )
-        self._ot_study = study
+        self._ot_study = study  # type: ignore[assignment]
+        self.study, self.space = study, dict(space)
         self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
         self.tell = tell
         self.closing = False
@@ -79,12 +80,12 @@ class StudySearch(_NotKept, OptunaSearch):
         """The next trial: one that waits, or a new one."""
         if self.closing:
             return Searcher.FINISHED
-        study = self._ot_study
+        study = self.study
         trials = study.get_trials(deepcopy=False)
         waiting = [t.number for t in trials if t.state is TrialState.WAITING]
         number = waiting[0] if waiting else len(trials)
-        study.sampler = make_sampler(self.kind, self.seed, number, self._space)
-        trial = patiently(lambda: study.ask(fixed_distributions=self._space))
+        study.sampler = make_sampler(self.kind, self.seed, number, self.space)
+        trial = patiently(lambda: study.ask(fixed_distributions=self.space))
         self._ot_trials[trial_id] = trial
         self.reported[trial_id] = set(trials[number].intermediate_values) if waiting else set()
         self.tell("begun", trial.number, params=dict(trial.params))
@@ -108,7 +109,7 @@ class StudySearch(_NotKept, OptunaSearch):
         if trial_id in self._completed_trials or trial_id not in self._ot_trials:
             return
         trial = self._ot_trials[trial_id]
-        whole = bool(result) and not error and "halted" not in result and result["task"] >= self.num_tasks
+        whole = result and not error and "halted" not in result and result["task"] >= self.num_tasks
         if (self.closing and not whole) or (result and "halted" in result):
             return
         if error or not result or "failed" in result:
@@ -120,16 +121,16 @@ class StudySearch(_NotKept, OptunaSearch):
         self._completed_trials.add(trial_id)
         values = [float(result[name]) for name in self.objectives]
         if int(result["task"]) < self.num_tasks:
-            patiently(lambda: self._ot_study.tell(trial, state=TrialState.PRUNED))
+            patiently(lambda: self.study.tell(trial, state=TrialState.PRUNED))
             self.tell("pruned", trial.number, task=int(result["task"]), value=values[0])
         else:
-            patiently(lambda: self._ot_study.tell(trial, values))
+            patiently(lambda: self.study.tell(trial, values))
             self.tell("complete", trial.number, task=self.num_tasks, value=values[0])
 
     def fail(self, trial: optuna.Trial, said: str) -> None:
         """A trial that gave no result."""
         patiently(lambda: trial.set_user_attr("error", said))
-        patiently(lambda: self._ot_study.tell(trial, state=TrialState.FAIL))
+        patiently(lambda: self.study.tell(trial, state=TrialState.FAIL))
         self.tell("failed", trial.number, text=said)
 
     def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
@@ -144,7 +145,7 @@ class StudySearch(_NotKept, OptunaSearch):
         """Whether a trial is to be pruned, by all values that the study has after the same task."""
         task, (name,) = int(result["task"]), self.objectives
         own = self._ot_trials[trial_id].number
-        trials = self._ot_study.get_trials(deepcopy=False)
+        trials = self.study.get_trials(deepcopy=False)
         others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
         return falls_behind(result[name], others, METRICS[name], keep, PRUNE_STARTUP)
 

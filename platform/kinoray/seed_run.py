@@ -289,7 +289,7 @@ def metrics_after(outcome: dict[str, Any], task: int) -> dict[str, float | None]
     matrices = outcome.get("validation_matrix")
     if not matrices:
         return outcome.get("validation", {})
-    cut = {name: [[None] * len(row) if i >= task else row for i, row in enumerate(rows)]
+    cut: dict[str, Any] = {name: [[None] * len(row) if i >= task else row for i, row in enumerate(rows)]
            for name, rows in matrices.items()}  # fmt: skip
     return summarise(cut)
 

@@ -83,7 +83,7 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
     )  # fmt: skip
     num_workers = _default_workers(base) if workers is None else workers
     rank_slice(base.recipe.batch_size, 0, num_workers or 1)
-    record = {
+    record: dict[str, Any] = {
         "format": 1,
         "method": source.name,
         "stream": found.name,

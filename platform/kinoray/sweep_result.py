@@ -207,7 +207,7 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
     try:
         storage = open_storage(folder, record.get("storage"))
         if create:
-            directions = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
+            directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
             study = optuna.create_study(
                 storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
             )
