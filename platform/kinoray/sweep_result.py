@@ -186,9 +186,10 @@ class SweepResult:
         }  # fmt: skip
 
     def __repr__(self) -> str:
+        best = self.best
         counts = ", ".join(f"{n} {state}" for state, n in self.states.items() if n)
         head = f"sweep of {self.method} on {self.stream} for {', '.join(self.objectives)}: {counts or 'no trials'}"
-        return "\n".join(printable(line) for line in [head, *repr(self.best or "").splitlines(), str(self.folder)])
+        return "\n".join(printable(line) for line in [head, *(repr(best).splitlines() if best else []), str(self.folder)])
 
     def _repr_html_(self) -> str:
         frame = self.frame.head(50)
