@@ -189,7 +189,8 @@ class SweepResult:
         best = self.best
         counts = ", ".join(f"{n} {state}" for state, n in self.states.items() if n)
         head = f"sweep of {self.method} on {self.stream} for {', '.join(self.objectives)}: {counts or 'no trials'}"
-        return "\n".join(printable(line) for line in [head, *(repr(best).splitlines() if best else []), str(self.folder)])
+        lines = [head, *(repr(best).splitlines() if best else []), str(self.folder)]
+        return "\n".join(printable(line) for line in lines)
 
     def _repr_html_(self) -> str:
         frame = self.frame.head(50)
