@@ -28,9 +28,9 @@ ALLOWED_START_S = 20.0
 
 SWEEP = """
 import json, sys
-import kinoray.sweep
+import kinoray
 job = json.loads(sys.argv[1])
-kinoray.sweep.sweep("bmu_moco", trials=job["trials"], space=job["space"], sampler="random", settings=job["settings"],
+kinoray.sweep("bmu_moco", trials=job["trials"], space=job["space"], sampler="random", settings=job["settings"],
                     prune=False, concurrent=2, keep_best=None, runs=job["runs"], name="sweep")
 """
 

@@ -6,14 +6,14 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from kinoray.cli_sweep import app
+from kinoray.cli import app
 from kinoray.errors import UsageError
 
 
 def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from kinoray.cli_sweep import app; "
-        "r = CliRunner().invoke(app, ['--help']); assert '--trials' in r.output, r.output; "
+        "import sys; from typer.testing import CliRunner; from kinoray.cli import app; "
+        "r = CliRunner().invoke(app, ['sweep', '--help']); assert '--trials' in r.output, r.output; "
         "print([m for m in ('torch', 'ray', 'optuna', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -32,7 +32,7 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     ],
 )
 def test_a_wrong_command_is_one_line(words: list[str], said: str, tmp_path) -> None:
-    found = CliRunner().invoke(app, [*words, "--runs", str(tmp_path)])
+    found = CliRunner().invoke(app, ["sweep", *words, "--runs", str(tmp_path)])
     assert isinstance(found.exception, UsageError)
     assert said in str(found.exception)
     assert "\n" not in str(found.exception)

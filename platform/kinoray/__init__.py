@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
     from kinoray.result import Result, Results, load
+    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeping import sweep
 
 __version__ = version("kinoray")
 
@@ -29,6 +31,8 @@ _WHERE = {
     "run": ("launch", "run"),
     "dry_run": ("launch", "dry_run"),
     "extend": ("extending", "extend"),
+    "sweep": ("sweeping", "sweep"),
+    "SweepResult": ("sweep_result", "SweepResult"),
     "submit": ("cluster.submit", "submit"),
     "list_jobs": ("cluster.submit", "list_jobs"),
     "load": ("result", "load"),
@@ -45,8 +49,9 @@ _WHERE = {
     "list_runs": ("catalogue", "list_runs"),
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison", "submit",
-    "momentum_weights", "list_methods", "list_streams", "list_backbones", "list_runs", "list_jobs", "examine",
+    "run", "dry_run", "sweep", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison",
+    "SweepResult", "submit", "list_jobs", "momentum_weights", "list_methods", "list_streams", "list_backbones",
+    "list_runs", "examine",
 ]  # fmt: skip
 
 

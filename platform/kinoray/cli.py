@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import cli_data, cli_extend, cli_jobs, printing
+from kinoray import cli_data, cli_extend, cli_jobs, cli_sweep, printing
 from kinoray.errors import KinorayError, UsageError
 from kinoray.result import Result, printable, run_folder, runs_root
 
@@ -177,6 +177,7 @@ def _exit_code(results: Iterable[Result]) -> int:
     return 1 if "failed" in states else STOPPED if states - {"finished"} else 0
 
 
+app.command("sweep")(cli_sweep.sweep)
 app.command("extend")(cli_extend.extend_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 

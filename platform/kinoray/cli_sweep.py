@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 STOPPED, SOME_FAILED = 75, 3
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-
-@app.command()
 def sweep(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.")],
     stream: Annotated[str, typer.Option(help="A stream's name or a folder.")] = "moving-cvlm",
@@ -58,7 +55,7 @@ def sweep(
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.experiment_file import parse_settings
-    from kinoray.sweep import sweep as run_sweep
+    from kinoray.sweeping import sweep as run_sweep
 
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")
