@@ -17,10 +17,10 @@ from kinoray.method_source import find_method, methods_folder
 from kinoray.search import distributions, load_space
 from kinoray.searcher import PruneRule, StudySearch, requeue
 from kinoray.seed_run import STOP_FILE, Job, metrics_after
-from kinoray.sweeping import sweep
 from kinoray.sweep_plan import make_plan, open_record
 from kinoray.sweep_result import SweepResult, open_study
 from kinoray.sweep_view import SweepView
+from kinoray.sweeping import sweep
 from kinoray.trial import TrialRun
 from kinoray.trial_process import Clean
 from kinoray.tuning import Keeper, share_of
