@@ -29,7 +29,12 @@ def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
     while words and words[0] in getattr(known, "commands", {}):
         known = known.commands[words.pop(0)]
     assert not hasattr(known, "commands"), f"{command}: no such command"
-    options = {name for parameter in known.params for name in parameter.opts}
+    options = {name for parameter in known.params for name in [*parameter.opts, *parameter.secondary_opts]}
+    if known.name == "submit":  # what follows the address is a command of its own
+        start = next(place for place, word in enumerate(words) if word.split("|")[0] in ("run", "sweep"))
+        if words[start:] != ["run|sweep", "..."]:
+            test_commands_of_the_readme_exist_with_their_options(shlex.join(["kinoray", *words[start:]]))
+        words = words[:start]
     assert {word for word in words if word.startswith("--")} <= options
 
 
