@@ -206,13 +206,15 @@ def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
+    at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
     with DataContext.current(context):
         numbers = ray.data.range(count, override_num_blocks=-(-count // task_rows))
         rows = numbers.map_batches(
             partial(_decode_block, feed=feed, first=first),
             batch_size=None,
-            num_cpus=min(1.0, slots),
-            compute=ray.data.TaskPoolStrategy(size=max(1, int(slots))),
+            num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
+            compute=ray.data.TaskPoolStrategy(size=at_once),
         )
         blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD))
     try:
