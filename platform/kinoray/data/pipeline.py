@@ -27,10 +27,11 @@ from kinoray.errors import BadData, RunFailed, UsageError
 
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
-TASK_BYTES = 8 << 20
-"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU."""
+TASK_BYTES = 32 << 20
+"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. Starting
+a task costs as much as decoding ten small clips: half this size costs 5 % more (benchmarks/decode.py)."""
 TASK_ROWS = 64
-"""Rows of one Ray task at most: starting one costs as much as decoding ten small clips."""
+"""Rows of one Ray task at most."""
 FIRST_TASKS, MORE_TASKS = 512, 4096
 """Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
 """
@@ -188,15 +189,25 @@ def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
 def _ray(feed: _Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """The same rows from ordered streaming executions inside this process (ray.md 2.10)."""
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
-    begin, end = done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group
-    task_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes, int((end - begin) / max(1, slots)) // 4))
-    first, count = begin, task_rows * FIRST_TASKS
-    while first < end:
-        yield from _execution(feed, first, min(count, end - first), task_rows, slots)
-        first, count = first + count, task_rows * MORE_TASKS
+    most = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
+    spans = _spans(done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group, most, slots)
+    tasks = FIRST_TASKS
+    while some := list(islice(spans, tasks)):
+        yield from _execution(feed, some, slots)
+        tasks = MORE_TASKS
 
 
-def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float) -> Iterator[Row]:
+def _spans(begin: int, end: int, most: int, slots: float) -> Iterator[tuple[int, int]]:
+    """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
+    that no CPU waits for another's last task."""
+    count = 1
+    while begin < end:
+        count = min(count, most, -(-(end - begin) // (4 * max(1, int(slots)))))
+        yield begin, count
+        begin, count = begin + count, 2 * count
+
+
+def _execution(feed: _Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
     import ray.data
     from ray.data import DataContext
 
@@ -209,14 +220,14 @@ def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float
     context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
     at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
     with DataContext.current(context):
-        numbers = ray.data.range(count, override_num_blocks=-(-count // task_rows))
-        rows = numbers.map_batches(
-            partial(_decode_block, feed=feed, first=first),
+        tasks = [{"first": first, "count": count} for first, count in spans]
+        rows = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
+            partial(_decode_block, feed=feed),
             batch_size=None,
             num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
             compute=ray.data.TaskPoolStrategy(size=at_once),
         )
-        blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=AHEAD))
+        blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
     try:
         for block in blocks:
             yield from _unpack(block)  # type: ignore[arg-type]  # the format says numpy
@@ -224,18 +235,19 @@ def _execution(feed: _Feed, first: int, count: int, task_rows: int, slots: float
         blocks.close()  # type: ignore[attr-defined]
 
 
-def _decode_block(numbers: dict[str, np.ndarray], feed: _Feed, first: int) -> dict[str, np.ndarray]:
+def _decode_block(span: dict[str, np.ndarray], feed: _Feed) -> dict[str, np.ndarray]:
     """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
-    places = (divmod(first + int(number), feed.slots_per_group) for number in numbers["id"])
-    filled = ((feed.groups[group], slot) for group, slot in places)
-    rows = [feed.decode(group, slot) for group, slot in filled if slot < feed.slots_of(group)]
-    shape = (feed.sampling.count, feed.size_px, feed.size_px, 3)
-    blank = np.zeros(shape, dtype=np.uint8)
-    return {
-        "numbers": np.array([(row.group, row.task, row.sample, row.seed) for row in rows], np.int64).reshape(-1, 4),
-        "video": np.array([blank if row.video is None else row.video for row in rows], np.uint8).reshape(-1, *shape),
-        "notes": np.array([_note_of(row) for row in rows], dtype=object),
-    }
+    first, count = int(span["first"][0]), int(span["count"][0])
+    places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
+    filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
+    video = np.zeros((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
+    numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
+    for place, slot in enumerate(filled):
+        row = feed.decode(*slot)
+        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
+        if row.video is not None:  # while it is still in the CPU's cache
+            video[place] = row.video
+    return {"numbers": numbers, "video": video, "notes": notes}
 
 
 def _note_of(row: Row) -> str:
