@@ -6,8 +6,8 @@ Every side delivers the same frames of the same clips, uint8 at the training siz
 many processes with one thread each: 12 uniform frames at 224 px, and 32 consecutive ones at 112 px, of the real clips
 of 10 to 31 seconds (rendered ones where there are none). The limit is `decode_clip` in plain processes that send
 nothing anywhere. Rates are those between a quarter and nine tenths of the rows, so nobody's start or end counts; sides
-take turns, and ratios are medians over the rounds. The last column is the mean difference to kinoray's frames in grey levels: other
-readers scale and convert colours a little differently, but a wrong frame shows.
+take turns, and ratios are medians over the rounds. The last column is the mean difference to kinoray's frames in grey
+levels: other readers scale and convert colours a little differently, but a wrong frame shows.
 
 The other readers are no dependencies; one that cannot be imported is left out, with the reason. To have them:
 `pip install --no-deps --target FOLDER torchcodec==0.13.* opencv-python-headless decord`, and for torchcodec the shared

@@ -61,6 +61,8 @@ RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks ar
 class Method(BaseMethod):
     """Encoders, one or two families of momentum encoders, a video and a text queue for each family."""
 
+    uses_num_tasks = False
+
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone

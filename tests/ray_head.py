@@ -18,13 +18,6 @@ from clips import grey_ramp, write_clip
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDERS = ("platform", "methods", "search_spaces", "cluster")
 TOKEN = "0123456789abcdef" * 4
-MOUNTED = """
-from kinoray import cli, cli_jobs
-if "submit" not in {command.name for command in cli.app.registered_commands}:
-    cli.app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
-    cli.app.add_typer(cli_jobs.jobs_app, name="jobs")
-cli.main()
-"""
 
 
 class Head:
@@ -77,7 +70,7 @@ class Head:
         self, *words: str, cwd: Path | None = None, token: str = TOKEN, stderr: int | None = None
     ) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [str(self.user), "-P", "-c", MOUNTED, *words],
+            [str(self.user), "-P", "-m", "kinoray", *words],
             cwd=cwd or self.folder,
             env=self.variables(token) | {"RAY_API_SERVER_ADDRESS": self.address},
             stdout=subprocess.PIPE,

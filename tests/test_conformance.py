@@ -3,9 +3,10 @@
 import copy
 import json
 import pickle
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cloudpickle
 import pytest
@@ -18,18 +19,23 @@ from engine import (
     fresh_session,
     on_protocol,
     one_step,
+    resolved,
     run_spec,
     spec_of,
     state_of,
     two_ranks,
 )
+from growth import Late, learn, tasks_of
 from toys import PROTOCOLS, TOYS
 
-from kinoray.config import plain
+from kinoray.checkpoint import newest
+from kinoray.config import matters_from, plain
+from kinoray.lineage import counts_tasks
 from kinoray.loop import RunState
 from kinoray.method_source import find_method, method_names
 from kinoray.momentum import Frozen, Momentum
 from kinoray.optim import names_and_params
+from kinoray.resolve import Resolved
 from kinoray.spec import RunSpec
 
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
@@ -109,8 +115,6 @@ def test_two_tasks_of_four_steps_are_finite_move_weights_and_repeat(spec: RunSpe
 
 
 def _final_encoder(spec: RunSpec) -> dict[str, torch.Tensor]:
-    from kinoray.checkpoint import newest
-
     found = newest(Path(spec.folder) / "checkpoints", say=print)
     assert found is not None
     method = built(spec)
@@ -135,6 +139,75 @@ def test_stopped_and_resumed_equals_never_stopped_bit_for_bit(spec: RunSpec, tmp
 def _lines(spec: RunSpec) -> list[dict[str, Any]]:
     lines = map(json.loads, (Path(spec.folder) / "metrics.jsonl").read_text().splitlines())
     return [{key: value for key, value in line.items() if key != "time_s"} for line in lines]
+
+
+# What a state depends on: `uses_num_tasks` and `from_task`
+
+
+def state_after(one: Resolved, stages: int) -> dict[str, torch.Tensor]:
+    """All tensors that a run has committed after so many tasks."""
+    found = newest(learn(one, stages) / "checkpoints", say=print)
+    assert found is not None and found.position.stage == stages
+    return {
+        f"{kind}.{name}": t for kind in ("method", "ranks", "validation") for name, t in found.tensors(kind).items()
+    }
+
+
+def agree(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_that_says_it_does_not_count_tasks_learns_the_same_among_two_and_five(name, micro, tmp_path) -> None:
+    stream = on_protocol(micro, PROTOCOLS.get(name, "cvlm"))
+    ones = [resolved(METHODS[name], stream, tmp_path, settings={"planned_tasks": count}) for count in (2, 5)]
+    if counts_tasks(ones[0]):
+        pytest.skip("it or its memory counts tasks")
+    assert agree(*(state_after(one, 1) for one in ones))
+
+
+class Hasty(Late):
+    """Says that `distill` matters from the second task on, and uses it in the first."""
+
+    def loss(self, batch):
+        output = super().loss(batch)
+        return replace(output, objectives=output.objectives * (1 + self.config.distill))
+
+
+LATER = METHODS | {"late": Late}
+FIELDS = [
+    (name, field, task)
+    for name, method in LATER.items()
+    for field, task in matters_from(find_method(method).load().Config).items()
+    if task > 1
+]
+
+
+def with_another(method: Any, field: str, task: int, micro, folder: Path, protocol: str) -> list[Resolved]:
+    """Two runs that differ in one setting alone."""
+    stream = on_protocol(tasks_of(micro, min(5, max(2, task))), protocol)
+    first = resolved(method, stream, folder)
+    cls, old = first.method.load(), first.settings[field]
+    words = get_args(cls.Config.__pydantic_fields__[field].annotation)
+    values = (
+        words if isinstance(old, str) else [not old] if isinstance(old, bool) else [0, 1, old + 1, old / 2, old * 2]
+    )
+    for value in values:
+        with suppress(ValueError):
+            if value != old and cls.Config(**first.settings | {field: value}):
+                return [first, resolved(method, stream, folder, settings={field: value})]
+    raise AssertionError(f"{field} takes no other value than {old}.")
+
+
+@pytest.mark.parametrize(("name", "field", "task"), FIELDS)
+def test_a_setting_that_matters_from_a_task_on_changes_nothing_before(name, field, task, micro, tmp_path) -> None:
+    ones = with_another(LATER[name], field, task, micro, tmp_path, PROTOCOLS.get(name, "cvlm"))
+    assert agree(*(state_after(one, min(task - 1, len(one.stream.tasks))) for one in ones))
+
+
+def test_a_setting_that_matters_earlier_than_it_says_is_found(micro, tmp_path) -> None:
+    ones = with_another(Hasty, "distill", 2, micro, tmp_path, "cvlm")
+    assert not agree(*(state_after(one, 1) for one in ones))
 
 
 # Two ranks

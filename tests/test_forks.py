@@ -67,7 +67,8 @@ def test_a_run_that_adopts_equals_one_that_learned_all_itself(name, protocol, mi
 def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
     stream = tasks_of(micro, 2)
     key = shared(resolved("base_moco", stream, tmp_path / "source"), 1)
-    spent = newest(next(tmp_path.glob("source/*/seed-0/checkpoints")), print).state["cost"]["wall_s"]
+    paid = newest(next(tmp_path.glob("source/*/seed-0/checkpoints")), print).state["cost"]
+    spent = paid["wall_s"] - paid["start_s"]
     one = resolved("base_moco", stream, tmp_path / "adopts")
     threads_of(one)
     adopt(one.folder, key)
@@ -78,6 +79,7 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
 
     cost = Result(one.folder).cost
     assert cost["adopted_s"] == pytest.approx(spent, abs=1e-3)
+    assert cost["adopted_train_s"] == pytest.approx(paid["train_s"], abs=1e-3)
     assert cost["adopted_steps"] == 4 and cost["steps"] == 8
     assert cost["wall_s"] <= took
     # What an adopter publishes says what its tasks cost in all.
@@ -86,8 +88,10 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
     assert publish(one.folder, 2, prefix_key(one, threads_of(one), 2))
     assert adopt(third.folder, prefix_key(third, threads_of(third), 2))
     learn(third)
-    own = newest(one.folder / "checkpoints", print).state["cost"]["wall_s"]
-    assert Result(third.folder).cost["adopted_s"] == pytest.approx(spent + own, abs=1e-2)
+    own = newest(one.folder / "checkpoints", print).state["cost"]
+    again = Result(third.folder).cost
+    assert again["adopted_s"] == pytest.approx(spent + own["wall_s"] - own["start_s"], abs=1e-2)
+    assert again["adopted_train_s"] == pytest.approx(paid["train_s"] + own["train_s"], abs=1e-2)
     assert Result(third.folder).cost["adopted_steps"] == 8
 
 
@@ -95,8 +99,8 @@ def test_values_that_matter_later_share_what_came_before_and_differ_after(micro,
     stream = tasks_of(micro, 2)
     learn(resolved(Late, stream, tmp_path / "a", settings={"distill": 0.0}), 1, share=True)
     one = resolved(Late, stream, tmp_path / "b", settings={"distill": 1.0})
-    stages, key = best_prefix(one, threads_of(one))
-    assert stages == 1 and adopt(one.folder, key)
+    keys = [prefix_key(one, threads_of(one), stages) for stages in (1, 2)]
+    assert best_prefix(keys) == 1 and adopt(one.folder, keys[0])
     forked = learned(learn(one))
     assert forked == learned(learn(resolved(Late, stream, tmp_path / "c", settings={"distill": 1.0})))
     other = learned(learn(resolved(Late, stream, tmp_path / "d", settings={"distill": 0.0})))
@@ -251,6 +255,7 @@ def test_a_ring_memory_counts_tasks(method, counts, micro, tmp_path) -> None:
 
 
 def test_the_source_of_a_base_counts_too(micro, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("kinoray.methods.base_moco.Method.uses_num_tasks", None)
     methods = tmp_path / "methods"
     methods.mkdir()
     for path in lineage.methods_folder().glob("*.py"):
@@ -267,7 +272,14 @@ def test_a_method_may_say_that_it_does_not_use_the_number_of_tasks(micro, tmp_pa
     class Declared(Rings):
         uses_num_tasks = False
 
-    assert not lineage.counts_tasks(base(micro, tmp_path, method=Declared))
+    class Builds(Declared):
+        """What it builds on spoke for itself alone."""
+
+    class Reads(Late):
+        uses_num_tasks = True
+
+    ones = (base(micro, tmp_path, method=method) for method in (Declared, Builds, Reads))
+    assert [lineage.counts_tasks(one) for one in ones] == [False, True, True]
 
 
 def test_an_edited_method_has_other_keys_and_publishes_nothing_under_them(micro, tmp_path) -> None:
@@ -284,7 +296,8 @@ def test_an_edited_method_has_other_keys_and_publishes_nothing_under_them(micro,
 
 def test_joint_training_and_zero_shot_share_nothing(micro, tmp_path) -> None:
     for kind in ({"joint": True}, {"zero_shot": True}):
-        assert best_prefix(base(micro, tmp_path, **kind), 1) is None
+        with pytest.raises(ValueError, match="no state after 1 tasks"):
+            prefix_key(base(micro, tmp_path, **kind), 1, 1)
     with pytest.raises(ValueError):
         from_task(0)
 

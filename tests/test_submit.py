@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from ray_head import Head, other_folder
 
-from kinoray import cli, cli_jobs
 from kinoray.cluster import client, ship, submit
 from kinoray.errors import UsageError
 
@@ -85,12 +84,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    mounted = {command.name for command in cli.app.registered_commands}
-    if "submit" not in mounted:
-        monkeypatch.setattr(cli.app, "registered_commands", list(cli.app.registered_commands))
-        monkeypatch.setattr(cli.app, "registered_groups", list(cli.app.registered_groups))
-        cli.app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
-        cli.app.add_typer(cli_jobs.jobs_app, name="jobs")
     return fake
 
 
@@ -480,8 +473,55 @@ def test_a_real_cluster_from_another_folder_with_the_package_alone(tmp_path: Pat
         )
         assert said == "finished\n"
 
+        submit_a_sweep(head, user, where)
+
         code, out, _ = head.kino("jobs", "logs", lost["id"], "--follow")
         assert code == 2 and out.startswith("UsageError: There is no folder /no/where"), out
         code, _, err = head.kino("jobs", "list", token="wrong")
         assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
     assert not list(tmp_path.rglob("pwned"))
+
+
+HELD = """
+import time
+from pathlib import Path
+class Method(Method):
+    def begin_task(self, task):
+        super().begin_task(task)
+        while Path({first!r}).exists() and Path({hold!r}).exists():
+            time.sleep(0.1)
+        Path({first!r}).touch()
+"""
+
+
+def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
+    """Its submitter is killed while it follows; the second trial waits until the test has looked around."""
+    hold, first = user / "hold", user / "first"
+    hold.touch()
+    (user / "held.py").write_text((user / "random.py").read_text() + HELD.format(first=str(first), hold=str(hold)))
+    (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
+    words = ["sweep", "./held.py", "--stream", "../clips", "--space", "space.yaml", "--trials", "3", *where]
+    words += ["--concurrent", "1", "--no-prune", "--smoke"]
+    code, _, err = head.kino("submit", *words, cwd=user, token="wrong")
+    assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
+    with head.popen("submit", "--follow", *words, cwd=user) as follower:
+        limit = threading.Timer(120, follower.kill)
+        limit.start()
+        assert follower.stdout is not None and any("1/3 trial 0 complete" in line for line in follower.stdout)
+        limit.cancel()
+        follower.kill()
+    code, _, err = head.kino("submit", *words, cwd=user)
+    assert code == 0 and "is running; the same is not run twice." in err
+    (id,) = [row["id"] for row in json.loads(head.kino("jobs", "list", "--json")[1])["jobs"] if "held" in row["id"]]
+    hold.unlink()
+    code, out, err = head.kino("jobs", "logs", id, "--follow")
+    assert code == 0, out + err
+    ended = [line for line in out.splitlines() if "complete in" in line]
+    assert [line[:11] for line in ended] == ["1/3 trial 0", "2/3 trial 1", "3/3 trial 2"], out
+    code, _, err = head.kino("submit", *words, cwd=user)
+    assert code == 0 and "has finished; the same is not run twice." in err
+    said = head.python(
+        f"import kinoray.cluster.submit as s; found = s.find_job({id!r}).result(); "
+        "print(found.states['complete'], len(found.trials), found.best.number in range(3))"
+    )
+    assert said == "3 3 True\n"

@@ -458,20 +458,6 @@ def test_the_named_space_is_in_the_record(micro, tmp_path) -> None:
     assert plan.settings == FIXED | {"m": 0.99}
 
 
-def test_trials_that_agree_so_far_learn_their_first_task_once_and_end_the_same(micro, tmp_path) -> None:
-    """The second finds the prefixes that the first published, in the cache that both share."""
-    alone = job_of(micro, tmp_path / "alone")
-    shared = job_of(micro, tmp_path / "shared", share_prefixes=True)
-    other = job_of(micro, tmp_path / "other", share_prefixes=True)  # another runs folder: nothing finished to return
-    reports = [whole_trial(job, {"m_hat": 0.97})[-1] for job in (alone, shared, other)]
-    assert [r.get("failed") for r in reports] == [None] * 3
-    assert all("folders" in r for r in reports), reports
-    outcomes = [json.loads((Path(r["folders"][0]) / "result.json").read_text()) for r in reports]
-    assert len({o["state_digest"] for o in outcomes}) == 1
-    assert "adopted_s" not in outcomes[1]["cost"]
-    assert outcomes[2]["cost"]["adopted_steps"] == 8
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives(cluster, micro, tmp_path) -> None:

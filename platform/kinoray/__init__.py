@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kinoray.launch import dry_run, run
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
+    from kinoray.reproducing import Reproduction, reproduce
     from kinoray.result import Result, Results, load
     from kinoray.sweep_result import SweepResult
     from kinoray.sweeping import sweep
@@ -33,6 +34,8 @@ _WHERE = {
     "extend": ("extending", "extend"),
     "sweep": ("sweeping", "sweep"),
     "SweepResult": ("sweep_result", "SweepResult"),
+    "reproduce": ("reproducing", "reproduce"),
+    "Reproduction": ("reproducing", "Reproduction"),
     "submit": ("cluster.submit", "submit"),
     "list_jobs": ("cluster.submit", "list_jobs"),
     "load": ("result", "load"),
@@ -49,9 +52,9 @@ _WHERE = {
     "list_runs": ("catalogue", "list_runs"),
 }
 __all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "sweep", "extend", "load", "compare", "write_report", "Result", "Results", "Comparison",
-    "SweepResult", "submit", "list_jobs", "momentum_weights", "list_methods", "list_streams", "list_backbones",
-    "list_runs", "examine",
+    "run", "dry_run", "sweep", "extend", "reproduce", "load", "compare", "write_report", "Result", "Results",
+    "Comparison", "SweepResult", "Reproduction", "submit", "list_jobs", "momentum_weights", "list_methods",
+    "list_streams", "list_backbones", "list_runs", "examine",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import cli_data, cli_extend, cli_jobs, cli_sweep, printing
+from kinoray import cli_data, cli_export, cli_extend, cli_jobs, cli_reproduce, cli_sweep, printing
 from kinoray.errors import KinorayError, UsageError
 from kinoray.result import Result, printable, run_folder, runs_root
 
@@ -36,6 +36,7 @@ pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
 app.add_typer(cli_jobs.jobs_app, name="jobs")
 app.add_typer(cli_data.data_app, name="data")
+app.add_typer(cli_export.export_app, name="export")
 app.add_typer(pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
 
@@ -178,7 +179,9 @@ def _exit_code(results: Iterable[Result]) -> int:
 
 
 app.command("sweep")(cli_sweep.sweep)
+app.command("dashboard")(cli_export.dashboard_command)
 app.command("extend")(cli_extend.extend_command)
+app.command("reproduce")(cli_reproduce.reproduce_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 
 

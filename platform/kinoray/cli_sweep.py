@@ -42,10 +42,11 @@ def sweep(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed trials again.")] = None,
     warm_start: Annotated[str | None, typer.Option(metavar="SWEEP", help="Try its best settings first.")] = None,
     share_prefixes: Annotated[
-        bool, typer.Option("--share-prefixes/--no-share-prefixes", help="Train what trials have in common once.")
-    ] = False,
+        bool, typer.Option("--share-prefixes/--no-share-prefixes", help="Train once what trials have in common.")
+    ] = True,
     smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files of the trials.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the study in optuna-dashboard, here.")] = False,
     name: Annotated[str | None, typer.Option(help="The sweep's folder. [from a hash of all this]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
     runs: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")] = None,
@@ -83,6 +84,7 @@ def sweep(
         share_prefixes=share_prefixes,
         smoke=smoke,
         tensorboard=tensorboard,
+        dashboard=dashboard,
         dry_run=dry_run,
         quiet=quiet,
     )
@@ -128,6 +130,8 @@ def _print_sweep(found: "SweepResult", as_json: bool) -> None:
         print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
     if found.saved_s:
         print(f"Pruning saved about {found.saved_s:.0f} s of training.")
+    if found.prefix_saved_s:
+        print(f"Shared prefixes saved about {found.prefix_saved_s:.0f} s of training.")
     left = found.states["running"] + found.states["waiting"]
     if left:
         print(f"{left} trials are left; the same command goes on.", file=sys.stderr)

@@ -5,10 +5,11 @@ and goes on from there, bitwise equal to having learned them itself. A prefix is
 features it names, the log up to there and the digests of all these; it is there whole or not at all, and never changes.
 Files are hard-linked where the file system can, as nothing that links them writes into them.
 
-    found = best_prefix(one, threads)           # the longest that is there
-    if found: adopt(one.folder, found[1])       # before the run starts; the run resumes from it
-    with producing(key) as ours: ...            # one process learns a task, others wait (`wait_for`) or learn another
-    publish(one.folder, stages, key)            # after each stage
+    keys = [prefix_key(one, threads, stages) for stages in (1, 2, 3)]
+    stages = best_prefix(keys)                              # the longest that is there
+    if stages: adopt(one.folder, keys[stages - 1])          # before the run starts; the run resumes from it
+    with producing(keys[stages]) as ours: ...               # one process learns a task, others wait (`wait_for`)
+    publish(one.folder, stages, keys[stages - 1])           # after each stage
 
 KINORAY_PREFIX_BYTES bounds what is kept (20 GB, or a tenth of the free disk where that is less); the longest unused go.
 """
@@ -19,6 +20,7 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,6 @@ from kinoray.data.places import cache_folder
 from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.lease import LEASE_S, guarded, is_leased, lease
 from kinoray.lineage import made_under, prefix_key
-from kinoray.resolve import Resolved
 
 __all__ = ["adopt", "best_prefix", "prefix_key", "producing", "publish", "wait_for"]
 
@@ -39,6 +40,7 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 DRAFT_S = 3600.0
 """A draft so old has lost its writer."""
 LOGS = ("metrics.jsonl", "bad_samples.jsonl")
+ADOPTED = ("adopted_s", "adopted_train_s", "adopted_steps")
 EXTENDED = "extended.json"
 """In the folder of a run that `kinoray extend` began: its first tasks may be older than the code."""
 
@@ -50,12 +52,9 @@ def prefixes_folder() -> Path:
     return cache_folder() / "prefixes"
 
 
-def best_prefix(one: Resolved, threads: int, num_workers: int = 0) -> tuple[int, str] | None:
-    """The longest prefix of a run that is there: number of tasks and key. Arguments as of `prefix_key`."""
-    if one.joint or one.zero_shot:
-        return None
-    keys = ((stages, prefix_key(one, threads, stages, num_workers)) for stages in range(len(one.stream.tasks), 0, -1))
-    return next((found for found in keys if is_there(found[1])), None)
+def best_prefix(keys: Sequence[str]) -> int:
+    """How many first tasks the longest prefix covers that is there; keys: of 1, 2, ... tasks (`prefix_key`)."""
+    return next((stages for stages in range(len(keys), 0, -1) if is_there(keys[stages - 1])), 0)
 
 
 def is_there(key: str) -> bool:
@@ -113,8 +112,9 @@ def publish(run_folder: str | Path, stages: int, key: str) -> bool:
 def adopt(run_folder: str | Path, key: str) -> bool:
     """Put a prefix into a run folder that has no state of its own; the run then resumes from there.
 
-    What the adopted tasks cost stands in the result as `adopted_s` seconds and `adopted_steps` steps, apart from the
-    run's own. A damaged prefix is refused and removed. Returns: whether it was done; the caller holds the run's lock.
+    What the adopted tasks cost those who learned them stands in the result, apart from the run's own: `adopted_s`
+    seconds without their starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps. A damaged prefix is
+    refused and removed. Returns: whether it was done; the caller holds the run's lock.
     """
     home = prefixes_folder() / key
     if has_state(run_folder) or not home.is_dir():
@@ -137,6 +137,17 @@ def adopt(run_folder: str | Path, key: str) -> bool:
 def has_state(run_folder: str | Path) -> bool:
     """Whether a run folder has a committed checkpoint, sound or not."""
     return any(".tmp-" not in path.name for path in Path(run_folder).glob("checkpoints/stage-*"))
+
+
+def stages_begun(run_folder: str | Path) -> int:
+    """How many tasks were done when a run made its newest checkpoint; 0 where it has none."""
+    names = (path.name.split("-") for path in Path(run_folder).glob("checkpoints/stage-*") if ".tmp-" not in path.name)
+    return max((int(parts[1]) for parts in names), default=0)
+
+
+def has_stage(run_folder: str | Path, stages: int) -> bool:
+    """Whether a run still has its checkpoint right after so many tasks."""
+    return (Path(run_folder) / "checkpoints" / Position(stages).name).is_dir()
 
 
 def collect(run_folder: Path, stages: int, draft: Path) -> int:
@@ -198,8 +209,10 @@ def unpack(home: Path, run_folder: Path) -> None:
             _link(path, draft / path.name)
         state = json.loads((home / "checkpoint" / "state.json").read_text())
         steps = sum("loss" in record for _, record in _lines(home / LOGS[0]))
-        spent = state["cost"].get("wall_s", 0.0) + state["cost"].get("adopted_s", 0.0)
-        state["cost"] = {"adopted_s": spent, "adopted_steps": steps}
+        cost = {name: state["cost"].get(name, 0.0) for name in ("wall_s", "start_s", "train_s", *ADOPTED)}
+        spent = cost["adopted_s"] + cost["wall_s"] - cost["start_s"]
+        trained = cost["adopted_train_s"] + cost["train_s"]
+        state["cost"] = dict(zip(ADOPTED, (spent, trained, steps), strict=True))
         write_text(draft / "state.json", json.dumps(state))
         place = {"format": CHECKPOINT_FORMAT, "stage": stages, "phase": 0, "step": 0}
         write_text(draft / "manifest.json", json.dumps(place | {"files": _facts(draft)}))

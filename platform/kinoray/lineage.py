@@ -16,6 +16,7 @@ import os
 import platform
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,31 @@ def _circumstances(digests: dict[str, Any], versions: dict[str, str], threads: i
     return digest_of([digests["code"], digests["method"], versions, threads, max(1, num_workers)])[:24]
 
 
+def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
+    """How many first tasks runs that differ in these settings alone may have in common; 0 where none.
+
+    cls: the method's class. Only runs that agree in all knobs that matter earlier do share that many.
+    """
+    first = matters_from(cls.Config)
+    return min(num_tasks, max((first.get(name, 1) for name in knobs), default=1) - 1)
+
+
 def counts_tasks(one: Resolved) -> bool:
     """Whether the number of tasks can reach the state: a ring memory shares its slots by it, a method may read it.
 
-    A method may say so itself (`uses_num_tasks = False` in its class); otherwise its source is asked.
+    A class may say so (`BaseMethod.uses_num_tasks`), for itself and what it builds on, not for what builds on it;
+    for the rest their sources are asked.
     """
     cls = one.method.load()
+    silent: list[type] = []
     for base in cls.__mro__:
-        if "uses_num_tasks" in vars(base):
-            return bool(vars(base)["uses_num_tasks"])
-    return _has_ring(cls, one.settings) or any(_reads_num_tasks(text) for text in _sources(one.method, cls))
+        said = vars(base).get("uses_num_tasks")
+        if said or (said is not None and not silent):
+            return bool(said)
+        if said is not None:
+            break
+        silent.append(base)
+    return _has_ring(cls, one.settings) or any(map(_reads_num_tasks, _sources(one.method, silent)))
 
 
 def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
@@ -98,10 +114,10 @@ def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
     return replay is not None and replay.policy == "ring"
 
 
-def _sources(method: MethodSource, cls: type) -> list[str]:
-    """The source texts of a method and its bases; one that reads the number of tasks where none can be had."""
+def _sources(method: MethodSource, classes: Iterable[type]) -> list[str]:
+    """The source texts of a method's classes; one that reads the number of tasks where none can be had."""
     texts = [] if method.text is None else [method.text]
-    for base in cls.__mro__:
+    for base in classes:
         home, _, name = base.__module__.rpartition(".")
         if home == "kinoray.methods":
             texts.append((methods_folder() / f"{name}.py").read_text())

@@ -117,6 +117,9 @@ class BaseMethod(nn.Module, ABC):
 
     Config: ClassVar[type]
     RECIPES: ClassVar[dict[str, dict[str, Any]]] = {}
+    uses_num_tasks: ClassVar[bool | None] = None
+    """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
+    of longer streams share their first tasks; where a class leaves it open, its source and its memory are asked."""
 
     def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__()

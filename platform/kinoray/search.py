@@ -50,6 +50,8 @@ METRICS = {
 
 step_s: seconds per optimizer step, data and evaluation left out. parameters: trained ones of the last task.
 """
+COSTS = ("wall_s", "adopted_s", "adopted_steps")
+"""What a trial's runs cost and what shared prefixes spared them: seconds, seconds, optimizer steps."""
 OBJECTIVES = {"cvlm": "HM", "ctvr": "R@1", "ucl": "R@1", "cssl": "R@1", "video-ssl": "R@1"}
 """What a sweep aims at where it is not told, by the stream's protocol. R@1 is over the final gallery."""
 SAMPLERS = ("tpe", "qmc", "random", "grid")

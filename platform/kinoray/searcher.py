@@ -7,7 +7,7 @@ The study is the truth, Tune only carries it out. `StudySearch` touches three pr
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from kinoray.errors import RunFailed
-from kinoray.search import METRICS, falls_behind, make_sampler
+from kinoray.search import COSTS, METRICS, falls_behind, make_sampler
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class StudySearch(_NotKept, OptunaSearch):
             storage=storage,
         )
         self._ot_study = study  # type: ignore[assignment]
-        self.study, self.space = study, dict(space)
+        self.study, self.storage, self.space = study, storage, dict(space)
         self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
         self.tell = tell
         self.closing = False
@@ -80,16 +80,20 @@ class StudySearch(_NotKept, OptunaSearch):
         """The next trial: one that waits, or a new one."""
         if self.closing:
             return Searcher.FINISHED
-        study = self.study
-        trials = study.get_trials(deepcopy=False)
-        waiting = [t.number for t in trials if t.state is TrialState.WAITING]
-        number = waiting[0] if waiting else len(trials)
-        study.sampler = make_sampler(self.kind, self.seed, number, self.space)
-        trial = patiently(lambda: study.ask(fixed_distributions=self.space))
-        self._ot_trials[trial_id] = trial
-        self.reported[trial_id] = set(trials[number].intermediate_values) if waiting else set()
+        trial, reported = patiently(self._ask)
+        self._ot_trials[trial_id], self.reported[trial_id] = trial, reported
         self.tell("begun", trial.number, params=dict(trial.params))
         return {"number": trial.number, "params": dict(trial.params)}
+
+    def _ask(self) -> tuple[optuna.Trial, set[int]]:
+        """The study's next trial, and the tasks it has values of; first one that a failing storage left half-asked."""
+        requeue(self.study, self.storage, but={trial.number for trial in self._ot_trials.values()})
+        trials = self.study.get_trials(deepcopy=False)
+        waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
+        number = waiting.number if waiting else len(trials)
+        self.study.sampler = make_sampler(self.kind, self.seed, number, self.space)
+        trial = self.study.ask(fixed_distributions=self.space)
+        return trial, set(waiting.intermediate_values if waiting else ())
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """One more task is done."""
@@ -98,9 +102,9 @@ class StudySearch(_NotKept, OptunaSearch):
         trial, task = self._ot_trials[trial_id], int(result["task"])
         if task not in self.reported[trial_id]:
             values = [result[name] for name in self.objectives]
+            self._keep(trial, result)  # before the value, which says that this task needs nothing more
             if len(values) == 1:
                 patiently(lambda: trial.report(values[0], task))
-            self._keep(trial, result)
             self.reported[trial_id].add(task)
         self.tell("advanced", trial.number, task=task, value=result[self.objectives[0]])
 
@@ -134,9 +138,10 @@ class StudySearch(_NotKept, OptunaSearch):
         self.tell("failed", trial.number, text=said)
 
     def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
-        """Where the trial's runs are, and its other numbers, as attributes of the trial."""
-        numbers = {k: v for k, v in result.items() if k in (*METRICS, "wall_s") and isinstance(v, int | float)}
-        for name, value in (("folders", result["folders"]), ("made", result["made"]), ("metrics", numbers)):
+        """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
+        numbers = {k: v for k, v in result.items() if k in (*METRICS, *COSTS) and isinstance(v, int | float)}
+        kept = {name: result[name] for name in ("folders", "made", "node") if name in result} | {"metrics": numbers}
+        for name, value in kept.items():
             patiently(lambda name=name, value=value: trial.set_user_attr(name, value))  # type: ignore[misc]
         for note in result.get("notes", []):
             self.tell("note", trial.number, text=note)
@@ -145,7 +150,7 @@ class StudySearch(_NotKept, OptunaSearch):
         """Whether a trial is to be pruned, by all values that the study has after the same task."""
         task, (name,) = int(result["task"]), self.objectives
         own = self._ot_trials[trial_id].number
-        trials = self.study.get_trials(deepcopy=False)
+        trials = patiently(lambda: self.study.get_trials(deepcopy=False))
         others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
         return falls_behind(result[name], others, METRICS[name], keep, PRUNE_STARTUP)
 
@@ -205,9 +210,13 @@ def patiently(work: Callable[[], T]) -> T:
             pause = min(1.0, 2 * pause)
 
 
-def requeue(study: optuna.Study, storage: BaseStorage) -> list[int]:
-    """Put what was RUNNING back in the queue, with its number, parameters and values so far. Nobody else may run it."""
-    left = [t for t in patiently(lambda: study.get_trials(deepcopy=False)) if t.state is TrialState.RUNNING]
+def requeue(study: optuna.Study, storage: BaseStorage, but: Collection[int] = ()) -> list[int]:
+    """Put what was RUNNING back in the queue, with its number, parameters and values so far. Nobody else may run it.
+
+    but: numbers of trials that do run.
+    """
+    trials = patiently(lambda: study.get_trials(deepcopy=False))
+    left = [t for t in trials if t.state is TrialState.RUNNING and t.number not in but]
     for trial in left:
         patiently(lambda t=trial: storage.set_trial_state_values(trial_id_of(study, storage, t), TrialState.WAITING))  # type: ignore[misc]
     return [trial.number for trial in left]

@@ -5,7 +5,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from kinoray.method_source import MethodSource
 from kinoray.metrics import summarise
 from kinoray.resolve import Resolved, open_run, resolve
 from kinoray.result import write_json_atomic
+from kinoray.search import COSTS
 from kinoray.session import stage_by_stage
 from kinoray.streams import Stream
 
@@ -30,6 +31,8 @@ STOP_FILE = "stop"
 MARK = "sweep"
 """File in a run's folder that names the sweep which made it."""
 LOOK_EVERY_S = 0.5
+PREFIX_WAIT_S = 3600.0
+"""How long a run waits for tasks that another one is learning."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Job:
     cpus: float = 1.0
     """CPUs of each run with workers."""
     smoke: bool = False
-    share_prefixes: bool = False
+    shared_tasks: int = 0
+    """How many first tasks trials may have in common (`lineage.shared_tasks`)."""
 
     @property
     def num_tasks(self) -> int:
@@ -105,11 +109,6 @@ class SeedRun:
     one: Resolved
     stages: Generator[int, None, bool] | None = None
     notes: list[str] = field(default_factory=list)
-    busy_s: float = 0.0
-    """Seconds that this seed advanced, in this process."""
-    away_s: float = 0.0
-    """Seconds between, while other seeds did; the run's own clock counts them."""
-    left_at: float = math.inf
     prefix: "Prefix | None" = None
     thread: threading.Thread | None = None
     signals: Signals = field(default_factory=Signals)
@@ -120,6 +119,12 @@ class SeedRun:
     def outcome(self) -> dict[str, Any]:
         path = self.one.folder / "result.json"
         return json.loads(path.read_text()) if path.exists() else {}
+
+    @property
+    def clock(self) -> dict[str, float]:
+        """What the run cost so far and was spared, over all its processes (`COSTS`)."""
+        cost = self.outcome.get("cost", {})
+        return {name: cost.get(name, 0.0) for name in COSTS}
 
     @property
     def finished(self) -> bool:
@@ -135,8 +140,11 @@ class SeedRun:
         open_run(self.one, self.job.threads, 0, self.notes.append)
         gpu = torch.cuda.is_available()
         spec = make_spec(self.one, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None)
-        if self.job.share_prefixes:
-            self.prefix = Prefix(self.one, spec.threads)
+        if self.job.shared_tasks:
+            from kinoray.lineage import prefix_key
+
+            keys = [prefix_key(self.one, spec.threads, task + 1) for task in range(self.job.shared_tasks)]
+            self.prefix = Prefix(self.one.folder, keys)
             self.prefix.begin(Path(self.job.folder) / STOP_FILE)
         world = World(device=torch.device("cuda" if gpu else "cpu"))
         monitor = TrialMonitor(spec.folder, self.job.folder)
@@ -147,8 +155,6 @@ class SeedRun:
         last = task == self.job.num_tasks
         if self.stages is None or (not last and rows_measured(self.outcome) >= task):
             return
-        began = time.monotonic()
-        self.away_s += max(0.0, began - self.left_at)
         try:
             while True:
                 done = next(self.stages)
@@ -160,9 +166,6 @@ class SeedRun:
             self.stages = None
             if not end.value:
                 raise Halt from None
-        finally:
-            self.left_at = time.monotonic()
-            self.busy_s += self.left_at - began
 
     def values(self, task: int) -> dict[str, float]:
         """Validation metrics after `task` tasks, and what it cost."""
@@ -170,7 +173,8 @@ class SeedRun:
         found = {name: v for name, v in metrics_after(outcome, task).items() if v is not None}
         cost = outcome.get("cost", {})
         if "train_s" in cost:
-            found["step_s"] = max(0.0, cost["train_s"] - self.away_s) / max(1.0, cost["steps"])
+            # Steps that another run made are as good a measure: prefixes are shared among equal machines only.
+            found["step_s"] = (cost["train_s"] + cost.get("adopted_train_s", 0.0)) / max(1, sum(self.one.steps[:task]))
         return found
 
     def close(self) -> None:
@@ -206,7 +210,7 @@ class WorkerRun(SeedRun):
             self.error = error
 
     def reach(self, task: int) -> None:
-        began, last = time.monotonic(), task == self.job.num_tasks
+        last = task == self.job.num_tasks
         wish = Path(self.job.folder) / STOP_FILE
         while not (self.finished if last else rows_measured(self.outcome) >= task):
             if self.thread is None or not self.thread.is_alive():
@@ -217,7 +221,6 @@ class WorkerRun(SeedRun):
             if wish.exists():
                 self.signals.number = signal.SIGTERM
             time.sleep(LOOK_EVERY_S)
-        self.busy_s += time.monotonic() - began
 
     def close(self) -> None:
         """Let the workers commit and stop, so that nothing of them is left."""
@@ -228,51 +231,71 @@ class WorkerRun(SeedRun):
 
 
 class Prefix:
-    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree."""
+    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree.
 
-    def __init__(self, one: Resolved, threads: int) -> None:
-        self.one, self.threads = one, threads
-        self.lease = ExitStack()
+    Of the runs that agree, one at a time learns a task: who holds its lease. It takes the next task's lease before it
+    publishes, so that those who wait for this task do not begin the next one beside it.
+    """
+
+    def __init__(self, run_folder: Path, keys: Sequence[str]) -> None:
+        """keys: of the state after 1, 2, ... tasks, as many as may be shared."""
+        self.folder, self.keys = run_folder, keys
+        self.leases: dict[int, ExitStack] = {}
+        """Of tasks, numbered from 1."""
 
     def begin(self, wish: Path) -> None:
-        """Adopt the longest prefix; where another run is learning the next task right now, wait for it."""
+        """Adopt the longest prefix; where another run is learning the next task right now, wait for it.
+
+        The trial keeps its CPUs while it waits: learning the task itself would keep them for longer. The wait ends when
+        the task is there, when its producer ended, was killed or has not renewed its lease for a minute (then this run
+        learns the task for all), on a `wish` to stop, and after `PREFIX_WAIT_S` (then it learns beside the other).
+        """
         from kinoray import forks
 
-        if forks.has_state(self.one.folder):
+        if forks.has_state(self.folder):  # it goes on by itself, and says where
+            self._take(forks.stages_begun(self.folder) + 1)
             return
+        end = time.monotonic() + PREFIX_WAIT_S
         while True:
-            found = forks.best_prefix(self.one, self.threads)
-            stages = found[0] if found else 0
-            if self._take(stages) or wish.exists():
+            stages = forks.best_prefix(self.keys)
+            ours = self._take(stages + 1)
+            if ours and forks.best_prefix(self.keys) > stages:
+                continue  # published between the look and the lease
+            if not ours and time.monotonic() < end and not wish.exists():
+                forks.wait_for(self.keys[stages], LOOK_EVERY_S)
+                continue
+            if not stages or forks.adopt(self.folder, self.keys[stages - 1]) or forks.is_there(self.keys[stages - 1]):
                 break
-            forks.wait_for(self._key(stages + 1), LOOK_EVERY_S)
-        if found:
-            forks.adopt(self.one.folder, found[1])
+        self._release(stages)
 
     def share(self, stages: int) -> None:
         """Keep the state after so many tasks."""
         from kinoray import forks
 
-        forks.publish(self.one.folder, stages, self._key(stages))
-        self._take(stages)
+        self._take(stages + 1)
+        if stages <= len(self.keys) and forks.has_stage(self.folder, stages):
+            forks.publish(self.folder, stages, self.keys[stages - 1])
+        self._release(stages)
 
-    def _take(self, stages: int) -> bool:
-        """Tell others that the next task is being learned here; False where somebody else has said so."""
+    def _take(self, task: int) -> bool:
+        """Tell others that a task is being learned here; False where somebody else has said so."""
         from kinoray import forks
 
-        self.lease.close()
-        if stages == len(self.one.stream.tasks):
+        if task > len(self.keys) or task in self.leases:
             return True
-        return self.lease.enter_context(forks.producing(self._key(stages + 1)))
+        with ExitStack() as stack:
+            if stack.enter_context(forks.producing(self.keys[task - 1])):
+                self.leases[task] = stack.pop_all()
+        return task in self.leases
 
-    def _key(self, stages: int) -> str:
-        from kinoray import forks
-
-        return forks.prefix_key(self.one, self.threads, stages)
+    def _release(self, tasks: int) -> None:
+        """Give back the leases of the first tasks."""
+        for task in [held for held in self.leases if held <= tasks]:
+            self.leases.pop(task).close()
 
     def close(self) -> None:
         """Let others learn what this run did not."""
-        self.lease.close()
+        self._release(len(self.keys))
 
 
 # What result.json tells

@@ -53,7 +53,8 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
 def stage_by_stage(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> Generator[int, None, bool]:
     """As `run_rank`, pausing after each stage that is learned, tested and committed; yields the number of stages done.
 
-    A sweep lets the seeds of a trial advance in turns, and may leave them here for good.
+    The first pause comes at once where stages were done before. A sweep lets the seeds of a trial advance in turns, and
+    may leave them here for good; the run's clock stands still meanwhile.
     """
     torch.set_num_threads(spec.threads)
     if world.device.type == "cuda":
@@ -64,7 +65,14 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> 
         state = session.resume()
         session.write(state, "running")
         session.start_s = time.monotonic() - session.began
-        finished = yield from train_stream(session.method, list(spec.stages), session.recipe, session, state)
+        if state.position.stage:
+            yield from session.pause(state.position.stage)
+        stages = train_stream(session.method, list(spec.stages), session.recipe, session, state)
+        try:
+            while True:
+                yield from session.pause(next(stages))
+        except StopIteration as end:
+            finished = end.value
         session.client.flush()
         session.write(state, "finished" if finished else "stopped")
     except OSError as error:
@@ -191,6 +199,13 @@ class Session:
         encoder = self.method.encoder()
         prefixes = across or [name for name, module in self.method.named_modules() if module is encoder]
         return {k: v for k, v in self.method.state_dict().items() if any(k.startswith(f"{p}.") for p in prefixes)}
+
+    def pause(self, stages: int) -> Generator[int, None, None]:
+        """Yield the number of stages done; what others do until the run goes on is none of its time."""
+        left = time.monotonic()
+        yield stages
+        away_s = time.monotonic() - left
+        self.began, self.committed_at = self.began + away_s, self.committed_at + away_s
 
     # What the loop asks for
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.errors import UsageError
 from kinoray.result import CELL, TABLE, Result, Results, printable, show
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RECORD, JOURNAL = "sweep.json", "study.journal"
+SQLITE_WAIT_S = 20.0
+"""How long SQLite itself waits for a file that another process has locked."""
 
 
 @dataclass(frozen=True)
@@ -156,14 +160,24 @@ class SweepResult:
     @property
     def saved_s(self) -> float:
         """Seconds that pruning saved, estimated from the tasks left out at the mean time of complete trials' tasks."""
-        times = [t.user_attrs.get("metrics", {}).get("wall_s") for t in self.complete]
-        known = [t for t in times if t]
+        found = [t.user_attrs.get("metrics", {}) for t in self.complete]
+        known = [m["wall_s"] + m.get("adopted_s", 0.0) for m in found if m.get("wall_s")]
         if not known:
             return 0.0
         per_task = sum(known) / len(known) / self.record["num_tasks"]
         left = [self.record["num_tasks"] - max(t.intermediate_values, default=0)
                 for t in self.trials if t.state is TrialState.PRUNED]  # fmt: skip
         return per_task * sum(left)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that all trials' runs took, starts and evaluations included."""
+        return sum(t.user_attrs.get("metrics", {}).get("wall_s", 0.0) for t in self.trials)
+
+    @property
+    def prefix_saved_s(self) -> float:
+        """Seconds that shared prefixes saved: what the runs that learned the adopted tasks took for them."""
+        return sum(t.user_attrs.get("metrics", {}).get("adopted_s", 0.0) for t in self.trials)
 
     def plot(self) -> "Figure":
         """History, and the objective over each knob; with two objectives the front."""
@@ -183,6 +197,8 @@ class SweepResult:
             "importance": self.importance,
             "pareto": self.pareto["trial"].tolist() if len(self.objectives) > 1 else None,
             "saved_s": round(self.saved_s, 1),
+            "prefix_saved_s": round(self.prefix_saved_s, 1),
+            "spent_s": round(self.spent_s, 1),
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -207,6 +223,8 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
     """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
     quiet_optuna()
     try:
+        if create:
+            _cut_torn_line(folder / JOURNAL)
         storage = open_storage(folder, record.get("storage"))
         if create:
             directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
@@ -215,7 +233,7 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
             )
         else:
             study = optuna.load_study(study_name=record["name"], storage=storage)
-    except (optuna.exceptions.StorageInternalError, KeyError, ImportError, OSError) as error:
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, KeyError, ImportError, OSError) as error:
         raise UsageError(f"The study of {folder} cannot be read: {' '.join(str(error).split())[:200]}.") from None
     return study, storage
 
@@ -228,8 +246,14 @@ def open_storage(folder: Path, url: str | None) -> Any:
         return optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
     options: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
-        options = {"connect_args": {"timeout": 20}}
+        options = {"connect_args": {"timeout": SQLITE_WAIT_S}}
     return optuna.storages.RDBStorage(url, engine_kwargs=options)
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """Drop a last line that a full disk left unfinished: with one more behind it the journal could not be read."""
+    if journal.is_file() and not (text := journal.read_bytes()).endswith(b"\n"):
+        os.truncate(journal, text.rfind(b"\n") + 1)
 
 
 def retried(trials: list[FrozenTrial]) -> set[int]:

@@ -17,6 +17,7 @@ import optuna
 from optuna.trial import TrialState
 
 from kinoray.attend import Stopped, caught_signals
+from kinoray.dashboard import require_dashboard, shown
 from kinoray.errors import UsageError
 from kinoray.launch import _say
 from kinoray.result import write_json_atomic
@@ -58,9 +59,10 @@ def sweep(
     name: str | None = None,
     retry: bool = False,
     warm_start: str | Path | None = None,
-    share_prefixes: bool = False,
+    share_prefixes: bool = True,
     smoke: bool = False,
     tensorboard: bool = False,
+    dashboard: bool = False,
     dry_run: bool = False,
     quiet: bool = False,
 ) -> Any:
@@ -74,7 +76,10 @@ def sweep(
     time_budget_s: start nothing after so many seconds and stop what runs; it goes on with the same call. prune: after
     each task keep the best half, or the best share given; False keeps all. keep_best: trials whose checkpoints stay
     (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials again. warm_start:
-    another sweep's folder, whose best settings are tried first. dry_run: return what would happen, start nothing.
+    another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the trials in the
+    sweep's folder. share_prefixes: trials in their own process that agree in all that matters so far learn those tasks
+    once (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in
+    optuna-dashboard on loopback until the sweep ends. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
@@ -88,6 +93,8 @@ def sweep(
         raise UsageError(f"`keep_best` must be 0 or more, but got {keep_best}.")
     if dry_run:
         return outline(plan, keep_best)
+    if dashboard:
+        require_dashboard()
     with _held(plan.folder):
         record = open_record(plan, say)
         study, store = open_study(plan.folder, record, create=True)
@@ -98,7 +105,9 @@ def sweep(
         if missing > 0:
             if prune and len(record["objectives"]) > 1:
                 say("Several objectives: nothing is pruned.")
-            _run(plan, record, study, store, missing, time_budget_s, keep_best, share_prefixes, tensorboard, quiet, say)
+            with shown(plan.folder, _say(False)) if dashboard else contextlib.nullcontext():
+                _run(plan, record, study, store, missing, time_budget_s, keep_best, share_prefixes, tensorboard, quiet,
+                     say)  # fmt: skip
         else:
             say(f"{plan.label} is finished already: {plan.folder}")
     return SweepResult(plan.folder)
@@ -137,7 +146,7 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, retry: bool, warm: Any, 
     knobs = distributions(plan.space)
     known = [t.params or t.system_attrs.get("fixed_params", {}) for t in trials]
     wanted: list[dict[str, Any]] = []
-    if warm is not None and not trials:
+    if warm is not None and all(t.state is TrialState.WAITING for t in trials):  # also where this was cut short
         other = SweepResult(warm if Path(warm).exists() else plan.folder.parent / str(warm))
         wanted += [kept for t in other.complete[:WARM_TRIALS] if (kept := _fitting(t.params, knobs))]
         say(f"{plan.label}: starts with {len(wanted)} settings of {other.folder.name}.")
@@ -155,11 +164,12 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray import tuning
     from kinoray.warming import warm_cache
-    from kinoray.workers import num_cpus, num_gpus, ray_session
+    from kinoray.workers import node_cpus, num_cpus, num_gpus, ray_session
 
     seeds = record["seeds"]
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
-        share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), num_cpus(), num_gpus())
+        cpus, nodes = num_cpus(), node_cpus()
+        share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json_atomic(plan.folder / RECORD, record | {"threads": threads})
@@ -167,7 +177,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
             folder=str(plan.folder), method=plan.source, stream=plan.stream, backbone=plan.base.backbone,
             settings=plan.settings, seeds=tuple(seeds), objectives=tuple(record["objectives"]),
             runs=str(plan.folder.parent), threads=threads, workers=plan.workers,
-            cpus=share.run_cpus, smoke=plan.smoke, share_prefixes=share_prefixes,
+            cpus=share.run_cpus, smoke=plan.smoke, shared_tasks=_shared(plan) if share_prefixes else 0,
         )  # fmt: skip
         done = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
@@ -176,7 +186,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
         where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
         say(
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
-            f"{share.concurrent} at a time, {where} ({num_cpus():g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
+            f"{share.concurrent} at a time, {where} ({cpus:g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
         )
         warm_cache(plan.stream, plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
@@ -195,6 +205,15 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
                 tuning.link_trials(plan.folder, study.get_trials(deepcopy=False))
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
+
+
+def _shared(plan: Plan) -> int:
+    """How many first tasks its trials may have in common; runs on Ray workers share none."""
+    from kinoray.lineage import shared_tasks
+
+    if plan.workers:
+        return 0
+    return shared_tasks(distributions(plan.space), plan.source.load(), len(plan.stream.tasks))
 
 
 def _fitting(params: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 A trial's own errors are answers, not exceptions: they would come again.
 """
 
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import numpy as np
 from kinoray.errors import RunFailed, UsageError
 from kinoray.folder import failed, locked, one_line
 from kinoray.resolve import Resolved
+from kinoray.result import write_json_atomic
+from kinoray.search import COSTS
 from kinoray.seed_run import LOOK_EVERY_S, STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
 
 LOCK_WAIT_S = 3600.0
@@ -31,6 +34,7 @@ class TrialRun:
         self.parameters: int | None = None
         self.task = 0
         self.locks = ExitStack()
+        self.clocks = Path(job.folder) / "trials" / f"{number:04d}" / "clocks.json"
 
     def advance(self) -> dict[str, Any]:
         """One more task by all seeds, and what it gave: means over the seeds, or what went wrong."""
@@ -53,7 +57,21 @@ class TrialRun:
             self.locks.enter_context(patient_lock(one, Path(self.job.folder) / STOP_FILE))
             self.active = WorkerRun(self.job, one) if self.job.workers else SeedRun(self.job, one)
             self.seeds.append(self.active)
+            self._first_met(self.active)
             self.active.open()
+
+    def _first_met(self, run: SeedRun) -> None:
+        """Keep what a run had cost when this trial met it, also for a process that goes on with the trial."""
+        known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
+        if run.one.folder.name not in known:
+            self.clocks.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(self.clocks, known | {run.one.folder.name: run.clock})
+
+    def _cost(self) -> dict[str, float]:
+        """Seconds that the trial's runs took, starts included, and what prefixes spared them, in all its processes."""
+        before = json.loads(self.clocks.read_text())
+        clocks = [(seed.clock, before[seed.one.folder.name]) for seed in self.seeds]
+        return {name: sum(max(0.0, now[name] - then[name]) for now, then in clocks) for name in COSTS}
 
     def _report(self) -> dict[str, Any]:
         found = [seed.values(self.task) for seed in self.seeds]
@@ -66,7 +84,7 @@ class TrialRun:
         for name in self.job.objectives:
             if name not in report or not math.isfinite(report[name]):
                 raise RunFailed(f"{name} on the validation splits is {report.get(name, 'not there')}.")
-        report["wall_s"] = sum(seed.busy_s for seed in self.seeds)
+        report |= self._cost()
         report["folders"] = [str(seed.one.folder) for seed in self.seeds]
         report["made"] = [str(s.one.folder) for s in self.seeds if made_by(s.one.folder) == Path(self.job.folder).name]
         report["notes"] = sorted({note for seed in self.seeds for note in seed.notes})

@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from ray import tune
 
@@ -36,7 +37,7 @@ class SweepTrial(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        return self.trial.advance()
+        return self.trial.advance() | {"node": ray.get_runtime_context().get_node_id()}
 
     def cleanup(self) -> None:
         self.trial.close()

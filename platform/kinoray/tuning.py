@@ -20,7 +20,7 @@ from ray import tune
 from kinoray.attend import Signals
 from kinoray.errors import RunFailed, UsageError
 from kinoray.folder import one_line
-from kinoray.searcher import MAX_RESTARTS, Closing, PruneRule, StudySearch, requeue
+from kinoray.searcher import MAX_RESTARTS, Closing, PruneRule, StudySearch, patiently, requeue
 from kinoray.seed_run import STOP_FILE, Job
 from kinoray.trial_process import SweepTrial
 
@@ -40,17 +40,22 @@ class Share:
 
     concurrent: int
     cpus: float
+    """Reserved for its process."""
     gpus: float
     threads: int
     run_cpus: float = 1.0
     """CPUs of one run with workers: all its ranks and its part of the decoding."""
 
 
-def share_of(trials: int, concurrent: int | None, workers: int, seeds: int, cpus: float, gpus: int) -> Share:
+def share_of(
+    trials: int, concurrent: int | None, workers: int, seeds: int, cpus: float, gpus: int,
+    nodes: Sequence[float] | None = None,
+) -> Share:  # fmt: skip
     """How many trials at a time, and what each gets, so that training and decoding always fit.
 
     In the trial's process (workers = 0) a trial is one process with its own threads, and decodes there. With workers,
     each seed has a group of them and at least one CPU for decoding: without it, Ray Data would wait for ever.
+    nodes: CPUs of each machine (default: one machine); a trial's process has to fit on one of them.
     Raises: UsageError for more trials at a time than there is room for.
     """
     if workers:
@@ -71,12 +76,14 @@ def share_of(trials: int, concurrent: int | None, workers: int, seeds: int, cpus
     # The same rule for both, as for a run: threads are part of what decides the weights.
     if workers:
         return Share(most, 0.1, 0.0, max(1, int((cpus - 1) // (most * workers * seeds))), run_cpus)
-    return Share(most, 0.0, 1.0 if gpus else 0.0, max(1, int((cpus - 1) // most)))
+    wanted = range(int((cpus - 1) // most), 1, -1)
+    threads = next((n for n in wanted if sum(node // n for node in nodes or [cpus]) >= most), 1)
+    return Share(most, float(threads), 1.0 if gpus else 0.0, threads)
 
 
 def replace_threads(share: Share, threads: int) -> Share:
-    """The same share with the threads that the sweep began with."""
-    return replace(share, threads=threads)
+    """The same share with the threads that the sweep began with, also where the cluster now has fewer CPUs."""
+    return replace(share, threads=threads, cpus=min(share.cpus, threads))
 
 
 def carry_out(
@@ -114,7 +121,7 @@ def carry_out(
     )  # fmt: skip
     wish = lambda: signals.number is not None or time.monotonic() > end  # noqa: E731
     callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if tensorboard else []
-    resources = {"CPU": share.cpus or share.threads} | ({"GPU": share.gpus} if share.gpus else {})
+    resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
         tune_config=tune.TuneConfig(
@@ -218,7 +225,7 @@ class Keeper:
         """Called when a trial has ended."""
         if self.keep is None:
             return
-        trials = self.study.get_trials(deepcopy=False)
+        trials = patiently(lambda: self.study.get_trials(deepcopy=False))
         ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
         if not ended:
             return

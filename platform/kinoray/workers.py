@@ -134,6 +134,11 @@ def num_cpus() -> float:
     return ray.cluster_resources().get("CPU", 0.0)
 
 
+def node_cpus() -> list[float]:
+    """CPUs of each machine."""
+    return [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+
+
 def num_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0))
 

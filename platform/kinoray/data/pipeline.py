@@ -29,7 +29,7 @@ AHEAD = 2
 """Steps decoded ahead of the consumer."""
 TASK_BYTES = 32 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. Starting
-a task costs as much as decoding ten small clips: half this size costs 5 % more (benchmarks/decode.py)."""
+one costs as much as decoding ten small clips: with half this size decoding takes 5 % more (benchmarks/decode.py)."""
 TASK_ROWS = 64
 """Rows of one Ray task at most."""
 FIRST_TASKS, MORE_TASKS = 512, 4096

@@ -29,10 +29,14 @@ ADOPTED = "stages taken over from other runs, not in the wall time"
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write report.html into a seed folder, or into a run folder about all its seeds.
+    """Write report.html into a seed folder, into a run folder about all its seeds, or into the folder of a sweep.
 
-    Raises: UsageError if the folder is no run.
+    Raises: UsageError if the folder is neither.
     """
+    if (Path(folder) / "sweep.json").is_file():
+        from kinoray.report.sweep_page import write_sweep_report
+
+        return write_sweep_report(folder)
     opened = load(folder)
     results = [opened] if isinstance(opened, Result) else list(opened)
     environment = Environment(
