@@ -83,6 +83,8 @@ def sweep(
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
+    if dashboard:
+        require_dashboard()
     say = _say(quiet)
     plan = make_plan(
         method, stream=stream, trials=trials, space=space, sampler=sampler, objective=objective, seeds=seeds, seed=seed,
@@ -93,8 +95,6 @@ def sweep(
         raise UsageError(f"`keep_best` must be 0 or more, but got {keep_best}.")
     if dry_run:
         return outline(plan, keep_best)
-    if dashboard:
-        require_dashboard()
     with _held(plan.folder):
         record = open_record(plan, say)
         study, store = open_study(plan.folder, record, create=True)
