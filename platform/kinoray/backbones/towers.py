@@ -10,6 +10,7 @@ says neither (ours, `methods.md` §3.1). Only text formats and safetensors are r
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -81,9 +82,9 @@ class TwoTower(nn.Module):
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""
-        tokenizer = wordpiece(self.vocabulary)
+        ids_of = caption_ids(self.vocabulary)
         limit = min(max_tokens, self.text.config.max_position_embeddings)
-        rows = [encoding.ids for encoding in tokenizer.encode_batch(list(captions))]
+        rows = [ids_of(caption) for caption in captions]
         rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
         ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
         mask = np.zeros(ids.shape, dtype=bool)
@@ -96,6 +97,13 @@ class TwoTower(nn.Module):
 def _single(sides: int | list[int] | tuple[int, ...]) -> int:
     """One side of something square."""
     return sides if isinstance(sides, int) else sides[0]
+
+
+@lru_cache(maxsize=8)
+def caption_ids(vocabulary: tuple[str, ...]) -> Callable[[str], list[int]]:
+    """Token ids of a caption, which comes again in every epoch."""
+    tokenizer = wordpiece(vocabulary)
+    return lru_cache(maxsize=1 << 16)(lambda caption: tokenizer.encode(caption).ids)
 
 
 @lru_cache(maxsize=8)

@@ -30,7 +30,7 @@ SIGMAS = 6
 def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Shapes: video (B, T, 3, H, W) uint8; returns float32 of the same shape, (pixel / 255 - mean) / std."""
     out = torch.empty(video.shape, device=video.device).copy_(video)
-    return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)])
+    return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)], out)
 
 
 def augment_views(
@@ -137,7 +137,7 @@ def _colour(
     for start in range(0, len(before), piece):
         cut = slice(start, start + piece)
         planes = _paint(before[cut], drawn.part(cut), augmentation)
-        _scale(after[cut].copy_(planes.transpose(0, 1)), scale, offset)
+        _scale(planes.transpose(0, 1), scale, offset, after[cut])
     return out
 
 
@@ -285,7 +285,7 @@ def blur(planes: Tensor, sigma: np.ndarray, radius: int) -> None:
     planes.copy_(flat.view_as(planes))
 
 
-def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float]) -> Tensor:
-    """video * factor - offset for each channel, in place; video (..., 3, H, W) float."""
+def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float], out: Tensor) -> Tensor:
+    """out = video * factor - offset for each channel; both (..., 3, H, W) float."""
     factors, offsets = (torch.tensor(values, device=video.device).view(3, 1, 1) for values in (factor, offset))
-    return video.mul_(factors).sub_(offsets)
+    return torch.mul(video, factors, out=out).sub_(offsets)

@@ -4,7 +4,7 @@ An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each f
 place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
 damaged entry is as good as none. A draft whose writer died is removed when somebody next looks over the folder.
 
-Frames are read with `pread` into the result, only those wanted: 7 us for (16, 32, 32, 3) and 70 us for (12, 224, 224,
+Frames are read with `pread`, of large entries only those wanted: 7 us for (16, 32, 32, 3) and 70 us for (12, 224, 224,
 3), against 16 and 101 from a memory map and 76 and 199 from a mapped Arrow file. Beyond that, a map of a failing disk,
 or of a file that another machine removes from a shared folder, kills the process; here it is a miss.
 
@@ -36,6 +36,8 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES = 128
+AT_ONCE_BYTES = 1 << 17
+"""An entry up to this size is read whole, whichever frames are wanted: calls cost more than bytes."""
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -66,8 +68,8 @@ class Entries:
 
     def read(self, name: str, size_px: int, choose: Choose | None = None) -> np.ndarray | None:
         """The chosen frames of an entry, or all; uint8 (T, size, size, 3). None where it is absent or damaged."""
-        with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as file:
-            return _read_frames(file, size_px, choose)
+        with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
+            return _read_frames(file, size, size_px, choose)
         return None
 
     def write(self, name: str, video: np.ndarray) -> None:
@@ -79,7 +81,7 @@ class Entries:
 
     def read_text(self, name: str) -> str:
         """A short note that `write_text` left, empty where there is none."""
-        with contextlib.suppress(OSError), _opened(self._path(name, "txt")) as file:
+        with contextlib.suppress(OSError), _opened(self._path(name, "txt")) as (file, _):
             return os.read(file, BLOCK_BYTES).decode("ascii", "replace")
         return ""
 
@@ -179,37 +181,50 @@ def _remove(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """An open file, marked as used now."""
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """An open file, marked as used now, and its size."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if time.time() - os.fstat(file).st_mtime > TOUCH_S:
+        state = os.fstat(file)
+        if time.time() - state.st_mtime > TOUCH_S:
             with contextlib.suppress(OSError):  # another user's
                 os.utime(file)
-        yield file
+        yield file, state.st_size
     finally:
         os.close(file)
 
 
-def _read_frames(file: int, size_px: int, choose: Choose | None) -> np.ndarray | None:
-    size, frame_bytes = os.fstat(file).st_size, size_px * size_px * 3
+def _read_frames(file: int, size: int, size_px: int, choose: Choose | None) -> np.ndarray | None:
+    frame_bytes = size_px * size_px * 3
     count, rest = divmod(size - HEADER_BYTES, frame_bytes + 8)
     if count < 1 or rest:
         return None
-    numbers = np.arange(count) if choose is None else choose(count)
+    numbers = None if choose is None else choose(count)
+    if numbers is None or size <= AT_ONCE_BYTES:
+        content = np.empty(size, np.uint8)
+        if os.preadv(file, [content.data], 0) != size:
+            return None
+        header, end = content[:HEADER_BYTES].tobytes(), size - 8 * count
+        video, sums = content[HEADER_BYTES:end].reshape(count, size_px, size_px, 3), content[end:]
+        sums = np.frombuffer(sums.tobytes(), np.uint64)
+        if numbers is not None:
+            video, sums = video[numbers], sums[numbers]
+    else:
+        header, video, sums = _read_parts(file, count, numbers, size_px)
+    return video if header == _header(count, size_px) and np.array_equal(_checksums(video), sums) else None
+
+
+def _read_parts(file: int, count: int, numbers: np.ndarray, size_px: int) -> tuple[bytes, np.ndarray, np.ndarray]:
+    """Header, the frames of these numbers, and their checksums, without the rest of a large entry."""
+    frame_bytes = size_px * size_px * 3
     video = np.empty((len(numbers), size_px, size_px, 3), np.uint8)
     header, sums = bytearray(HEADER_BYTES), np.empty(count, np.uint64)
-    if choose is None:
-        if os.preadv(file, [header, video.reshape(-1).data, sums.data], 0) != size:
-            return None
-    else:
-        os.preadv(file, [header], 0)
-        os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
-        borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-        for first, end in itertools.pairwise(borders):
-            os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
-    sound = header == _header(count, size_px) and np.array_equal(_checksums(video), sums[numbers])
-    return video if sound else None
+    os.preadv(file, [header], 0)
+    os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
+    borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+    for first, end in itertools.pairwise(borders):
+        os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
+    return bytes(header), video, sums[numbers]
 
 
 @lru_cache(maxsize=1024)
@@ -226,4 +241,5 @@ def _checksums(video: np.ndarray) -> np.ndarray:
     """A number for each frame of uint8 (T, S, S, 3), uint64 (T,)."""
     flat = video.reshape(len(video), -1)
     words = flat.shape[1] // 8 * 8
-    return flat[:, :words].view(np.uint64).sum(axis=1) + flat[:, words:].sum(axis=1, dtype=np.uint64) + SALT
+    sums = flat[:, :words].view(np.uint64).sum(axis=1) + SALT
+    return sums if words == flat.shape[1] else sums + flat[:, words:].sum(axis=1, dtype=np.uint64)

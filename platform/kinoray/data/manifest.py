@@ -58,6 +58,8 @@ PROBED = pa.schema(
 SCHEMA = pa.schema([*CONTENT, *PROBED])
 LISTS = ("captions", "key_frames", "key_ticks")
 ROOT_KEY = b"kinoray.root"
+ROWS = 1 << 15
+"""Rows that a process keeps at hand: some 20 MB."""
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
@@ -115,12 +117,7 @@ class Manifest:
 
         Raises: VideoError where the path, after symbolic links, leaves the root.
         """
-        uri = self._column("uri")[row].as_py()
-        path = os.path.realpath(self._real_root + os.sep + uri)
-        if not path.startswith(self._real_root.rstrip(os.sep) + os.sep):
-            raise VideoError("open", "the path leaves the data folder through a symbolic link")
-        start, end, item = (self._column(name)[row].as_py() for name in ("start", "end", "item"))
-        return Clip(self.id(row), path, start, end, item, self.probe(row))
+        return _clip(self, row)
 
     def probe(self, row: int) -> Probe | None:
         """What `kinoray data prepare` found, None where the clip was never probed."""
@@ -139,7 +136,7 @@ class Manifest:
 
     def caption(self, row: int, number: int) -> str:
         """One caption of a clip; the empty text for number -1."""
-        return self._column("captions")[row].as_py()[number] if number >= 0 else ""
+        return _captions(self, row)[number] if number >= 0 else ""
 
     def labels(self, rows: Sequence[int] | np.ndarray) -> list[str | None]:
         """Label texts of clips, None where there is none."""
@@ -165,6 +162,24 @@ class Manifest:
     def _samples(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         counts = self._column("captions").value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return {split: _number_samples(rows, counts[rows]) for split, rows in self._clips.items()}
+
+
+# Every epoch asks for the same rows; out of Arrow each costs as much as reading its frames from the cache.
+
+
+@lru_cache(maxsize=ROWS)
+def _clip(manifest: Manifest, row: int) -> Clip:
+    root, uri = manifest._real_root, manifest.uri(row)
+    path = os.path.realpath(root + os.sep + uri)
+    if not path.startswith(root.rstrip(os.sep) + os.sep):
+        raise VideoError("open", "the path leaves the data folder through a symbolic link")
+    start, end, item = (manifest._column(name)[row].as_py() for name in ("start", "end", "item"))
+    return Clip(manifest.id(row), path, start, end, item, manifest.probe(row))
+
+
+@lru_cache(maxsize=ROWS)
+def _captions(manifest: Manifest, row: int) -> tuple[str, ...]:
+    return tuple(manifest._column("captions")[row].as_py())
 
 
 def _number_samples(rows: np.ndarray, num_captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -273,12 +288,12 @@ def read_manifest(path: Path | str) -> Manifest:
 
     Raises: UsageError where it is missing or not a manifest.
     """
-    path = Path(path).absolute()
+    path = os.path.abspath(path)
     try:
-        state = path.stat()
+        state = os.stat(path)
     except FileNotFoundError:
         raise UsageError(f"There is no manifest {path}. Run the same command again to have it made.") from None
-    return _read(str(path), state.st_mtime_ns, state.st_size)
+    return _read(path, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=32)

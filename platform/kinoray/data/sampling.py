@@ -165,4 +165,6 @@ def _borders(num_frames: int, count: int) -> np.ndarray:
 
 
 def _repeat_last(frames: np.ndarray, count: int) -> np.ndarray:
+    if len(frames) == count:
+        return frames
     return np.concatenate([frames, np.repeat(frames[-1:], count - len(frames))])
