@@ -28,8 +28,10 @@ from kinoray.errors import BadData, RunFailed, UsageError
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
 TASK_BYTES = 32 << 20
-"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. With half
-of it decoding takes 5 % longer (benchmarks/decode.py)."""
+"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
+
+With half of it decoding takes 5 % longer (benchmarks/decode.py).
+"""
 TASK_ROWS = 64
 """Rows of one Ray task at most."""
 FIRST_TASKS, MORE_TASKS = 512, 4096
