@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import clips
@@ -232,32 +233,34 @@ def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
     assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
 
 
-def test_ray_data_is_asked_for_what_the_cache_lacks(feed, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("decode", "way"), [(partial(decode_ray, slots=1), "ray"), (decode_local, "threads")])
+def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, monkeypatch, decode, way):
     """Without the cache always; with an empty one until it holds the clips; with a full one never."""
     ways = []
 
-    def used(name, way):
-        def note(feed, done, _):
+    def used(name, fill):
+        def note(feed, done, *_):
             ways.append((name, done))
-            return way(feed, done, 1)
+            return fill(feed, done)
 
         return note
 
-    local = pipeline._local
-    monkeypatch.setattr(pipeline, "_ray", used("ray", local))
-    monkeypatch.setattr(pipeline, "_local", used("here", local))
-    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
     expected = list(decode_local(feed))
+    local = partial(pipeline._local, threads=1)
+    monkeypatch.setattr(pipeline, "_ray", used("ray", local))
+    monkeypatch.setattr(pipeline, "_local", used("threads", local))
+    monkeypatch.setattr(pipeline, "_here", used("here", pipeline._here))
+    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
-        (feed, ["ray"]),
-        (cached, ["ray", "here"]),
+        (feed, [way]),
+        (cached, [way, "here"]),
         (cached, ["here"]),
-        (replace(cached, size_px=9), ["ray", "here"]),
+        (replace(cached, size_px=9), [way, "here"]),
     ):
         ways.clear()
-        rows = list(decode_ray(using, 1))
-        assert [way for way, _ in ways] == expected_ways and ways[0][1] == 0
+        rows = list(decode(using))
+        assert [name for name, _ in ways] == expected_ways and ways[0][1] == 0
         if using.size_px == 8:
             assert_same(rows, expected)
 

@@ -4,9 +4,10 @@ An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each f
 place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
 damaged entry is as good as none. A draft whose writer died is removed when somebody next looks over the folder.
 
-Frames are read with `pread`, of large entries only those wanted: 7 us for (16, 32, 32, 3) and 70 us for (12, 224, 224,
+Frames are read with `pread` into the result, only those wanted: 7 us for (16, 32, 32, 3) and 70 us for (12, 224, 224,
 3), against 16 and 101 from a memory map and 76 and 199 from a mapped Arrow file. Beyond that, a map of a failing disk,
-or of a file that another machine removes from a shared folder, kills the process; here it is a miss.
+or of a file that another machine removes from a shared folder, kills the process; here it is a miss. Small entries of
+which some frames are wanted are read whole and kept at hand: 1 us.
 
 The checksum is a sum of words: any flipped bit and any lost page shows, at 2 and 24 us where CRC-32 takes 16 and 430.
 
@@ -36,8 +37,9 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES = 128
-AT_ONCE_BYTES = 1 << 17
-"""An entry up to this size is read whole, whichever frames are wanted: calls cost more than bytes."""
+AT_ONCE_BYTES, KEPT_BYTES = 1 << 17, 1 << 26
+"""An entry of which some frames are wanted is read whole up to this size, and kept at hand up to so much in all: other
+frames of it are wanted in the next epoch, and every call costs more than these bytes."""
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -61,6 +63,8 @@ class Entries:
         self._lock = threading.Lock()
         self._bound = 0
         self._unseen = 0
+        self._kept: dict[tuple[str, int], np.ndarray] = {}
+        self._kept_bytes = 0
 
     def has(self, name: str) -> bool:
         """Whether there is an entry, sound or not."""
@@ -68,9 +72,24 @@ class Entries:
 
     def read(self, name: str, size_px: int, choose: Choose | None = None) -> np.ndarray | None:
         """The chosen frames of an entry, or all; uint8 (T, size, size, 3). None where it is absent or damaged."""
-        with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
-            return _read_frames(file, size, size_px, choose)
-        return None
+        whole = self._kept.get((name, size_px))
+        if whole is None:
+            with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
+                if choose is None or size > AT_ONCE_BYTES:
+                    return _read_frames(file, size, size_px, choose)
+                whole = _read_frames(file, size, size_px, None)
+            if whole is None:
+                return None
+            self._keep((name, size_px), whole)
+        return whole.copy() if choose is None else whole[choose(len(whole))]
+
+    def _keep(self, key: tuple[str, int], whole: np.ndarray) -> None:
+        """Keep an entry at hand, in place of the oldest ones."""
+        with self._lock:
+            self._kept_bytes += whole.nbytes - (self._kept[key].nbytes if key in self._kept else 0)
+            self._kept[key] = whole
+            while self._kept_bytes > KEPT_BYTES:
+                self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes
 
     def write(self, name: str, video: np.ndarray) -> None:
         """Add an entry; `video` is uint8 (T, S, S, 3). Without room on the disk, or rights, `trouble` says so."""
@@ -199,32 +218,20 @@ def _read_frames(file: int, size: int, size_px: int, choose: Choose | None) -> n
     count, rest = divmod(size - HEADER_BYTES, frame_bytes + 8)
     if count < 1 or rest:
         return None
-    numbers = None if choose is None else choose(count)
-    if numbers is None or size <= AT_ONCE_BYTES:
-        content = np.empty(size, np.uint8)
-        if os.preadv(file, [content.data], 0) != size:
-            return None
-        header, end = content[:HEADER_BYTES].tobytes(), size - 8 * count
-        video, sums = content[HEADER_BYTES:end].reshape(count, size_px, size_px, 3), content[end:]
-        sums = np.frombuffer(sums.tobytes(), np.uint64)
-        if numbers is not None:
-            video, sums = video[numbers], sums[numbers]
-    else:
-        header, video, sums = _read_parts(file, count, numbers, size_px)
-    return video if header == _header(count, size_px) and np.array_equal(_checksums(video), sums) else None
-
-
-def _read_parts(file: int, count: int, numbers: np.ndarray, size_px: int) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """Header, the frames of these numbers, and their checksums, without the rest of a large entry."""
-    frame_bytes = size_px * size_px * 3
+    numbers = np.arange(count) if choose is None else choose(count)
     video = np.empty((len(numbers), size_px, size_px, 3), np.uint8)
     header, sums = bytearray(HEADER_BYTES), np.empty(count, np.uint64)
-    os.preadv(file, [header], 0)
-    os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
-    borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
-    for first, end in itertools.pairwise(borders):
-        os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
-    return bytes(header), video, sums[numbers]
+    if choose is None:
+        if os.preadv(file, [header, video.reshape(-1).data, sums.data], 0) != size:
+            return None
+    else:
+        os.preadv(file, [header], 0)
+        os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
+        borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for first, end in itertools.pairwise(borders):
+            os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
+    sound = header == _header(count, size_px) and np.array_equal(_checksums(video), sums[numbers])
+    return video if sound else None
 
 
 @lru_cache(maxsize=1024)

@@ -1,11 +1,11 @@
-"""Rows in plan order, ahead of the consumer: with Ray Data, or in one process with threads.
+"""Rows in plan order, decoded ahead of the consumer: with Ray Data, or in one process with threads.
 
 A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Both ways fill a slot
 with the same function (`rows`), so their rows are bitwise the same, and one may take over from the other between steps.
 
-That is what happens where Ray is there: Ray Data is for decoding. A clip in the cache takes 0.1 ms, less than moving it
-from one process to another, so where (nearly) all coming clips are there, threads of this process read them, and no
-execution is started. Which way it is comes from looking up some of the coming slots, first and again now and then.
+Ray Data, and threads, are for decoding. A clip in the cache takes 0.1 ms, less than moving it from one process to
+another, so where (nearly) all coming clips are there they are read when they are asked for, and no execution is
+started. Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
 import json
@@ -131,8 +131,8 @@ def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tupl
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
-        here = not slots or _mostly_cached(feed, done)
-        rows = _local(feed, done, threads) if here else _ray(feed, done, slots)
+        here = _mostly_cached(feed, done)
+        rows = _here(feed, done) if here else _ray(feed, done, slots) if slots else _local(feed, done, threads)
         asked = missed = 0
         with closing(rows):
             for group in feed.groups[done:]:
@@ -141,7 +141,7 @@ def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tupl
                 yield group, together
                 done, asked = done + 1, asked + len(together)
                 missed += sum(not row.cached for row in together)
-                if slots and asked >= ASK_ROWS:
+                if asked >= ASK_ROWS:
                     if (missed or not here) and _mostly_cached(feed, done) != here:
                         break
                     asked = missed = 0
@@ -166,6 +166,14 @@ def _mostly_cached(feed: _Feed, done: int) -> bool:
             if missing > MISSING:
                 return False
     return True
+
+
+def _here(feed: _Feed, done: int) -> Generator[Row, None, None]:
+    """All rows after so many groups, each when it is asked for: reading from the cache holds the lock, so a thread that
+    did it ahead would stop training just as long, and longer (a tenth of a step of the embedded stream)."""
+    for group in feed.groups[done:]:
+        for slot in range(feed.slots_of(group)):
+            yield feed.decode(group, slot)
 
 
 def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
