@@ -24,7 +24,7 @@ SPACE = {
     "m": {"low": 0.9, "high": 1.0, "step": 0.025},
     "m_hat": {"low": 0.9, "high": 1.0, "step": 0.02},
 }
-SETTINGS = {"max_steps": 20}
+SETTINGS = {"max_steps": 40}
 """Of each task: 30 runs are to fit into about 8 minutes."""
 CHECKPOINTS = (5, 10, 15, 20, 25, 30)
 TESTED = ("HM", "R@1", "FR")
@@ -43,6 +43,9 @@ def main() -> None:
     if asked.measure:
         TABLE.write_text(json.dumps(measure(asked.runs), indent=1) + "\n", encoding="utf-8")
         print(f"{TABLE} written.")
+        return
+    if not TABLE.exists():
+        print(f"{TABLE.name} is not there; --measure makes it.")
         return
     record = json.loads(TABLE.read_text(encoding="utf-8"))
     numbers = compare(table_of(record), record["space"], asked.trials, asked.seeds)

@@ -63,6 +63,8 @@ def test_tpe_climbs_a_single_hill_faster_than_random_draws(tpe) -> None:
 
 
 def test_the_measured_table_covers_the_grid_and_says_how_it_was_made(tpe) -> None:
+    if not tpe.TABLE.exists():
+        pytest.skip("not measured yet: python benchmarks/tpe.py --measure")
     record = json.loads(tpe.TABLE.read_text())
     assert record["space"] == tpe.SPACE and record["settings"] == tpe.SETTINGS
     assert tpe.table_of(record).keys() == hill(tpe).keys()
