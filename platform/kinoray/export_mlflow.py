@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy
+from sqlalchemy.exc import SQLAlchemyError
+
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
 from kinoray.metrics import RECALL_NAMES, summarise
@@ -27,6 +30,7 @@ SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES
 MOST_PARAMS, MOST_METRICS = 100, 1000
 """MLflow takes so many in one call."""
 PARAM_LENGTH = 6000
+DATA_BASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,19 @@ def export_mlflow(folders: Iterable[Path], uri: str, experiment: str | None = No
     for name in ("alembic", "mlflow"):  # they tell of every table that they make
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
+        _reach(uri)
         client = MlflowClient(tracking_uri=uri)
         return [_export(client, uri, run, tags, experiment or run.stream) for run, tags in runs]
-    except (MlflowException, ImportError) as error:
+    except (MlflowException, SQLAlchemyError, ImportError) as error:
         raise UsageError(f"MLflow at {_without_password(uri)}: {' '.join(str(error).split())[:300]}") from None
+
+
+def _reach(uri: str) -> None:
+    """Connect to a data base once: MLflow itself would try one that is not there for a minute and a half."""
+    if uri.partition(":")[0].partition("+")[0] in DATA_BASES:
+        engine = sqlalchemy.create_engine(uri)
+        engine.connect().close()
+        engine.dispose()
 
 
 def _runs_in(folder: Path) -> Iterator[tuple[Result, dict[str, str]]]:
