@@ -78,7 +78,7 @@ def swept(stream: Any, settings: dict[str, Any], trials: int, seed: int, share: 
     assert found.states["complete"] == trials, found.states
     results = [run for trial in found.trials for run in found.trial(trial.number).runs]
     adopted = sum(run.cost.get("adopted_steps", 0.0) for run in results)
-    logged = sum(len(run.losses) for run in results)
+    logged = sum(int(run.losses["loss"].notna().sum()) for run in results)
     return {
         "spent_s": found.spent_s,
         "prefix_saved_s": found.prefix_saved_s,
