@@ -175,7 +175,7 @@ class Session:
         for name, ranks in (("ranks", state.ranks), ("validation", state.validation)):
             if ranks:
                 tensors[name] = {f"{row}/{task}": torch.from_numpy(r) for (row, task), r in ranks.items()}
-        published = self._published()
+        published = self._published(tensors["method"])
         facts = {
             "best_score": state.best_score,
             "selections": state.selections,
@@ -193,12 +193,12 @@ class Session:
         self.commit_s = self.committed_at - began
         self.commits_s += self.commit_s
 
-    def _published(self) -> dict[str, Tensor]:
+    def _published(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """What crosses tasks: the averages marked so, or the encoder where there are none."""
         across = [n for n, m in self.method.named_modules() if isinstance(m, Momentum) and m.across_tasks]
         encoder = self.method.encoder()
         prefixes = across or [name for name, module in self.method.named_modules() if module is encoder]
-        return {k: v for k, v in self.method.state_dict().items() if any(k.startswith(f"{p}.") for p in prefixes)}
+        return {k: v for k, v in state.items() if k.startswith(tuple(f"{prefix}." for prefix in prefixes))}
 
     def pause(self, stages: int) -> Generator[int, None, None]:
         """Yield the number of stages done; what others do until the run goes on is none of its time."""
