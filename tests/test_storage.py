@@ -55,6 +55,7 @@ def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, sa
     with pytest.raises(UsageError, match=said) as error:
         go(micro, tmp_path, url)
     assert "\n" not in str(error.value)
+    assert not (tmp_path / "s" / "sweep.json").exists(), "another data base may be given next"
 
 
 @pytest.mark.ray

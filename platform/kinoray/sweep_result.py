@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,6 +232,9 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
             study = optuna.create_study(
                 storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
             )
+            if study.metric_names is None:  # as viewers call the objectives
+                with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
+                    study.set_metric_names(list(record["objectives"]))
         else:
             study = optuna.load_study(study_name=record["name"], storage=storage)
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError, KeyError, ImportError, OSError) as error:

@@ -96,8 +96,14 @@ def sweep(
     if dry_run:
         return outline(plan, keep_best)
     with _held(plan.folder):
+        begun = (plan.folder / RECORD).exists()
         record = open_record(plan, say)
-        study, store = open_study(plan.folder, record, create=True)
+        try:
+            study, store = open_study(plan.folder, record, create=True)
+        except UsageError:
+            if not begun:  # the command with another storage is not to be refused for this one
+                (plan.folder / RECORD).unlink()
+            raise
         _queue(plan, study, store, retry, warm_start, say)
         trials_now = study.get_trials(deepcopy=False)
         ended = [t for t in trials_now if t.state.is_finished() and t.number not in retried(trials_now)]

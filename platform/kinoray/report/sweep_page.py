@@ -1,6 +1,7 @@
 """One self-contained HTML page about a sweep: no network, no script, every text from data escaped."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def write_sweep_report(folder: str | Path) -> Path:
     environment = Environment(
         loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"show": show, "printable": printable}
+    environment.filters |= {"show": show, "printable": printable, "cell": _cell}
     file = sweep.folder / "report.html"
     file.write_text(environment.get_template("sweep.html").render(**_content(sweep)), encoding="utf-8")
     return file
@@ -41,8 +42,14 @@ def _content(sweep: SweepResult) -> dict[str, Any]:
         "columns": list(shown.columns),
         "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
         "left_out": len(frame) - len(shown),
-        "record": json.dumps(sweep.record, indent=1, ensure_ascii=False),
+        "record": json.dumps(without_password(sweep.record), indent=1, ensure_ascii=False),
     }
+
+
+def without_password(record: dict[str, Any]) -> dict[str, Any]:
+    """A sweep's record as it may stand on a page that is passed on."""
+    url = record.get("storage")
+    return record | {"storage": url and re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", url)}
 
 
 def _cell(value: Any) -> str:

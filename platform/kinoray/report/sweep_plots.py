@@ -107,24 +107,45 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, frame: pd.DataFrame, name: str
         axes.plot(part["task"], part[name], color=BLUE if trial in done else GREY, alpha=0.7, linewidth=1, marker=".")
     axes.set(xlabel="after task", ylabel=f"{name}, validation")
     axes.set_xticks(sorted(curves["task"].unique()))
+    if not done.issuperset(curves["trial"]):
+        axes.plot([], [], color=BLUE, label="complete")
+        axes.plot([], [], color=GREY, label="pruned, or not complete")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def draw_parallel(axes: Axes, frame: pd.DataFrame, knobs: Sequence[str], name: str, space: Mapping[str, Any]) -> None:
-    """One line per complete trial through its settings; the darker, the better."""
+    """One line per complete trial through its settings; the darker, the better. Each axis has its range or choices."""
     done = frame[frame["state"] == "complete"]
     scores = _scaled(done[name].astype(float))
     scores = scores if METRICS[name] == "max" else 1.0 - scores
     columns = []
-    for knob in knobs:
-        places, labels = _places(done[knob], space[knob])
-        values = np.log(places) if labels is None and space[knob].get("log") else places
+    for column, knob in enumerate([*knobs, name]):
+        places, labels = _places(done[knob], space.get(knob, {}) if knob != name else {})
+        values = np.log(places) if labels is None and knob != name and space[knob].get("log") else places
         columns.append(_scaled(pd.Series(values, dtype=float)))
-    lines = np.stack([*columns, _scaled(done[name].astype(float))], axis=1)
+        _mark(axes, column, places, columns[-1], labels)
+    lines = np.stack(columns, axis=1)
     colours = mpl.colormaps["Blues"]
     for line, score in sorted(zip(lines, scores, strict=True), key=lambda pair: pair[1]):
         axes.plot(line, color=colours(0.25 + 0.75 * score), linewidth=1.2)
     axes.set_xticks(range(len(knobs) + 1), [*knobs, name])
+    axes.set_xlim(-0.1, len(knobs) + 0.3)
     axes.set_yticks([])
+    axes.spines[["left", "bottom"]].set_visible(False)
+
+
+def _mark(axes: Axes, column: int, values: np.ndarray, heights: np.ndarray, labels: Sequence[str] | None) -> None:
+    """One of the parallel axes: its smallest and its largest value, or every choice that was tried."""
+    axes.axvline(column, color=GREY, linewidth=0.8)
+    known = dict(sorted(zip(values, heights, strict=True)))
+    ends = (min(known, default=0.0), max(known, default=0.0))
+    for value, height in known.items():
+        if labels is not None or value in ends:
+            text = labels[int(value)] if labels is not None else f"{value:.4g}"
+            axes.annotate(
+                text, (column, height), textcoords="offset points", xytext=(4, 0), va="center", fontsize=8,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}, zorder=5,
+            )  # fmt: skip
 
 
 def draw_importance(axes: Axes, importance: Mapping[str, float]) -> None:
