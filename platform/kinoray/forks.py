@@ -113,8 +113,8 @@ def adopt(run_folder: str | Path, key: str) -> bool:
     """Put a prefix into a run folder that has no state of its own; the run then resumes from there.
 
     What the adopted tasks cost those who learned them stands in the result, apart from the run's own: `adopted_s`
-    seconds without their starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps. A damaged prefix is
-    refused and removed. Returns: whether it was done; the caller holds the run's lock.
+    seconds without their starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps. A damaged prefix
+    is refused and removed. Returns: whether it was done; the caller holds the run's lock.
     """
     home = prefixes_folder() / key
     if has_state(run_folder) or not home.is_dir():
