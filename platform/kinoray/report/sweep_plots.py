@@ -77,7 +77,9 @@ def draw_history(axes: Axes, frame: pd.DataFrame, name: str) -> None:
     """The objective of each trial, and the best so far."""
     done, left = frame[frame["state"] == "complete"], frame[frame["state"] == "pruned"]
     # A pruned trial's value is that of an earlier task, so it has none on this axis.
-    axes.plot(left["trial"], [0.02] * len(left), "x", color=GREY, transform=axes.get_xaxis_transform(), label="pruned")
+    if len(left):
+        low = axes.get_xaxis_transform()
+        axes.plot(left["trial"], [0.02] * len(left), "x", color=GREY, transform=low, label="pruned")
     axes.scatter(done["trial"], done[name], s=16, color=BLUE, label="complete")
     if len(done):
         best = done[name].astype(float)
