@@ -11,7 +11,7 @@ All trials must have the numbers, settings, values by task and bitwise results (
 none may be RUNNING, and on the Ray that stays up no placement group may be left and all CPUs must be free. A little
 more than a minute after its end no process of a driver may be left.
 
-Signals go only to processes that this script started, or that they started. Takes about eight minutes on two cores.
+Signals go only to processes that this script started, or that they started. Takes about ten minutes on two cores.
 Exit code 1 on any deviation.
 """
 
@@ -41,6 +41,8 @@ TRIALS, ABREAST = 4, 2
 SPACE = {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}}
 STEPS, CLIPS = 40, (12, 4, 6)
 """Optimizer steps of each of the two tasks; its training, validation and test clips."""
+TITLE = "ray::ResourceTrainable"
+"""What Ray Tune calls a process of its trials."""
 PROCESS_KILLS = 3
 """As often as a single trial may lose its process."""
 LOCK_S = 25.0
@@ -236,13 +238,13 @@ def of_worker_trial(here: Campaign, name: str) -> Outcome:
     """SIGKILL of a trial process whose trial is on Ray workers."""
     job = here.job(name, trials=2, concurrent=1, workers=1)
     with here.start(job) as run:
-        happened = run.wait(lambda: list(run.runs.glob("*/seed-0/checkpoints/stage-000-0-step-*/manifest.json")))
-        if happened:
-            for process in trial_processes():
-                process.kill()
+        run.wait(lambda: list(run.runs.glob("*/seed-0/checkpoints/stage-000-0-step-*/manifest.json")))
+        found = trial_processes()
+        for process in found:
+            process.kill()
         run.wait()
     label = "SIGKILL of a trial process with Ray workers"
-    return Outcome(label, run.runs, happened, [run.process.returncode], [0], trials=2)
+    return Outcome(label, run.runs, bool(found), [run.process.returncode], [0], trials=2)
 
 
 def of_worker_driver(here: Campaign, name: str) -> Outcome:
@@ -289,7 +291,7 @@ def trial_processes() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if " ".join(process.cmdline()).startswith("ray::SweepTrial"):
+            if " ".join(process.cmdline()).startswith(TITLE):
                 found.append(process)
     return found
 
