@@ -25,7 +25,8 @@ Outcome = tuple[int, str, str]
 Command = Callable[..., Outcome]
 
 SLOW = f"""
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.path.insert(0, {str(TESTS)!r})
 import pytest, toy_set
 from kinoray import cli
