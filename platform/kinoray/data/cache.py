@@ -53,7 +53,7 @@ class Cache:
     max_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Fetched:
     """Frames, uint8 (T, S, S, 3).
 

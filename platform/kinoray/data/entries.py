@@ -81,7 +81,7 @@ class Entries:
             if whole is None:
                 return None
             self._keep((name, size_px), whole)
-        return whole.copy() if choose is None else whole[choose(len(whole))]
+        return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
 
     def _keep(self, key: tuple[str, int], whole: np.ndarray) -> None:
         """Keep an entry at hand, in place of the oldest ones."""

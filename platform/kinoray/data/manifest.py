@@ -288,12 +288,13 @@ def read_manifest(path: Path | str) -> Manifest:
 
     Raises: UsageError where it is missing or not a manifest.
     """
-    path = os.path.abspath(path)
+    if not os.path.isabs(path):
+        path = os.path.abspath(path)
     try:
         state = os.stat(path)
     except FileNotFoundError:
         raise UsageError(f"There is no manifest {path}. Run the same command again to have it made.") from None
-    return _read(path, state.st_mtime_ns, state.st_size)
+    return _read(str(path), state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=32)

@@ -277,7 +277,7 @@ def _steps(feed: TrainFeed, groups: Generator[tuple[int, list[Row]], None, None]
     with closing(groups):
         for step, rows in groups:
             task, sample, seeds = np.array([(row.task, row.sample, row.seed) for row in rows], dtype=np.int64).T
-            video = np.stack([row.video for row in rows if row.video is not None])
+            video = np.array([row.video for row in rows])
             yield DecodedRows(step, task, sample, seeds, video, num_current, *_about(rows))
 
 

@@ -22,7 +22,7 @@ BAD_IN_A_ROW = 100
 """Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """What stands in one slot. Without `video` the slot's clip is left out; with `failure` the run must stop.
 
@@ -111,21 +111,23 @@ def share(feed: TrainFeed, count: int) -> range:
 
 
 @lru_cache(maxsize=64)
-def _step_rows(plan: TaskPlan, step: int) -> np.ndarray:
+def _step_rows(plan: TaskPlan, step: int) -> list[list[int]]:
     """Every slot of a step asks for the same rows."""
-    return step_rows(plan, step)
+    return step_rows(plan, step).tolist()
 
 
 def _place(feed: TrainFeed, slot: int) -> int:
     """Where a slot of this rank stands in the global batch."""
     current = share(feed, feed.plan.batch_size)
+    if slot < len(current):
+        return current[slot]
     replayed = share(feed, feed.plan.replay.rows if feed.plan.replay else 0)
-    return current[slot] if slot < len(current) else feed.plan.batch_size + replayed[slot - len(current)]
+    return feed.plan.batch_size + replayed[slot - len(current)]
 
 
 def _planned(feed: TrainFeed, step: int, slot: int) -> tuple[Manifest, int, tuple[int, int]]:
     """The clip that the plan wants in a slot: its manifest, its row there, and (task, sample)."""
-    task, sample = _step_rows(feed.plan, step)[_place(feed, slot)].tolist()
+    task, sample = _step_rows(feed.plan, step)[_place(feed, slot)]
     manifest = read_manifest(feed.manifests[task])
     return manifest, int(manifest.samples("train")[0][sample]), (task, sample)
 

@@ -109,7 +109,8 @@ def random_frames(num_frames: int, count: int, rng: np.random.Generator) -> np.n
     Ranges:  num_frames >= 1, count >= 1.
     """
     drawn = rng.choice(num_frames, size=min(num_frames, count), replace=False, shuffle=False)
-    return _repeat_last(np.sort(drawn).astype(np.int64, copy=False), count)
+    drawn.sort()
+    return _repeat_last(drawn.astype(np.int64, copy=False), count)
 
 
 def interval_frames(num_frames: int, count: int, rng: np.random.Generator) -> np.ndarray:
