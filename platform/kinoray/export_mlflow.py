@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
-from kinoray.metrics import RECALL_NAMES, summarise
+from kinoray.metrics import RECALL_NAMES, summarise_after
 from kinoray.result import Result, load
 from kinoray.sweep_result import RECORD, SweepResult
 
@@ -159,15 +159,9 @@ def metrics_of(run: Result) -> Iterator[tuple[str, float, int]]:
     ):
         for step in range(1, count + 1):
             if "R@1" in found and any(value is not None for value in found["R@1"][step - 1]):
-                told = last if step == count else summarise(_until(found, step))
+                told = last if step == count else summarise_after(found, step)
                 yield from ((f"{prefix}{name}", value, step) for name, value in told.items() if value is not None)
     yield from ((f"cost/{name}", value, count) for name, value in run.cost.items())
-
-
-def _until(matrices: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """Result matrices as they were after so many tasks."""
-    return {name: [[None] * len(row) if i >= step else row for i, row in enumerate(rows)]
-            for name, rows in matrices.items()}  # fmt: skip
 
 
 def _params(run: Result) -> dict[str, Any]:

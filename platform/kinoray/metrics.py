@@ -125,6 +125,15 @@ def _mean(values: Floats) -> float | None:
     return None if not values.size or np.isnan(values).any() else float(values.mean())
 
 
+def summarise_after(matrices: Mapping[str, Sequence[Sequence[float | None]]], tasks: int) -> dict[str, float | None]:
+    """The headline metrics as they stood after the first `tasks` tasks; matrices as of `summarise`, as lists."""
+    cut: dict[str, ArrayLike] = {
+        name: np.array([row if i < tasks else [None] * len(row) for i, row in enumerate(rows)], dtype=float)
+        for name, rows in matrices.items()
+    }
+    return summarise(cut)
+
+
 def summarise(matrices: Mapping[str, ArrayLike], final_ranks: Sequence[ArrayLike] = ()) -> dict[str, float | None]:
     """The headline metrics of a run.
 

@@ -19,7 +19,7 @@ from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.launch import _on_workers, make_spec
 from kinoray.method_source import MethodSource
-from kinoray.metrics import summarise
+from kinoray.metrics import summarise_after
 from kinoray.resolve import Resolved, open_run, resolve
 from kinoray.result import write_json_atomic
 from kinoray.search import COSTS
@@ -310,11 +310,7 @@ def rows_measured(outcome: dict[str, Any]) -> int:
 def metrics_after(outcome: dict[str, Any], task: int) -> dict[str, float | None]:
     """Validation metrics as they stood after `task` tasks; without the matrix only the last ones are known."""
     matrices = outcome.get("validation_matrix")
-    if not matrices:
-        return outcome.get("validation", {})
-    cut: dict[str, Any] = {name: [[None] * len(row) if i >= task else row for i, row in enumerate(rows)]
-           for name, rows in matrices.items()}  # fmt: skip
-    return summarise(cut)
+    return summarise_after(matrices, task) if matrices else outcome.get("validation", {})
 
 
 def made_by(folder: Path) -> str:
