@@ -20,17 +20,24 @@ from kinoray.result import write_json_atomic
 @contextmanager
 def locked(one: Resolved) -> Iterator[None]:
     """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
+    with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed.", StorageFull):
+        yield
+
+
+@contextmanager
+def hold(folder: Path, busy: str, full: type[KinorayError] = UsageError) -> Iterator[None]:
+    """Hold a folder for this process. Raises: UsageError(busy) if another holds it, `full` where the disk is full."""
     try:
-        one.folder.mkdir(parents=True, exist_ok=True)
-        handle = (one.folder / "lock").open("w")
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("w")
     except OSError as error:
-        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
-        raise kind(f"Cannot write {one.folder}: {error.strerror}. Give another folder with --runs.") from None
+        kind = full if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+        raise kind(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{one.label} is being run by another process. Wait, or use another seed.") from None
+            raise UsageError(busy) from None
         yield
 
 

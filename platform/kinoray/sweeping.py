@@ -6,10 +6,8 @@ missing is run. Nothing of Tune's own state is kept.
 """
 
 import contextlib
-import fcntl
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from optuna.trial import TrialState
 from kinoray.attend import Stopped, caught_signals
 from kinoray.dashboard import require_dashboard, shown
 from kinoray.errors import UsageError
+from kinoray.folder import hold
 from kinoray.launch import _say
 from kinoray.result import write_json_atomic
 from kinoray.search import (
@@ -95,7 +94,7 @@ def sweep(
         raise UsageError(f"`keep_best` must be 0 or more, but got {keep_best}.")
     if dry_run:
         return outline(plan, keep_best)
-    with _held(plan.folder):
+    with hold(plan.folder, f"{plan.folder.name} is being run by another process. Wait, or give another --name."):
         begun = (plan.folder / RECORD).exists()
         record = open_record(plan, say)
         try:
@@ -117,22 +116,6 @@ def sweep(
         else:
             say(f"{plan.label} is finished already: {plan.folder}")
     return SweepResult(plan.folder)
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the sweep for this process."""
-    try:
-        (folder / "trials").mkdir(parents=True, exist_ok=True)
-        handle = (folder / "lock").open("w")
-    except OSError as error:
-        raise UsageError(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{folder.name} is being run by another process. Wait, or give another --name.") from None
-        yield
 
 
 def _queue(plan: Plan, study: optuna.Study, store: Any, retry: bool, warm: Any, say: Callable[[str], None]) -> None:
