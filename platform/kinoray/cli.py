@@ -22,6 +22,7 @@ import typer
 import kinoray
 from kinoray import cli_data, cli_export, cli_extend, cli_jobs, cli_reproduce, cli_sweep, printing
 from kinoray.errors import KinorayError, UsageError
+from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.result import Result, printable, run_folder, runs_root
 
 app = typer.Typer(
@@ -43,10 +44,6 @@ app.add_typer(new_app, name="new")
 EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
 STOPPED = 75
 GOES_ON = "The same command goes on from the last saved state."
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")]
 
 
 def main() -> None:
@@ -104,11 +101,11 @@ def run(
     joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
     zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
     smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
+    dry_run: DryRun = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     runs: Runs = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""

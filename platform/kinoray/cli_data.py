@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinoray.errors import UsageError
+from kinoray.options import Debug, Json, Quiet
 from kinoray.result import printable
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 data_app = typer.Typer(help="Data sets: prepare, check, count, look.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 SetName = Annotated[str, typer.Argument(metavar="NAME", help="A data set, as in `kinoray data list`.")]
 AnyName = Annotated[
     str, typer.Argument(metavar="NAME", help="A prepared data set, a stream, a folder of yours, or manifest.parquet.")
@@ -39,7 +38,7 @@ def prepare_command(
         int | None, typer.Option(min=0, help="Probing tasks at once on Ray; 0: in this process. [one a CPU]")
     ] = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Read a set's annotations, probe every file, write its manifest; the same command goes on where it stopped."""
@@ -101,7 +100,7 @@ def check_command(
     name: SetName,
     deep: Annotated[bool, typer.Option("--deep", help="Read every file and compare its digest.")] = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Are the files of a prepared set still there and the same? Exits with 1 where they are not."""

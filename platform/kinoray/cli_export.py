@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kinoray.options import Debug, Json, Runs
 from kinoray.result import printable, run_folder, runs_root
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
-
-Root = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @export_app.command("mlflow")
@@ -22,8 +20,8 @@ def mlflow_command(
     ],
     to: Annotated[str, typer.Option("--to", metavar="URI", help="As sqlite:///mlflow.db or http://host:5000.")],
     experiment: Annotated[str | None, typer.Option(help="Its name in MLflow. [the run's stream]")] = None,
-    root: Root = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    root: Runs = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
@@ -43,7 +41,7 @@ def mlflow_command(
 def dashboard_command(
     sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="Its folder, or its name in the runs folder.")],
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8080 on]")] = None,
-    root: Root = None,
+    root: Runs = None,
     debug: Debug = False,
 ) -> None:
     """Show the study of a sweep, finished or going on, in optuna-dashboard until Ctrl-C."""

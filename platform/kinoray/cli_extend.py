@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from kinoray.options import Debug, Json, Quiet
 from kinoray.result import Results, run_folder
 
 
@@ -15,9 +16,9 @@ def extend_command(
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes. [as before]")] = None,
     root: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [the run's own]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Let a finished run learn one more task; nothing earlier is trained again.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.errors import KinorayError, UsageError
+from kinoray.options import Debug, Json
 from kinoray.result import printable
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
@@ -18,8 +19,6 @@ Address = Annotated[
     str | None,
     typer.Option(metavar="URL", help="The cluster's dashboard. [RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `kinoray jobs list` shows it.")]
 WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
 """Context settings of `submit`: all that stands behind `run` belongs to `run`."""

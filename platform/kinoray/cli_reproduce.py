@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinoray.errors import UsageError
+from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 
 if TYPE_CHECKING:
     from kinoray.reproducing import Reproduction
@@ -25,11 +26,11 @@ def reproduce_command(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Copy the table to benchmarks/results here.")] = False,
     smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
-    runs: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; the rest on stderr.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    dry_run: DryRun = False,
+    runs: Runs = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Measure a paper's figure or table beside what was published; the same command goes on.
 
@@ -52,7 +53,7 @@ def reproduce_command(
         quiet=quiet,
     )  # fmt: skip
     if dry_run:
-        cli_sweep._print_outline(made, as_json)
+        cli_sweep.print_outline(made, as_json)
         return
     print(json.dumps(made.to_json() | {"folder": str(made.folder)}, indent=1) if as_json else repr(made))
     raise typer.Exit(exit_code(made))

@@ -3,12 +3,12 @@
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kinoray.errors import UsageError
+from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.result import printable
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def sweep(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files of the trials.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the study in optuna-dashboard, here.")] = False,
     name: Annotated[str | None, typer.Option(help="The sweep's folder. [from a hash of all this]")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")] = False,
-    runs: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; the rest on stderr.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    dry_run: DryRun = False,
+    runs: Runs = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.experiment_file import parse_settings
@@ -89,7 +89,7 @@ def sweep(
         quiet=quiet,
     )
     if dry_run:
-        _print_outline(found, as_json)
+        print_outline(found, as_json)
         return
     _print_sweep(found, as_json)
     raise typer.Exit(exit_code(found))
@@ -110,7 +110,7 @@ def exit_code(found: "SweepResult") -> int:
     return 0
 
 
-def _print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
+def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
     import yaml
 
     print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
