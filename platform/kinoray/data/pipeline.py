@@ -1,6 +1,6 @@
 """Rows in plan order, decoded ahead of the consumer: with Ray Data, or in one process with threads.
 
-A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Both ways fill a slot
+A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Every way fills a slot
 with the same function (`rows`), so their rows are bitwise the same, and one may take over from the other between steps.
 
 Ray Data, and threads, are for decoding. A clip in the cache takes 0.1 ms, less than moving it from one process to
