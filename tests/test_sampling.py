@@ -1,13 +1,19 @@
 """Frame sampling: the published numbers, and what random frames promise."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinoray.data.draws import uniform
 from kinoray.data.sampling import (
+    FRAMES,
     Sampling,
     Timeline,
+    _below,
     frames_at_rate,
     interval_frames,
     random_frames,
@@ -32,7 +38,7 @@ def test_midpoints_equal_the_published_numbers(num_frames, count):
 
 @given(st.integers(1, 500), st.integers(1, 40), st.integers(0, 2**32))
 def test_random_frames_are_ascending_in_range_and_distinct_where_possible(num_frames, count, seed):
-    frames = random_frames(num_frames, count, np.random.default_rng(seed))
+    frames = random_frames(num_frames, count, seed)
     assert len(frames) == count and frames.dtype == np.int64
     assert frames.min() >= 0 and frames.max() < num_frames
     assert (np.diff(frames) >= 0).all()
@@ -41,13 +47,19 @@ def test_random_frames_are_ascending_in_range_and_distinct_where_possible(num_fr
         assert (frames[num_frames:] == num_frames - 1).all()
 
 
-def test_every_frame_is_equally_likely():
-    counts = np.zeros(12)
-    for seed in range(3000):
-        counts[random_frames(12, 4, np.random.default_rng(seed))] += 1
-    expected = 3000 * 4 / 12
-    # Chi-square with 11 degrees of freedom: 31 is exceeded once in a thousand.
-    assert ((counts - expected) ** 2 / expected).sum() < 31
+def test_every_set_of_frames_is_equally_likely():
+    drawn = Counter(tuple(random_frames(7, 3, seed).tolist()) for seed in range(7000))
+    counts = np.array([drawn[frames] for frames in itertools.combinations(range(7), 3)])
+    assert counts.sum() == 7000
+    # Chi-square with 34 degrees of freedom: 65 is exceeded once in a thousand.
+    assert ((counts - 200) ** 2 / 200).sum() < 65
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 10**6))
+def test_a_clip_draws_the_numbers_that_a_batch_of_seeds_would(seed, bound):
+    shares = uniform(np.array([seed ^ FRAMES], dtype=np.uint64), 5)[0]
+    assert list(_below([bound] * 5, seed)) == pytest.approx(np.floor(shares * bound).tolist(), abs=1)
+    assert list(_below([2**53] * 5, seed)) == (shares * 2**53).astype(np.int64).tolist()
 
 
 def regular(num_frames, fps=30.0):
@@ -88,16 +100,16 @@ def test_only_time_based_rules_ask_for_times():
 
 @given(st.integers(1, 300), st.integers(1, 30), st.integers(0, 2**32))
 def test_one_frame_is_drawn_from_each_part_its_last_included(num_frames, count, seed):
-    frames = interval_frames(num_frames, count, np.random.default_rng(seed))
+    frames = interval_frames(num_frames, count, seed)
     borders = np.linspace(0, num_frames, min(num_frames, count) + 1).astype(int)
     own = frames[: len(borders) - 1]
     assert (own >= borders[:-1]).all() and (own < borders[1:]).all()
 
 
 def test_runs_start_anywhere_they_fit_and_repeat_the_last_frame_of_short_clips():
-    starts = {random_run(35, 32, np.random.default_rng(seed))[0] for seed in range(100)}
+    starts = {random_run(35, 32, seed)[0] for seed in range(100)}
     assert starts == {0, 1, 2, 3}
-    assert random_run(3, 5, np.random.default_rng(0)).tolist() == [0, 1, 2, 2, 2]
+    assert random_run(3, 5, 0).tolist() == [0, 1, 2, 2, 2]
 
 
 def test_ten_uniform_runs_reach_from_the_first_to_the_last_frame():

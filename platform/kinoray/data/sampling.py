@@ -11,7 +11,7 @@
 Where a clip is shorter than asked the last frame repeats.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -19,6 +19,9 @@ from typing import Literal, get_args
 import numpy as np
 
 Kind = Literal["random", "uniform", "interval", "consecutive", "fps"]
+
+FRAMES, STEP, WORD = 0xA0761D6478BD642F, 0x9E3779B97F4A7C15, 2**64 - 1
+"""The branch of a seed that frames are drawn from, unrelated to those of `draws`; the rest is SplitMix64's."""
 
 ROUNDING_S = 1e-3
 """Presentation times are rounded to ticks, in some containers to milliseconds."""
@@ -78,17 +81,17 @@ class Sampling:
         """
         match self.kind:
             case "random":
-                return random_frames(timeline.num_frames, self.count, np.random.default_rng(seed))
+                return random_frames(timeline.num_frames, self.count, seed)
             case "uniform":
                 return uniform_midpoints(timeline.num_frames, self.count)
             case "interval":
-                return interval_frames(timeline.num_frames, self.count, np.random.default_rng(seed))
+                return interval_frames(timeline.num_frames, self.count, seed)
             case "fps":
                 return frames_at_rate(timeline.times_s, self.fps, self.count)
             case "consecutive" if self.clips:
                 return uniform_runs(timeline.num_frames, self.clips, self.count // self.clips)
             case "consecutive":
-                return random_run(timeline.num_frames, self.count, np.random.default_rng(seed))
+                return random_run(timeline.num_frames, self.count, seed)
 
 
 def uniform_midpoints(num_frames: int, count: int) -> np.ndarray:
@@ -103,31 +106,34 @@ def uniform_midpoints(num_frames: int, count: int) -> np.ndarray:
     return _repeat_last((borders[:-1] + borders[1:] - 1) // 2, count)
 
 
-def random_frames(num_frames: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def random_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
     """Different frames drawn uniformly from the whole clip; the last frame repeats where there are too few.
 
     Ranges:  num_frames >= 1, count >= 1.
     """
-    drawn = rng.choice(num_frames, size=min(num_frames, count), replace=False, shuffle=False)
-    drawn.sort()
-    return _repeat_last(drawn.astype(np.int64, copy=False), count)
+    taken: set[int] = set()
+    first = max(num_frames - count, 0)
+    for last, drawn in enumerate(_below(range(first + 1, num_frames + 1), seed), first):
+        taken.add(last if drawn in taken else drawn)  # Floyd's: every subset is equally likely
+    return _repeat_last(np.array(sorted(taken), dtype=np.int64), count)
 
 
-def interval_frames(num_frames: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def interval_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
     """One frame drawn uniformly from each of min(F, M) equal parts (borders as for the mid-points).
 
     Source:  methods.md 14. Differs: the released code never draws a part's last frame and fails on parts of one.
     """
     borders = _borders(num_frames, count)
-    return _repeat_last(rng.integers(borders[:-1], borders[1:], dtype=np.int64), count)
+    inside = np.fromiter(_below(np.diff(borders).tolist(), seed), dtype=np.int64)
+    return _repeat_last(borders[:-1] + inside, count)
 
 
-def random_run(num_frames: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def random_run(num_frames: int, count: int, seed: int) -> np.ndarray:
     """Neighbouring frames from a start drawn uniformly among those where the run fits.
 
     Source:  methods.md 10.6 (VideoMoCo: 32 frames, stride 1, one random run of each video an epoch).
     """
-    start = rng.integers(0, max(num_frames - count, 0) + 1)
+    (start,) = _below([max(num_frames - count, 0) + 1], seed)
     return np.minimum(np.arange(start, start + count, dtype=np.int64), num_frames - 1)
 
 
@@ -158,6 +164,19 @@ def frames_at_rate(times_s: np.ndarray, fps: float, count: int) -> np.ndarray:
     if len(shown) > count:
         shown = shown[np.linspace(0, len(shown) - 1, count).astype(np.int64)]
     return _repeat_last(shown.astype(np.int64), count)
+
+
+def _below(bounds: Iterable[int], seed: int) -> Iterator[int]:
+    """A number drawn uniformly from 0 .. bound - 1 for each bound, as `draws.uniform` draws shares for many seeds.
+
+    In Python's own integers: for the few frames of one clip numpy's generators cost five times as much.
+    """
+    state = (seed ^ FRAMES) & WORD
+    for bound in bounds:
+        state = (state + STEP) & WORD
+        word = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD
+        yield ((word ^ (word >> 31)) * bound) >> 64
 
 
 def _borders(num_frames: int, count: int) -> np.ndarray:
