@@ -179,10 +179,10 @@ def train_step(
 
     The last value counts the ranks that wish to stop; a wish travels with the gradients, so all ranks obey at once.
     """
-    torch.manual_seed(facts.seed)
+    world = outside.world
+    _seed_step(facts.seed, world.device)
     if not method.training:
         method.train()
-    world = outside.world
     with torch.autocast(world.device.type, torch.bfloat16, enabled=outside.autocast):
         output = method.loss(batch)
     objectives = output.objectives
@@ -195,6 +195,13 @@ def train_step(
         carry = {name: gather(value, world) for name, value in output.carry.items()}
         method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate))
     return ["loss", *output.log], signals
+
+
+def _seed_step(seed: int, device: torch.device) -> None:
+    """`torch.manual_seed` for the devices that a step uses; that one writes a stack trace for all others (0.9 ms)."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
 
 
 def validation_steps(steps: int, validations: int) -> set[int]:
