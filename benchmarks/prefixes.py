@@ -1,6 +1,7 @@
 """What shared prefixes save, measured against what a sweep says that they saved.
 
-    python benchmarks/prefixes.py [--json] [--trials 4] [--tasks 2] [--rounds 2] [--set max_steps=60 ...]
+    python benchmarks/prefixes.py [--json] [--trials 4] [--tasks 2] [--rounds 2]
+                                    [--workers-per-trial 0] [--set max_steps=60 ...]
 
 Sweeps of `distilled.py` over `distill`, which matters from the second task on, on the first tasks of `moving-cvlm`: one
 trial at a time, nothing pruned, with and without shared prefixes, in turns. `saving_ratio` is the saving that the
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--workers-per-trial", type=int, default=0)
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     asked = parser.parse_args()
     from kinoray.data.cache import frame_cache
@@ -44,7 +46,8 @@ def main() -> None:
             for share in (False, True) if number % 2 == 0 else (True, False):
                 runs = Path(name) / f"{number}-{share}"
                 rows.append(
-                    {"share": share, "seed": number} | swept(stream, settings, asked.trials, number, share, runs)
+                    {"share": share, "seed": number}
+                    | swept(stream, settings, asked.trials, asked.workers_per_trial, number, share, runs)
                 )
                 print(rows[-1], flush=True)
     alone, shared = ([row for row in rows if row["share"] is share] for share in (False, True))
@@ -66,14 +69,16 @@ def main() -> None:
         print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
 
 
-def swept(stream: Any, settings: dict[str, Any], trials: int, seed: int, share: bool, runs: Path) -> dict[str, Any]:
+def swept(
+    stream: Any, settings: dict[str, Any], trials: int, workers: int, seed: int, share: bool, runs: Path
+) -> dict[str, Any]:
     """One sweep: seconds of its trials, steps that were trained, and the digests of what came out."""
     import kinoray
 
     values = [round(i / max(1, trials - 1), 6) for i in range(trials)]
     found = kinoray.sweep(
         str(METHOD), stream=stream, space={"distill": {"choices": values}}, sampler="grid", seed=seed, concurrent=1,
-        workers_per_trial=0, prune=False, settings=settings, share_prefixes=share, runs=runs, name="sweep",
+        workers_per_trial=workers, prune=False, settings=settings, share_prefixes=share, runs=runs, name="sweep",
     )  # fmt: skip
     assert found.states["complete"] == trials, found.states
     results = [run for trial in found.trials for run in found.trial(trial.number).runs]

@@ -12,12 +12,17 @@ from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
 from kinoray import forks, lineage, resolve, seed_run
+from kinoray.actors import RunMonitor
 from kinoray.cli_sweep import _print_sweep
 from kinoray.data.places import cache_folder
+from kinoray.distributed import World
 from kinoray.forks import prefixes_folder, producing
+from kinoray.launch import make_spec
 from kinoray.lineage import shared_tasks
 from kinoray.method_source import find_method
+from kinoray.resolve import Resolved
 from kinoray.seed_run import Job, Prefix
+from kinoray.session import stage_by_stage
 from kinoray.sweep_result import SweepResult
 from kinoray.sweeping import sweep
 from kinoray.trial import TrialRun
@@ -108,6 +113,26 @@ def test_the_turns_of_other_seeds_are_not_on_a_runs_clock(micro, tmp_path) -> No
     report = whole(trial)
     assert report["wall_s"] < time.monotonic() - began - 2.0
     assert outcome(report)["cost"]["train_s"] < time.monotonic() - began - 2.0
+
+
+def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
+    """Their trials watch them from another process; here it is another thread that learns."""
+
+    def learn_slowly(one: Resolved, workers: int, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
+        spec = make_spec(one, num_workers=workers, decode_slots=0, gpu=False, say=say)
+        for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
+            end = time.monotonic() + 30
+            while done == 1 and not forks.is_there(lineage.prefix_key(one, spec.threads, 1, workers)):
+                assert time.monotonic() < end, "nobody published the first task"
+                time.sleep(0.05)
+
+    monkeypatch.setattr(seed_run, "_on_workers", learn_slowly)
+    job = job_of(micro, tmp_path / "runs", workers=1)
+    first, second = (whole(TrialRun(job, number, {"distill": number / 2})) for number in range(2))
+    assert (first["adopted_steps"], second["adopted_steps"]) == (0.0, 4)
+    alone = resolved(Late, micro, tmp_path / "alone", settings={"distill": 0.5})
+    assert learned(learn(alone)) == learned(Path(second["folders"][0]))
+    assert {path.name for path in (prefixes_folder() / "leases").iterdir()} == {"lock"}, "a lease is left"
 
 
 # Who learns what

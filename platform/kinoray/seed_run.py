@@ -140,15 +140,20 @@ class SeedRun:
         open_run(self.one, self.job.threads, 0, self.notes.append)
         gpu = torch.cuda.is_available()
         spec = make_spec(self.one, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None)
-        if self.job.shared_tasks:
-            from kinoray.lineage import prefix_key
-
-            keys = [prefix_key(self.one, spec.threads, task + 1) for task in range(self.job.shared_tasks)]
-            self.prefix = Prefix(self.one.folder, keys)
-            self.prefix.begin(Path(self.job.folder) / STOP_FILE)
+        self._begin_prefix(spec.threads)
         world = World(device=torch.device("cuda" if gpu else "cpu"))
         monitor = TrialMonitor(spec.folder, self.job.folder)
         self.stages = stage_by_stage(spec, world, monitor, None)
+
+    def _begin_prefix(self, threads: int) -> None:
+        """Take over what another run learned, and tell others what this one is learning."""
+        if not self.job.shared_tasks:
+            return
+        from kinoray.lineage import prefix_key
+
+        keys = [prefix_key(self.one, threads, task + 1, self.job.workers) for task in range(self.job.shared_tasks)]
+        self.prefix = Prefix(self.one.folder, keys)
+        self.prefix.begin(Path(self.job.folder) / STOP_FILE)
 
     def reach(self, task: int) -> None:
         """Learn, test and commit until `task` tasks are done. Raises: Halt where a wish to stop came before."""
@@ -199,7 +204,8 @@ class WorkerRun(SeedRun):
             return
         if not (self.one.folder / "run.json").exists():
             (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
-        open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
+        record = open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
+        self._begin_prefix(record["threads"])
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
@@ -221,6 +227,8 @@ class WorkerRun(SeedRun):
             if wish.exists():
                 self.signals.number = signal.SIGTERM
             time.sleep(LOOK_EVERY_S)
+        if self.prefix:
+            self.prefix.share(task)
 
     def close(self) -> None:
         """Let the workers commit and stop, so that nothing of them is left."""

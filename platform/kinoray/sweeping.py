@@ -76,9 +76,9 @@ def sweep(
     each task keep the best half, or the best share given; False keeps all. keep_best: trials whose checkpoints stay
     (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials again. warm_start:
     another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the trials in the
-    sweep's folder. share_prefixes: trials in their own process that agree in all that matters so far learn those tasks
-    once (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in
-    optuna-dashboard on loopback until the sweep ends. dry_run: return what would happen, start nothing.
+    sweep's folder. share_prefixes: trials that agree in all that matters so far learn those tasks once
+    (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in optuna-dashboard
+    on loopback until the sweep ends. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
@@ -197,11 +197,9 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
 
 
 def _shared(plan: Plan) -> int:
-    """How many first tasks its trials may have in common; runs on Ray workers share none."""
+    """How many first tasks its trials may have in common."""
     from kinoray.lineage import shared_tasks
 
-    if plan.workers:
-        return 0
     return shared_tasks(distributions(plan.space), plan.source.load(), len(plan.stream.tasks))
 
 
