@@ -58,6 +58,13 @@ def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, sa
     assert not (tmp_path / "s" / "sweep.json").exists(), "another data base may be given next"
 
 
+def test_a_password_in_the_url_is_refused_and_kept_nowhere(micro, tmp_path) -> None:
+    with pytest.raises(UsageError, match="pgpass") as error:
+        go(micro, tmp_path, "postgresql+psycopg://kinoray:secret@127.0.0.1/studies")
+    assert "secret" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_sweep_is_stopped_and_goes_on_in_a_postgresql_that_restarts(cluster, micro, tmp_path) -> None:

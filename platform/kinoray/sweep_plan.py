@@ -1,11 +1,15 @@
 """From a command to a sweep: what is searched, how, and where it is kept. Nothing starts here."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
@@ -69,6 +73,7 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
     keep = {True: 0.5, False: 1.0}.get(prune, prune) if isinstance(prune, bool) else float(prune)
     if not 0.0 < keep <= 1.0:
         raise UsageError(f"`prune` must be the share of trials kept after each task, above 0 and at most 1: {prune}.")
+    _check_storage(storage)
     source = find_method(method)
     chosen = plain_space(load_space(source, space))
     check_space(chosen, source, settings)
@@ -108,6 +113,16 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
     return Plan(folder, record | {"name": name or own}, chosen, base, source, found, held,
                 min(trials or points or TRIALS, points or trials or TRIALS), concurrent, num_workers,
                 record["prune"], smoke)  # fmt: skip
+
+
+def _check_storage(url: str | None) -> None:
+    """Refuse a password: it would stand in sweep.json and in the list of processes."""
+    with contextlib.suppress(ArgumentError):  # who opens it will say what it is
+        if url and make_url(url).password:
+            raise UsageError(
+                "The storage's URL holds a password, which would be kept in sweep.json. Leave it out of the URL and "
+                "put it where the data base's own client looks: for PostgreSQL in ~/.pgpass or PGPASSWORD."
+            )
 
 
 def _without_seed(base: Resolved) -> list[Any]:
