@@ -53,6 +53,7 @@ def test_a_space_becomes_optunas_and_its_plain_values_are_held() -> None:
     assert found["temperature"] == FloatDistribution(0.02, 0.5, log=True)
     assert found["queue_size"] == CategoricalDistribution([240, 480])
     assert found["epochs"] == IntDistribution(1, 9, step=2)
+    assert distributions({"m": {"low": 0.9, "high": 1.0, "step": 0.1}})["m"].high == 1.0, "0.1 > 1.0 - 0.9 in floats"
     assert constants(SPACE) == {"m": 0.99}
     check_space(SPACE, BMU, {})
 
@@ -73,6 +74,8 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
     own.write_text(text)
     with pytest.raises(UsageError, match="has no search space"):
         load_space(find_method(str(own)))
+    with pytest.raises(UsageError, match="named 'one'. There are none."):
+        load_space(find_method(str(own)), "one")
 
 
 @pytest.mark.parametrize(

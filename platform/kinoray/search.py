@@ -59,6 +59,8 @@ KEYS = {"low", "high", "log", "step", "choices"}
 GRID_POINTS = 5
 """Values of a continuous knob in a grid: evenly spaced, both ends included (evenly in the logarithm where `log`)."""
 MOST_GRID = 10_000
+ROUNDING = 1e-9
+"""1.0 - 0.9 is a little less than 0.1."""
 STARTUP = 10
 """TPE draws so many trials at random before it models."""
 
@@ -141,7 +143,7 @@ def _distribution(name: str, knob: Mapping[str, Any]) -> BaseDistribution:
         raise UsageError(f"Knob {name}: the range is empty: `low < high` must hold, but got {low} and {high}.")
     if log and (low <= 0 or step):
         raise UsageError(f"Knob {name}: `log` needs low > 0 and no step, but got low={low}, step={step}.")
-    if step is not None and not (isinstance(step, int | float) and 0 < step <= high - low):
+    if step is not None and not (isinstance(step, int | float) and 0 < step <= (high - low) * (1 + ROUNDING)):
         raise UsageError(f"Knob {name}: `step` must lie above 0 and within the range, but is {step!r}.")
     if isinstance(low, int) and isinstance(high, int):
         if step and int(step) != step:
