@@ -145,7 +145,7 @@ def test_a_full_disk_is_a_failed_trial_in_one_line_that_goes_on_when_there_is_ro
     broken.touch()
     job = job_of(micro, tmp_path / "runs", method=method)
     report = whole_trial(job, {"m_hat": 0.91})[-1]
-    assert report["failed"].startswith("StorageFull: ")
+    assert report["failed"].startswith("StorageFull: ") and report["failed"].endswith("add --retry failed.")
     assert "No space left on device" in report["failed"]
     assert "\n" not in report["failed"]
     broken.unlink()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.errors import RunFailed, UsageError
+from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.folder import failed, locked, one_line
 from kinoray.resolve import Resolved
 from kinoray.result import write_json_atomic
@@ -94,7 +94,8 @@ class TrialRun:
         """The error in one line, its traceback in the log of the run that it stopped."""
         if self.active is not None and not self.active.finished:
             error = failed(self.active.one, error)
-        return f"{type(error).__name__}: {one_line(error)}"
+        hint = " In a sweep add --retry failed." if isinstance(error, StorageFull) else ""
+        return f"{type(error).__name__}: {one_line(error)}{hint}"
 
     def close(self) -> None:
         """Leave the runs where they stand."""
