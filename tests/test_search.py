@@ -74,7 +74,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
     own.write_text(text)
     with pytest.raises(UsageError, match="has no search space"):
         load_space(find_method(str(own)))
-    with pytest.raises(UsageError, match="named 'one'. There are none."):
+    with pytest.raises(UsageError, match=r"named 'one'\. There are none"):
         load_space(find_method(str(own)), "one")
 
 
