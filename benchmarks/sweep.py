@@ -1,6 +1,6 @@
 """What a sweep costs beyond its trials' steps and evaluations, and against plain Ray Tune.
 
-    python benchmarks/sweep.py [--json] [--trials 16] [--plain-trials N] [--set max_steps=20 ...]
+    python benchmarks/sweep.py [--json] [--trials 16] [--plain-trials N] [--sparing] [--set max_steps=20 ...]
 
 A sweep of `bmu_moco` over m and m_hat on `moving-cvlm`, nothing pruned, two trials at a time, from the command to its
 end, with an empty frame cache. `overhead_ratio` is (its wall time - 20 s) / (the trials' bare steps and evaluations /
@@ -9,6 +9,9 @@ after it. `per_trial_overhead_s` is what the study's clocks show beyond the time
 trials that came to a warm process. `vs_plain_tune` is the wall time of plain Tune for as many trials (one TorchTrainer
 of one worker per trial, no cache, the same steps, evaluations and concurrency) over the sweep's; `--plain-trials 0`
 leaves it out. Take the numbers on a machine with two quiet cores.
+
+With `--sparing` the sweep may save work that plain Tune does: trials that fall behind are pruned, and the first task is
+learned once, as nothing differs before the second (`distilled.py` over `distill`). Only the two walls are compared.
 """
 
 import argparse
@@ -22,16 +25,29 @@ import time
 from pathlib import Path
 from typing import Any
 
-SPACE = {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}}
+EVERYTHING = {
+    "method": "bmu_moco",
+    "space": {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}},
+    "prune": False,
+}
+SPARING = {
+    "method": str(Path(__file__).with_name("distilled.py")),
+    "space": {"distill": {"low": 0.0, "high": 1.0}},
+    "prune": True,
+}
 ABREAST = 2
 ALLOWED_START_S = 20.0
 
 SWEEP = """
-import json, sys
+import json, os, sys
 import kinoray
+from kinoray.streams import load_stream
 job = json.loads(sys.argv[1])
-kinoray.sweep("bmu_moco", trials=job["trials"], space=job["space"], sampler="random", settings=job["settings"],
-                    prune=False, concurrent=2, keep_best=None, runs=job["runs"], name="sweep")
+stream = load_stream("moving-cvlm")
+os.environ["XDG_CACHE_HOME"] = job["runs"]  # where no earlier sweep left prefixes
+kinoray.sweep(job["method"], stream=stream, trials=job["trials"], space=job["space"], sampler="random",
+              settings=job["settings"], prune=job["prune"], concurrent=2, keep_best=None, runs=job["runs"],
+              name="sweep")
 """
 
 PLAIN = """
@@ -49,7 +65,7 @@ def loop(config):
     from kinoray.launch import make_spec
     from kinoray.resolve import resolve
     from kinoray.session import run_rank
-    one = resolve("bmu_moco", stream="moving-cvlm", backbone=None, seed=0, settings=config, joint=False,
+    one = resolve(job["method"], stream="moving-cvlm", backbone=None, seed=0, settings=config, joint=False,
                   zero_shot=False, smoke=False, runs=job["runs"])
     spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=print)
     run_rank(spec, World(), RunMonitor(spec.folder), None)
@@ -75,6 +91,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--plain-trials", type=int, default=None, help="as many as --trials; 0: leave it out")
+    parser.add_argument("--sparing", action="store_true", help="let the sweep prune and share prefixes")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -86,22 +103,19 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         folder = Path(name)
-        before = abreast(asked.set, folder / "before")
-        swept = timed(SWEEP, asked.trials, settings, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
-        after = abreast(asked.set, folder / "after")
-        facts = facts_of(folder / "swept", swept.pop("said"))
+        job = (SPARING if asked.sparing else EVERYTHING) | {"settings": settings}
+        before = 0.0 if asked.sparing else abreast(asked.set, folder / "before")
+        swept = timed(SWEEP, asked.trials, job, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
+        each = 0.0 if asked.sparing else before + abreast(asked.set, folder / "after")
+        numbers = {"wall_s": swept["wall_s"]}
+        if asked.sparing:
+            numbers |= spared(folder / "swept")
+        else:
+            facts = facts_of(folder / "swept", swept["said"])
+            ratio = (swept["wall_s"] - ALLOWED_START_S) / (asked.trials * each / ABREAST)
+            numbers = {"overhead_ratio": ratio} | numbers | {"bare_trial_s": each} | facts
         plain_trials = asked.trials if asked.plain_trials is None else asked.plain_trials
-        plain = timed(PLAIN, plain_trials, settings, folder / "plain", {"KINORAY_CACHE": "off"}) if plain_trials else {}
-    each = before + after
-    numbers = {
-        "overhead_ratio": (swept["wall_s"] - ALLOWED_START_S) / (asked.trials * each / ABREAST),
-        "per_trial_overhead_s": facts["overhead_s"],
-        "wall_s": swept["wall_s"],
-        "bare_trial_s": each,
-        "decoded_before": facts["decoded_before"],
-        "decoded_in_trials": facts["decoded_in_trials"],
-        "clips": facts["clips"],
-    }
+        plain = timed(PLAIN, plain_trials, job, folder / "plain", {"KINORAY_CACHE": "off"}) if plain_trials else {}
     if plain:
         numbers["plain_wall_s"] = plain["wall_s"]
         numbers["vs_plain_tune"] = plain["wall_s"] / plain_trials / (swept["wall_s"] / asked.trials)
@@ -147,13 +161,13 @@ def abreast(settings: list[str], folder: Path) -> float:
     return sum(float(process.communicate()[0].split()[-1]) for process in processes) / ABREAST
 
 
-def timed(code: str, trials: int, settings: dict[str, Any], runs: Path, environment: dict[str, str]) -> dict[str, Any]:
+def timed(code: str, trials: int, job: dict[str, Any], runs: Path, environment: dict[str, str]) -> dict[str, Any]:
     """Wall seconds of a script in a process of its own, and what it said."""
     runs.mkdir()
-    job = json.dumps({"trials": trials, "space": SPACE, "settings": settings, "runs": str(runs)})
+    told = json.dumps(job | {"trials": trials, "runs": str(runs)})
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code, job], capture_output=True, text=True, env=os.environ | environment, check=False
+        [sys.executable, "-c", code, told], capture_output=True, text=True, env=os.environ | environment, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return {"wall_s": time.monotonic() - began, "said": done.stderr}
@@ -173,11 +187,20 @@ def facts_of(runs: Path, said: str) -> dict[str, float]:
     found = re.search(r"Frame cache: (\d+) clips decoded", said)
     clips = sum(read_manifest(task.manifest).table.num_rows for task in load_stream("moving-cvlm").tasks)
     return {
-        "overhead_s": sum(over) / len(over) if over else 0.0,
+        "per_trial_overhead_s": sum(over) / len(over) if over else 0.0,
         "decoded_before": float(found[1]) if found else 0.0,
         "decoded_in_trials": float(sum(cost["clips_decoded"] for cost in costs)),
         "clips": float(clips),
     }
+
+
+def spared(runs: Path) -> dict[str, float]:
+    """What the sweep says that it saved."""
+    from kinoray.sweep_result import SweepResult
+
+    found = SweepResult(runs / "sweep")
+    assert not found.states["fail"], found.states
+    return {"pruned": float(found.states["pruned"]), "said_saved_s": found.saved_s + found.prefix_saved_s}
 
 
 if __name__ == "__main__":
