@@ -20,18 +20,18 @@ from kinoray.result import write_json_atomic
 @contextmanager
 def locked(one: Resolved) -> Iterator[None]:
     """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
-    with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed.", StorageFull):
+    with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed."):
         yield
 
 
 @contextmanager
-def hold(folder: Path, busy: str, full: type[KinorayError] = UsageError) -> Iterator[None]:
-    """Hold a folder for this process. Raises: UsageError(busy) if another holds it, `full` where the disk is full."""
+def hold(folder: Path, busy: str) -> Iterator[None]:
+    """Hold a folder for this process. Raises: UsageError(busy) if another holds it; StorageFull."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
     except OSError as error:
-        kind = full if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
         raise kind(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
     with handle:
         try:
