@@ -295,8 +295,10 @@ def test_a_sweep_learns_a_common_first_task_once_per_seed(cluster, micro, tmp_pa
     assert swept[False].prefix_saved_s == 0
     capsys.readouterr()
     _print_sweep(swept[True], as_json=False)
-    assert f"Shared prefixes saved about {saved:.0f} s of training." in capsys.readouterr().out
+    said, page = capsys.readouterr().out, swept[True].folder / "report.html"
+    assert f"Shared prefixes saved about {saved:.0f} s of training." in said
+    assert f"Report: {page}\n" in said
     from kinoray.report.sweep_page import write_sweep_report
 
-    assert "saved by shared prefixes" in write_sweep_report(swept[True].folder).read_text()
+    assert "saved by shared prefixes" in page.read_text()
     assert "saved by shared prefixes" not in write_sweep_report(swept[False].folder).read_text()

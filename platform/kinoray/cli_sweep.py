@@ -117,9 +117,12 @@ def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _print_sweep(found: "SweepResult", as_json: bool) -> None:
-    """The winner, what counts, and where everything is."""
+    """The winner, what counts, and the page with everything else."""
+    from kinoray.report.page import write_report
+
+    page = str(write_report(found.folder))
     if as_json:
-        print(json.dumps(found.to_json(), indent=1))
+        print(json.dumps(found.to_json() | {"report": page}, indent=1))
         return
     print(repr(found))
     if len(found.objectives) > 1:
@@ -132,6 +135,7 @@ def _print_sweep(found: "SweepResult", as_json: bool) -> None:
         print(f"Pruning saved about {found.saved_s:.0f} s of training.")
     if found.prefix_saved_s:
         print(f"Shared prefixes saved about {found.prefix_saved_s:.0f} s of training.")
+    print(f"Report: {page}")
     left = found.states["running"] + found.states["waiting"]
     if left:
         print(f"{left} trials are left; the same command goes on.", file=sys.stderr)
