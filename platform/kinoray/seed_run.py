@@ -137,23 +137,22 @@ class SeedRun:
             return
         if not (self.one.folder / "run.json").exists():
             (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
-        open_run(self.one, self.job.threads, 0, self.notes.append)
+        record = open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
+        if self.job.shared_tasks:
+            from kinoray.lineage import prefix_key
+
+            tasks = range(1, self.job.shared_tasks + 1)
+            keys = [prefix_key(self.one, record["threads"], task, self.job.workers) for task in tasks]
+            self.prefix = Prefix(self.one.folder, keys)
+            self.prefix.begin(Path(self.job.folder) / STOP_FILE)
+        self._start()
+
+    def _start(self) -> None:
         gpu = torch.cuda.is_available()
         spec = make_spec(self.one, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None)
-        self._begin_prefix(spec.threads)
         world = World(device=torch.device("cuda" if gpu else "cpu"))
         monitor = TrialMonitor(spec.folder, self.job.folder)
         self.stages = stage_by_stage(spec, world, monitor, None)
-
-    def _begin_prefix(self, threads: int) -> None:
-        """Take over what another run learned, and tell others what this one is learning."""
-        if not self.job.shared_tasks:
-            return
-        from kinoray.lineage import prefix_key
-
-        keys = [prefix_key(self.one, threads, task + 1, self.job.workers) for task in range(self.job.shared_tasks)]
-        self.prefix = Prefix(self.one.folder, keys)
-        self.prefix.begin(Path(self.job.folder) / STOP_FILE)
 
     def reach(self, task: int) -> None:
         """Learn, test and commit until `task` tasks are done. Raises: Halt where a wish to stop came before."""
@@ -198,14 +197,7 @@ class SeedRun:
 class WorkerRun(SeedRun):
     """One seed of a trial on Ray workers of its own, in a thread of the trial's process; it runs ahead of `reach`."""
 
-    def open(self) -> None:
-        if self.finished:
-            open_run(self.one, 0, 0, self.notes.append)
-            return
-        if not (self.one.folder / "run.json").exists():
-            (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
-        record = open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
-        self._begin_prefix(record["threads"])
+    def _start(self) -> None:
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
