@@ -29,41 +29,36 @@ if TYPE_CHECKING:
 __version__ = version("kinoray")
 
 _WHERE = {
-    "run": ("launch", "run"),
-    "dry_run": ("launch", "dry_run"),
-    "extend": ("extending", "extend"),
-    "sweep": ("sweeping", "sweep"),
-    "SweepResult": ("sweep_result", "SweepResult"),
-    "reproduce": ("reproducing", "reproduce"),
-    "Reproduction": ("reproducing", "Reproduction"),
-    "submit": ("cluster.submit", "submit"),
-    "list_jobs": ("cluster.submit", "list_jobs"),
-    "load": ("result", "load"),
-    "Result": ("result", "Result"),
-    "Results": ("result", "Results"),
-    "compare": ("report.tables", "compare"),
-    "Comparison": ("report.tables", "Comparison"),
-    "write_report": ("report.page", "write_report"),
-    "momentum_weights": ("actors", "momentum_weights"),
-    "examine": ("doctor", "examine"),
-    "list_methods": ("catalogue", "list_methods"),
-    "list_streams": ("catalogue", "list_streams"),
-    "list_backbones": ("catalogue", "list_backbones"),
-    "list_runs": ("catalogue", "list_runs"),
+    "run": "launch",
+    "dry_run": "launch",
+    "extend": "extending",
+    "sweep": "sweeping",
+    "SweepResult": "sweep_result",
+    "reproduce": "reproducing",
+    "Reproduction": "reproducing",
+    "submit": "cluster.submit",
+    "list_jobs": "cluster.submit",
+    "load": "result",
+    "Result": "result",
+    "Results": "result",
+    "compare": "report.tables",
+    "Comparison": "report.tables",
+    "write_report": "report.page",
+    "momentum_weights": "actors",
+    "examine": "doctor",
+    "list_methods": "catalogue",
+    "list_streams": "catalogue",
+    "list_backbones": "catalogue",
+    "list_runs": "catalogue",
 }
-__all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "sweep", "extend", "reproduce", "load", "compare", "write_report", "Result", "Results",
-    "Comparison", "SweepResult", "Reproduction", "submit", "list_jobs", "momentum_weights", "list_methods",
-    "list_streams", "list_backbones", "list_runs", "examine",
-]  # fmt: skip
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public function on first use (PEP 562)."""
     if name not in _WHERE:
         raise AttributeError(f"module 'kinoray' has no attribute {name!r}")
-    module, attribute = _WHERE[name]
-    return getattr(import_module(f"kinoray.{module}"), attribute)
+    return getattr(import_module(f"kinoray.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:
