@@ -18,7 +18,7 @@ from toy_set import write_set
 from kinoray import cli
 from kinoray.cli_data import data_app
 from kinoray.data.journal import FILE
-from kinoray.data.places import prepared_folder
+from kinoray.disk.folders import prepared_folder
 
 TESTS = Path(__file__).resolve().parent
 Outcome = tuple[int, str, str]

@@ -22,10 +22,10 @@ import pytest
 
 from kinoray import dashboard
 from kinoray.dashboard import serve, shown
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
 from kinoray.report import sweep_page
 from kinoray.report.page import write_report
-from kinoray.result import write_json_atomic
 from kinoray.sweep_result import open_study
 from kinoray.sweeping import sweep
 

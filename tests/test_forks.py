@@ -19,10 +19,10 @@ from kinoray.actors import RunMonitor
 from kinoray.checkpoint import newest
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
+from kinoray.disk.lease import is_leased, lease
 from kinoray.errors import UsageError
 from kinoray.forks import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.launch import make_spec
-from kinoray.lease import is_leased, lease
 from kinoray.resolve import Resolved
 from kinoray.streams import TaskData
 

@@ -14,7 +14,7 @@ from growth import Late, learn, learned, tasks_of
 from kinoray import forks, lineage, resolve, seed_run
 from kinoray.actors import RunMonitor
 from kinoray.cli_sweep import _print_sweep
-from kinoray.data.places import cache_folder
+from kinoray.disk.folders import cache_folder
 from kinoray.distributed import World
 from kinoray.forks import prefixes_folder, producing
 from kinoray.launch import make_spec

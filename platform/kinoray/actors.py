@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from kinoray.disk.json_lines import replace_lines, read_jsonl
 from kinoray.errors import KinorayError
 
 NAMESPACE = "kinoray"
@@ -40,7 +41,7 @@ class RunMonitor:
         """Drop what was logged after a checkpoint: those steps will be made again."""
         path = self.folder / "metrics.jsonl"
         kept = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
-        _replace_lines(path, kept)
+        replace_lines(path, kept)
         self.newest = _place(kept[-1:])
 
     def log(self, records: list[dict[str, Any]]) -> bool:
@@ -61,7 +62,7 @@ class RunMonitor:
     def report_bad(self, records: list[dict[str, str]]) -> int:
         """Note unreadable clips, each once; returns how many the run has met."""
         self.bad |= {(r["task"], r["id"]): r for r in records}
-        _replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
+        replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
         return len(self.bad)
 
     def note(self, text: str) -> None:
@@ -212,17 +213,3 @@ def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[
 def _place(records: list[dict[str, Any]]) -> tuple[int, int, bool]:
     """Where in the run the last of some records stands: stage, step, and validation after training."""
     return max(((r["task"], r["step"], "loss" not in r) for r in records[-1:]), default=(-1, -1, False))
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a JSONL file; a torn last line is dropped, a missing file is empty."""
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
-
-
-def _replace_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text("".join(json.dumps(r) + "\n" for r in records))
-    beside.replace(path)

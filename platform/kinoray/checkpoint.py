@@ -5,11 +5,8 @@ beside under a temporary name, synced, and renamed; without a valid manifest it 
 writer holds the run's fence: whoever took it last may commit, an orphan of an earlier attempt may not.
 """
 
-import errno
 import hashlib
 import json
-import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -22,7 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kinoray.errors import CheckpointCorrupt, RunFailed, StorageFull
+from kinoray.disk.durable import sha256, storage_error, sync, write_text
+from kinoray.errors import CheckpointCorrupt, RunFailed
 
 FORMAT = 1
 PHASES = ("train", "end_task", "evaluate")
@@ -161,19 +159,6 @@ def _own_memory(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception:
-    """A failed write in one line; a full disk is `StorageFull`. safetensors hides the errno in its text."""
-    hidden = re.search(r"(?:code:|os error) (\d+)", str(error))
-    code = error.errno if isinstance(error, OSError) else int(hidden[1]) if hidden else None
-    if code not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO):
-        return error
-    free = shutil.disk_usage(folder).free if folder.exists() else 0
-    return StorageFull(
-        f"{folder}: {os.strerror(code)}: {needed}{free:,} free. "
-        "The last committed state stands; free space and run the same command again."
-    )
-
-
 def state_digest(method: dict[str, Tensor], facts: dict[str, Any]) -> str:
     """SHA-256 over all tensors (names, types, shapes, bytes, in name order) and plain facts, clocks excluded."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
@@ -182,28 +167,3 @@ def state_digest(method: dict[str, Tensor], facts: dict[str, Any]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file's text atomically and durably."""
-    beside = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with beside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-
-
-def sync(path: Path) -> None:
-    """Flush a file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

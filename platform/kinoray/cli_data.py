@@ -174,7 +174,7 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
 def list_data_sets() -> Iterable[dict[str, Any]]:
     """What is known of each data set, by name."""
     from kinoray.data import readers
-    from kinoray.data.places import prepared_folder
+    from kinoray.disk.folders import prepared_folder
 
     for name in sorted(readers.data_sets()):
         known = readers.describe(name)

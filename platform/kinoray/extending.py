@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.checkpoint import storage_error, write_text
 from kinoray.config import Recipe, build, config, plain
 from kinoray.data.manifest import read_manifest
+from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.experiment_file import merged, read_experiment
 from kinoray.folder import locked

@@ -1,8 +1,6 @@
 """A run's folder as the driver keeps it: locked while the run is on, finished or not, set aside, failed in one line."""
 
 import contextlib
-import errno
-import fcntl
 import json
 import time
 import traceback
@@ -12,32 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import errors
-from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
+from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.locks import hold
+from kinoray.errors import KinorayError, RunFailed
 from kinoray.resolve import Resolved, open_run
-from kinoray.result import write_json_atomic
 
 
 @contextmanager
 def locked(one: Resolved) -> Iterator[None]:
     """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
     with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed."):
-        yield
-
-
-@contextmanager
-def hold(folder: Path, busy: str) -> Iterator[None]:
-    """Hold a folder for this process. Raises: UsageError(busy) if another holds it; StorageFull."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / "lock").open("w")
-    except OSError as error:
-        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
-        raise kind(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(busy) from None
         yield
 
 

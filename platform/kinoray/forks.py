@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from kinoray.checkpoint import Position, sha256, sync, write_text
+from kinoray.checkpoint import Position
 from kinoray.config import digest_of
-from kinoray.data.places import cache_folder
+from kinoray.disk.durable import sha256, sync, write_text
+from kinoray.disk.folders import cache_folder
+from kinoray.disk.lease import LEASE_S, is_leased, lease
+from kinoray.disk.locks import guarded
 from kinoray.errors import CheckpointCorrupt, UsageError
-from kinoray.lease import LEASE_S, guarded, is_leased, lease
 from kinoray.lineage import made_under, prefix_key
 
 __all__ = ["adopt", "best_prefix", "prefix_key", "producing", "publish", "wait_for"]

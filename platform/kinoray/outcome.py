@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from kinoray.config import digest_of
+from kinoray.disk.durable import write_json_atomic
 from kinoray.metrics import RECALLS, recall_at, summarise
-from kinoray.result import write_json_atomic, write_matrix, write_ranks
+from kinoray.result import write_matrix, write_ranks
 
 Ranks = dict[tuple[int, int], np.ndarray]
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.disk.durable import _rename
 from kinoray.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -255,18 +256,6 @@ def _shade(percent: float) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def write_json_atomic(path: str | Path, value: Any) -> None:
-    """Write JSON so that a reader, also one after a crash, sees the old file or the new one and nothing between."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    _rename(beside, path)
-
-
 def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
     """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name."""
     rows = [
@@ -296,16 +285,6 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[s
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     _rename(beside, path)
-
-
-def _rename(beside: Path, path: Path) -> None:
-    """Move into place and make the move itself durable."""
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from torch.optim import Optimizer
 
 from kinoray.actors import MonitorClient, call
 from kinoray.backbones import load_backbone
-from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
+from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.config import Recipe, digest_of
 from kinoray.data.cache import frame_cache
+from kinoray.disk.durable import storage_error
 from kinoray.distributed import World, gather_objects
 from kinoray.errors import BadData, RunFailed
 from kinoray.feed import Feed

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from kinoray.checkpoint import sha256, sync
+from kinoray.disk.durable import sha256, sync
 from kinoray.errors import CheckpointCorrupt
 
 

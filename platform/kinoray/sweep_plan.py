@@ -14,10 +14,11 @@ from sqlalchemy.exc import ArgumentError
 from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
 from kinoray.data.plan import rank_slice
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.method_source import MethodSource, find_method
 from kinoray.resolve import Resolved, _changes, code_digest, resolve
-from kinoray.result import runs_root, write_json_atomic
+from kinoray.result import runs_root
 from kinoray.search import (
     check_sampler,
     check_space,

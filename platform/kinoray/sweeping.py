@@ -16,10 +16,10 @@ from optuna.trial import TrialState
 
 from kinoray.attend import Stopped, caught_signals
 from kinoray.dashboard import require_dashboard, shown
+from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.locks import hold
 from kinoray.errors import UsageError
-from kinoray.folder import hold
 from kinoray.launch import _say
-from kinoray.result import write_json_atomic
 from kinoray.search import (
     METRICS,
     distributions,

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.folder import failed, locked, one_line
 from kinoray.resolve import Resolved
-from kinoray.result import write_json_atomic
 from kinoray.search import COSTS
 from kinoray.seed_run import LOOK_EVERY_S, STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
 

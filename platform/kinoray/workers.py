@@ -14,7 +14,7 @@ import ray
 import torch.distributed as dist
 
 from kinoray.actors import MomentumStore, RunMonitor, call, start_actor
-from kinoray.checkpoint import storage_error
+from kinoray.disk.durable import storage_error
 from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.folder import one_line

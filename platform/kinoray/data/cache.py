@@ -30,9 +30,9 @@ from kinoray.data.entries import Entries
 from kinoray.data.index import file_digest
 from kinoray.data.manifest import Clip
 from kinoray.data.pictures import media_of
-from kinoray.data.places import cache_folder
 from kinoray.data.read import read_clip, read_frames
 from kinoray.data.sampling import Sampling, Timeline
+from kinoray.disk.folders import cache_folder
 from kinoray.errors import UsageError
 
 WHOLE_BYTES = 4 << 20

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from kinoray.data.journal import Journal
 from kinoray.data.named import prepared_manifest
-from kinoray.data.places import prepared_folder
 from kinoray.data.probing import counting_bar
 from kinoray.data.readers import describe
+from kinoray.disk.folders import prepared_folder
 from kinoray.result import printable
 
 THREADS = 16

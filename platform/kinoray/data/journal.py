@@ -4,17 +4,11 @@ A line counts for the version of the file that it names by size and time of chan
 line without its end is dropped, and cut off before the next is written.
 """
 
-import contextlib
-import fcntl
 import json
 import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from kinoray.errors import UsageError
 
 FILE = "probed-1.jsonl"
 """The number changes with what probing finds, so that old findings are not taken for new ones."""
@@ -76,41 +70,3 @@ class Journal:
     def sizes(self) -> dict[tuple[str, float | None, float | None], int]:
         """Bytes of each file and span when it was last probed."""
         return {(part.uri, part.start, part.end): part.size for part in self.found}
-
-
-@contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
-    """Hold a set's folder for this process; the lock goes with the process. Raises: UsageError if another holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read(200).strip() or "another process"
-            raise UsageError(f"{name} is being prepared by {holder}. Wait for it; what it probes is kept.") from None
-        with contextlib.suppress(OSError):  # who holds it is told where the disk has room for it
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-        for leftover in _drafts(folder):
-            leftover.unlink()
-        yield
-
-
-def _drafts(folder: Path) -> Iterable[Path]:
-    """Files that a killed process did not finish."""
-    return [*folder.glob(".manifest.parquet.*"), *folder.glob("*.draft")]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file, whole or not at all."""
-    draft = path.with_name(f"{path.name}.draft")
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

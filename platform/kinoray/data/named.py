@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kinoray.data import readers
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.places import prepared_folder
+from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError, unknown
 
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinoray.data.manifest import check_uri, write_manifest
-from kinoray.data.places import cache_folder
+from kinoray.disk.folders import cache_folder
 from kinoray.errors import UsageError, unknown
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.moving import RECIPE as EMBEDDED

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinoray.data.manifest import ROOT_KEY, SPLITS, Manifest, read_manifest
-from kinoray.data.places import cache_folder, prepared_folder
+from kinoray.disk.folders import cache_folder, prepared_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.places import prepared_folder
 from kinoray.data.readers import PICTURES, Annotations, DataSet, carve_validation, find, media_files, read_list
 from kinoray.data.readers.arrays import keep_array
+from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 
 NAMES = ("tiny-imagenet",)

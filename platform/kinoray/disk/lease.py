@@ -15,17 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from kinoray.disk.locks import guarded
+
 LEASE_S = 60.0
 """A lease that was not renewed for so long is free."""
-
-
-@contextmanager
-def guarded(folder: Path) -> Iterator[None]:
-    """Alone in a folder for a moment."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager
