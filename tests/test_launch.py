@@ -12,12 +12,12 @@ from toys import PerBlock, Replays
 
 import kinoray
 from kinoray import launch
-from kinoray.attend import Stopped
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.folder import locked
 from kinoray.launch import run
 from kinoray.method import StepInfo
+from kinoray.processes.signals import Stopped
 from kinoray.streams import TaskData
 
 

@@ -15,11 +15,12 @@ from engine import digest_of_run, run_spec, spec_of
 from toys import Exemplars
 
 import kinoray
-from kinoray.actors import MomentumStore, call, start_actor
+from kinoray.actors import MomentumStore
 from kinoray.checkpoint import Position, commit, take_fence
 from kinoray.errors import RunFailed
 from kinoray.launch import run
 from kinoray.method import StepInfo, Task
+from kinoray.processes.actors import call, start_actor
 
 pytestmark = pytest.mark.ray
 

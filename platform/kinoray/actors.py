@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import ray
 
-from kinoray.disk.json_lines import replace_lines, read_jsonl
+from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import KinorayError
+from kinoray.processes.actors import NAMESPACE, call
 
-NAMESPACE = "kinoray"
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
 
@@ -183,18 +183,6 @@ class MonitorClient:
         else:
             self.sent.append(self.target.log.remote(self.buffer))
         self.buffer = []
-
-
-def call(target: Any, verb: str, *args: Any) -> Any:
-    """Call a method of a plain object or of an actor, and wait."""
-    method = getattr(target, verb)
-    return ray.get(method.remote(*args)) if isinstance(target, ray.actor.ActorHandle) else method(*args)
-
-
-def start_actor(cls: type, name: str, *args: Any) -> Any:
-    """A named actor of zero CPUs that restarts by itself; dies with the driver."""
-    options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}
-    return ray.remote(cls).options(**options).remote(*args)
 
 
 def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:

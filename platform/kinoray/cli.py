@@ -140,7 +140,7 @@ def _one_ray(calls: Sequence[tuple[str, dict[str, Any]]], fresh: bool) -> Abstra
     """One start of Ray for all methods, unless at most one of them has anything left to do there."""
     if len(calls) < 2:
         return nullcontext()
-    from kinoray.workers import ray_session
+    from kinoray.processes.ray_session import ray_session
 
     open_calls = [call for call in calls if call[1].get("num_workers") != 0 and (fresh or not _is_done(*call))]
     return ray_session() if len(open_calls) > 1 else nullcontext()

@@ -90,7 +90,7 @@ def _one_ray(planned: Sequence[tuple[Result, Any, Any]], num_workers: int | None
     on_ray = num_workers if num_workers is not None else planned[0][0].run["num_workers"]
     if len(planned) < 2 or not on_ray:
         return nullcontext()
-    from kinoray.workers import ray_session
+    from kinoray.processes.ray_session import ray_session
 
     return ray_session()
 

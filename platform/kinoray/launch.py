@@ -15,12 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kinoray.attend import Signals, Stopped, attend, caught_signals, progress_of, show
+from kinoray.attend import attend, progress_of, show
 from kinoray.config import plain
 from kinoray.data.plan import rank_slice
 from kinoray.errors import KinorayError, UsageError
 from kinoray.folder import failed, is_finished, locked, set_aside
 from kinoray.method_source import MethodSource
+from kinoray.processes.signals import Signals, Stopped, caught_signals
 from kinoray.resolve import Resolved, open_run, resolve, union_manifest
 from kinoray.result import Result, Results
 from kinoray.streams import Stream
@@ -130,7 +131,7 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
     for one in wanted:
         rank_slice(one.recipe.batch_size, 0, num_workers or 1)  # refuses a batch that does not divide
-    from kinoray.workers import num_cpus, num_gpus, ray_session
+    from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
         if num_workers == 0:
@@ -194,7 +195,8 @@ def _on_workers(
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.data.pipeline import decode_slots
-    from kinoray.workers import MAX_RESTARTS, num_cpus, num_gpus, run_actors, train_loop
+    from kinoray.processes.ray_session import num_cpus, num_gpus
+    from kinoray.workers import MAX_RESTARTS, run_actors, train_loop
 
     gpu = num_gpus() >= workers
     each = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
@@ -227,7 +229,8 @@ def _on_workers(
 def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(wanted[0].label)
-    from kinoray.workers import num_cpus, run_actors, run_alone
+    from kinoray.processes.ray_session import num_cpus
+    from kinoray.workers import run_actors, run_alone
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress_of(wanted[0], quiet, [one.folder.name for one in wanted]))

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from kinoray.actors import RunMonitor
-from kinoray.attend import Signals, Stopped
 from kinoray.disk.durable import write_json_atomic
 from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.launch import _on_workers, make_spec
 from kinoray.method_source import MethodSource
 from kinoray.metrics import summarise_after
+from kinoray.processes.signals import Signals, Stopped
 from kinoray.resolve import Resolved, open_run, resolve
 from kinoray.search import COSTS
 from kinoray.session import stage_by_stage

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from kinoray.actors import MonitorClient, call
+from kinoray.actors import MonitorClient
 from kinoray.backbones import load_backbone
 from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.config import Recipe, digest_of
@@ -32,6 +32,7 @@ from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.optim import Groups, optimizer_tensors
 from kinoray.outcome import write_results
+from kinoray.processes.actors import call
 from kinoray.spec import RunSpec, build_method
 from kinoray.stages import Stage, StepFacts
 from kinoray.tester import Tester

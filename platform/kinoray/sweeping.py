@@ -14,12 +14,12 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from kinoray.attend import Stopped, caught_signals
 from kinoray.dashboard import require_dashboard, shown
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
 from kinoray.errors import UsageError
 from kinoray.launch import _say
+from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.search import (
     METRICS,
     distributions,
@@ -152,8 +152,8 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
          say: Callable[[str], None]) -> None:  # fmt: skip
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray import tuning
+    from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.warming import warm_cache
-    from kinoray.workers import node_cpus, num_cpus, num_gpus, ray_session
 
     seeds = record["seeds"]
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):

@@ -5,9 +5,8 @@ import logging
 import math
 import os
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +16,10 @@ import optuna
 from optuna.trial import TrialState
 from ray import tune
 
-from kinoray.attend import Signals
 from kinoray.errors import RunFailed, UsageError
 from kinoray.folder import one_line
+from kinoray.processes.background import in_thread
+from kinoray.processes.signals import Signals
 from kinoray.searcher import MAX_RESTARTS, Closing, PruneRule, StudySearch, patiently, requeue
 from kinoray.seed_run import STOP_FILE, Job
 from kinoray.trial_process import SweepTrial
@@ -179,25 +179,6 @@ def logged_to(path: Path) -> Iterator[None]:
             logger.propagate = propagate
             logger.setLevel(level)
         handler.close()
-
-
-def in_thread(work: Callable[[], Any]) -> Any:
-    """Do blocking work in a thread, so that this one handles signals; Tune then leaves the signal handlers alone."""
-    box: dict[str, Any] = {}
-
-    def target() -> None:
-        try:
-            box["value"] = work()
-        except BaseException as error:
-            box["error"] = error
-
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.3)
-    if "error" in box:
-        raise box["error"]
-    return box["value"]
 
 
 def _keep_events(folder: Path) -> None:

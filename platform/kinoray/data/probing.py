@@ -1,9 +1,7 @@
 """Every file of a data set read once, side by side: in Ray tasks, or in threads of this process."""
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -18,6 +16,7 @@ from kinoray.data.decode import Limits
 from kinoray.data.journal import Finding, Part
 from kinoray.data.manifest import PROBED, Clip
 from kinoray.errors import RunFailed, VideoError
+from kinoray.processes.signals import _noted_signals
 from kinoray.progress import clock
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
@@ -148,7 +147,7 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
 
-    from kinoray.workers import num_cpus, ray_session
+    from kinoray.processes.ray_session import num_cpus, ray_session
 
     with _noted_signals() as noted, ray_session():
         slots = workers or max(1, int(num_cpus()))
@@ -186,33 +185,6 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
         finally:
             for ref in running:
                 ray.cancel(ref, force=True)
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM are noted, and delivered at the end; a second one at once.
-
-    Raised inside Ray's calls, what the handlers raise would lose its exit code.
-    """
-    noted: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-
-    def note(number: int, frame: Any) -> None:
-        handler = before[signal.Signals(number)]
-        if noted and callable(handler):
-            handler(number, frame)
-        noted.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if noted:
-            signal.raise_signal(noted[0])
 
 
 def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -> None:
