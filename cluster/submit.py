@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import kinoray
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
 from kinoray.cluster.ship import Shipment, stage
+from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError, unknown
-from kinoray.result import Result, Results, load, printable
+from kinoray.result import Result, Results, load
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kinoray.display.progress import RunProgress
 from kinoray.processes.signals import Signals
-from kinoray.progress import RunProgress
 from kinoray.resolve import Resolved
 
 

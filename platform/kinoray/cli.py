@@ -21,9 +21,10 @@ import typer
 
 import kinoray
 from kinoray import cli_data, cli_export, cli_extend, cli_jobs, cli_reproduce, cli_sweep, printing
+from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError
 from kinoray.options import Debug, DryRun, Json, Quiet, Runs
-from kinoray.result import Result, printable, run_folder, runs_root
+from kinoray.result import Result, run_folder, runs_root
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kinoray.display.text import printable
 from kinoray.options import Debug, Json, Runs
-from kinoray.result import printable, run_folder, runs_root
+from kinoray.result import run_folder, runs_root
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 

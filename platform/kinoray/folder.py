@@ -12,6 +12,7 @@ from typing import Any
 from kinoray import errors
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
+from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed
 from kinoray.resolve import Resolved, open_run
 
@@ -64,7 +65,3 @@ def failed(one: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
         assert known is not None
         return known(text)
     return RunFailed(f"{one.label}: {kind}: {text}. The traceback is in {log}; the committed state stands.")
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -6,7 +6,6 @@ committed checkpoint. An error of the method itself is not retried. Ctrl-C and S
 
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 from kinoray.attend import attend, progress_of, show
 from kinoray.config import plain
 from kinoray.data.plan import rank_slice
+from kinoray.display.text import _say
 from kinoray.errors import KinorayError, UsageError
 from kinoray.folder import failed, is_finished, locked, set_aside
 from kinoray.method_source import MethodSource
@@ -298,7 +298,3 @@ def make_spec(
         decode_slots=decode_slots,
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )
-
-
-def _say(quiet: bool) -> Callable[[str], None]:
-    return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))

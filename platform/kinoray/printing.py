@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.result import Result, printable, show
+from kinoray.display.text import printable, show
+from kinoray.result import Result
 
 if TYPE_CHECKING:
     from kinoray.doctor import Finding

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.disk.durable import _rename
+from kinoray.display.heat_map import CELL, TABLE, heat_map
+from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ class Result:
 
     def plot(self) -> "Figure":
         """The result matrix, and how each task is forgotten."""
-        from kinoray.report import plots
+        from kinoray.display import plots
 
         return plots.run_figure(self.matrix)
 
@@ -220,37 +222,6 @@ def _seeds(folder: Path) -> list[Path]:
 
 
 # --- what people see ------------------------------------------------------------------------------------------------
-
-TABLE = "border-collapse:collapse;margin:.4em 0"
-CELL = "padding:.15em .6em;text-align:right;border:1px solid #8886"
-
-
-def show(value: float | None, digits: int = 1) -> str:
-    """A number as tables print it; a dash where there is none."""
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def printable(text: object) -> str:
-    """Text from data without control characters: a caption must not reach the terminal as a command."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-
-
-def heat_map(matrix: "pd.DataFrame") -> str:
-    """A result matrix as an HTML table; colour = score, readable on light and dark pages."""
-    head = "".join(f"<th style='{CELL}'>{html.escape(printable(task))}</th>" for task in matrix.columns)
-    rows = [f"<tr><th style='{CELL}'>after \\ on</th>{head}</tr>"]
-    for name, values in zip(matrix.index, matrix.to_numpy(), strict=True):
-        cells = "".join(f"<td style='{CELL};{_shade(value)}'>{show(value)}</td>" for value in values)
-        rows.append(f"<tr><th style='{CELL}'>{html.escape(printable(name))}</th>{cells}</tr>")
-    return f"<table style='{TABLE}'>{''.join(rows)}</table>"
-
-
-def _shade(percent: float) -> str:
-    """Blue that deepens with the score; the text keeps its contrast on both ends."""
-    if math.isnan(percent):
-        return ""
-    light = 94 - 0.6 * min(max(percent, 0.0), 100.0)
-    return f"background:hsl(212 70% {light:.0f}%);color:{'#fff' if light < 58 else '#111'}"
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kinoray.progress import clock
-from kinoray.result import printable, show
+from kinoray.display.text import clock, printable, show, words
 
 SHOWN = 20
 """Rows of the live table: what runs, and the newest of the rest."""
@@ -130,8 +129,3 @@ class SweepView:
                 said = Text(printable(row.text or words(row.params)), no_wrap=True)
                 table.add_row(str(row.number), state, tasks, show(row.value), clock(took), said)
         return table
-
-
-def words(params: Mapping[str, Any]) -> str:
-    """`m=0.99, variant=full`."""
-    return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())

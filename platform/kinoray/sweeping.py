@@ -17,8 +17,8 @@ from optuna.trial import TrialState
 from kinoray.dashboard import require_dashboard, shown
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
+from kinoray.display.text import _say
 from kinoray.errors import UsageError
-from kinoray.launch import _say
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.search import (
     METRICS,

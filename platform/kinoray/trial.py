@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from kinoray.disk.durable import write_json_atomic
+from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, StorageFull, UsageError
-from kinoray.folder import failed, locked, one_line
+from kinoray.folder import failed, locked
 from kinoray.resolve import Resolved
 from kinoray.search import COSTS
 from kinoray.seed_run import LOOK_EVERY_S, STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by

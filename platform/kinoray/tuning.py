@@ -16,8 +16,8 @@ import optuna
 from optuna.trial import TrialState
 from ray import tune
 
+from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, UsageError
-from kinoray.folder import one_line
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.searcher import MAX_RESTARTS, Closing, PruneRule, StudySearch, patiently, requeue

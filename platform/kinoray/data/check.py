@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from kinoray.data.journal import Journal
 from kinoray.data.named import prepared_manifest
-from kinoray.data.probing import counting_bar
 from kinoray.data.readers import describe
 from kinoray.disk.folders import prepared_folder
-from kinoray.result import printable
+from kinoray.display.counting import counting_bar
+from kinoray.display.text import printable
 
 THREADS = 16
 LOT = 1000

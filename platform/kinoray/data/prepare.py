@@ -20,13 +20,14 @@ from typing import Any
 from kinoray.data.decode import UnreadableStorage
 from kinoray.data.journal import Finding, Journal, Part
 from kinoray.data.manifest import SPLITS, check_row, write_manifest
-from kinoray.data.probing import counting_bar, lasts, probe_parts
+from kinoray.data.probing import lasts, probe_parts
 from kinoray.data.readers import Annotations, describe, read
 from kinoray.disk.durable import write_whole
 from kinoray.disk.folders import prepared_folder
 from kinoray.disk.locks import locked
+from kinoray.display.counting import counting_bar
+from kinoray.display.text import printable
 from kinoray.errors import RunFailed, StorageFull, UsageError
-from kinoray.result import printable
 
 PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")
 """What a list file is written of, where there is any."""

@@ -1,23 +1,17 @@
 """Every file of a data set read once, side by side: in Ray tasks, or in threads of this process."""
 
 import os
-import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kinoray.data.decode import Limits
 from kinoray.data.journal import Finding, Part
 from kinoray.data.manifest import PROBED, Clip
 from kinoray.errors import RunFailed, VideoError
 from kinoray.processes.signals import _noted_signals
-from kinoray.progress import clock
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
 """Of one Ray task at most: starting a task costs about as much as probing a picture."""
@@ -32,8 +26,6 @@ LIMITS = Limits(wall_s=900.0)
 """As in training but for the time: probing decodes all of a clip, training a part."""
 SIDEWAYS = (5, 6, 7, 8)
 """EXIF orientations that swap width and height."""
-PLAIN_EVERY_S = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
 
 CHANGED = "the file changed while it was read"
 KILLED = "reading it ended its process"
@@ -204,35 +196,3 @@ def _unchanged(part: Part, root: str) -> bool:
     except OSError:
         return False
     return (state.st_size, state.st_mtime_ns) == (part.size, part.mtime_ns)
-
-
-@contextmanager
-def counting_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many of `total` files are done, how many of those are bad, and when the rest will be done.
-
-    Yields: what to call with both numbers of each lot. On stderr: a bar in a terminal, a line now and then elsewhere.
-    """
-    console = Console(stderr=True)
-    live = shown and console.is_terminal and not console.is_jupyter and total > 0
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[bad]} bad,"),
-        TimeRemainingColumn(),
-    )
-    begun = said_at = time.monotonic()
-    done = bad = 0
-    with Progress(*columns, console=console, disable=not live, transient=True) as bars:
-        bar = bars.add_task(title, total=total, bad=0)
-
-        def advance(count: int, failed: int) -> None:
-            nonlocal done, bad, said_at
-            done, bad, now = done + count, bad + failed, time.monotonic()
-            bars.update(bar, completed=done, bad=bad)
-            if shown and not live and (now - said_at >= PLAIN_EVERY_S or done == total):
-                said_at = now
-                rest = clock((total - done) * (now - begun) / done)
-                print(f"{title}: {done}/{total}, {bad} bad, ETA {rest}", file=sys.stderr)
-
-        yield advance

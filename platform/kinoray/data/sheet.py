@@ -20,8 +20,8 @@ from kinoray.data.manifest import PROBED, Clip, Manifest
 from kinoray.data.named import manifests_of
 from kinoray.data.read import read_frames
 from kinoray.data.sampling import Timeline, uniform_midpoints
+from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.result import printable
 
 COLUMNS = 4
 CELL_PX = 240

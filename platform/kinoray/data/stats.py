@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from kinoray.data.manifest import SPLITS
 from kinoray.data.named import manifests_of
+from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.result import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def figure(statistics: Statistics) -> "Figure":
     """Clips by task and split, and, where known, lengths, words and labels side by side."""
     import matplotlib as mpl
 
-    from kinoray.report.plots import STYLE, Picture
+    from kinoray.display.plots import STYLE, Picture
 
     drawn = [_draw_counts]
     drawn += [_draw_seconds] * (statistics.seconds is not None) + [_draw_words] * (statistics.words is not None)
@@ -171,7 +171,7 @@ def write_figure(statistics: Statistics, path: Path) -> None:
 
 
 def _colours() -> dict[str, str]:
-    from kinoray.report.plots import COLOURS
+    from kinoray.display.plots import COLOURS
 
     return dict(zip(SPLITS, COLOURS[1:], strict=False))
 

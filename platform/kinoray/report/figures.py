@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinoray.report.plots import COLOURS, STYLE, Picture, _plain, svg
-from kinoray.result import printable, show
+from kinoray.display.plots import COLOURS, STYLE, Picture, _plain, svg
+from kinoray.display.text import printable, show
 
 if TYPE_CHECKING:
     from kinoray.reproducing import Reproduction

@@ -8,9 +8,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kinoray.report.plots import svg
+from kinoray.display.plots import svg
+from kinoray.display.text import printable, show
 from kinoray.report.sweep_plots import figures
-from kinoray.result import HEADLINES, printable, show
+from kinoray.result import HEADLINES
 from kinoray.sweep_result import SweepResult
 
 MOST_ROWS = 500

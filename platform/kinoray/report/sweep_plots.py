@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinoray.report.plots import COLOURS, STYLE, Picture
+from kinoray.display.plots import COLOURS, STYLE, Picture
 from kinoray.search import METRICS
 
 if TYPE_CHECKING:

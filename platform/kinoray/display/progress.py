@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from kinoray.result import printable
+from kinoray.display.text import clock, printable
 
 PLAIN_EVERY_S = 10.0
 """Seconds between two plain lines of a run."""
@@ -156,10 +156,3 @@ def _bars(console: Console) -> Progress:
         console=console,
         refresh_per_second=4,
     )
-
-
-def clock(seconds: float) -> str:
-    """m:ss, or h:mm:ss from an hour on."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
