@@ -34,8 +34,8 @@ from torch import Tensor
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TwoTower
-from kinoray.data.cache import OFF
 from kinoray.data.manifest import read_manifest
+from kinoray.decoding.frame_cache import OFF
 from kinoray.distributed import World
 from kinoray.experiment_file import parse_settings
 from kinoray.feed import Feed

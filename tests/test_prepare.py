@@ -21,9 +21,9 @@ from toy_set import NAME, read_rows, write_rows, write_set
 
 from kinoray.data import journal, prepare, probing
 from kinoray.data.check import check
-from kinoray.data.decode import UnreadableStorage
 from kinoray.data.journal import Journal
 from kinoray.data.manifest import read_manifest
+from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk.folders import prepared_folder
 from kinoray.disk.locks import locked
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError

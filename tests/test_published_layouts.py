@@ -21,9 +21,9 @@ from PIL import Image
 
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.prepare import prepare
-from kinoray.data.read import read_clip
 from kinoray.data.readers import PICTURES, data_sets
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.read_clip import read_clip
+from kinoray.decoding.sampling import Sampling
 
 SECONDS = 30
 """Length of each video, at one frame a second: what DiDeMo's spans need."""

@@ -19,7 +19,6 @@ from torch import Tensor
 from kinoray.backbones.towers import Tokens, TwoTower
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
-from kinoray.data.cache import Cache, frame_cache
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.pipeline import (
     ClipFeed,
@@ -33,7 +32,8 @@ from kinoray.data.pipeline import (
 )
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
 from kinoray.data.recipes import decode_px, preset_of
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.frame_cache import Cache, frame_cache
+from kinoray.decoding.sampling import Sampling
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
 from kinoray.evaluate import in_order
 from kinoray.method import Batch, Needs, Rows

@@ -270,7 +270,7 @@ def make_spec(
     abreast: int = 1,
 ) -> Any:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
-    from kinoray.data.cache import frame_cache
+    from kinoray.decoding.frame_cache import frame_cache
     from kinoray.spec import RunSpec
 
     cores = len(os.sched_getaffinity(0))

@@ -21,7 +21,7 @@ from kinoray.actors import MonitorClient
 from kinoray.backbones import load_backbone
 from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.config import Recipe, digest_of
-from kinoray.data.cache import frame_cache
+from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.distributed import World, gather_objects
 from kinoray.errors import BadData, RunFailed

@@ -9,8 +9,8 @@ import torch
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import digest_of
-from kinoray.data.cache import Cache
 from kinoray.data.manifest import read_manifest
+from kinoray.decoding.frame_cache import Cache
 from kinoray.method import BaseMethod
 from kinoray.method_source import MethodSource
 from kinoray.stages import Stage

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kinoray.data.cache import fetch_clip, frame_cache, holds_clip
 from kinoray.data.manifest import SPLITS, read_manifest
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.frame_cache import fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
 
 if TYPE_CHECKING:

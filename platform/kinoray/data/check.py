@@ -64,7 +64,7 @@ def _problem(path: str, size: int | None, digest: str | None) -> str | None:
         if size is not None and found != size:
             return f"{found:,} bytes, was {size:,}"
         if digest is not None:
-            from kinoray.data.index import file_digest
+            from kinoray.decoding.probe import file_digest
 
             return None if file_digest(path) == digest else "other content than was probed"
     except OSError as error:

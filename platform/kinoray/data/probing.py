@@ -7,9 +7,10 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from kinoray.data.decode import Limits
 from kinoray.data.journal import Finding, Part
-from kinoray.data.manifest import PROBED, Clip
+from kinoray.data.manifest import PROBED
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.processes.signals import _noted_signals
 
@@ -67,8 +68,8 @@ def probe_part(part: Part, root: str) -> Finding:
 
 def probe_clip_or_picture(clip: Clip) -> dict[str, Any]:
     """Columns of `PROBED` by name. Raises: VideoError, UnreadableStorage."""
-    from kinoray.data.index import probe_clip
-    from kinoray.data.pictures import media_of
+    from kinoray.decoding.pictures import media_of
+    from kinoray.decoding.probe import probe_clip
 
     return _probe_picture(clip) if media_of(clip) == "picture" else probe_clip(clip, LIMITS)
 
@@ -91,8 +92,8 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
     """A picture is read as training reads it, so that both find the same pictures unreadable."""
     from PIL import Image
 
-    from kinoray.data.index import file_digest
-    from kinoray.data.pictures import DAMAGE, FORMATS, ORIENTATION, decode_picture
+    from kinoray.decoding.pictures import DAMAGE, FORMATS, ORIENTATION, decode_picture
+    from kinoray.decoding.probe import file_digest
 
     decode_picture(clip, 32)
     with Image.open(clip.path, formats=FORMATS) as image:

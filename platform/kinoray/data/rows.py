@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
-from kinoray.data.decode import UnreadableStorage
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.plan import TaskPlan, num_rows, rank_slice, row_seed, step_rows, substitutes
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
 
 BAD_IN_A_ROW = 100

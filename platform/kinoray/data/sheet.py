@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from kinoray.data.manifest import PROBED, Clip, Manifest
+from kinoray.data.manifest import PROBED, Manifest
 from kinoray.data.named import manifests_of
-from kinoray.data.read import read_frames
-from kinoray.data.sampling import Timeline, uniform_midpoints
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.read_clip import read_frames
+from kinoray.decoding.sampling import Timeline, uniform_midpoints
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 

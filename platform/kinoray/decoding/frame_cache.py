@@ -26,18 +26,18 @@ from pathlib import Path
 
 import numpy as np
 
-from kinoray.data.entries import Entries
-from kinoray.data.index import file_digest
-from kinoray.data.manifest import Clip
-from kinoray.data.pictures import media_of
-from kinoray.data.read import read_clip, read_frames
-from kinoray.data.sampling import Sampling, Timeline
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.frame_files import Entries
+from kinoray.decoding.pictures import media_of
+from kinoray.decoding.probe import file_digest
+from kinoray.decoding.read_clip import read_clip, read_frames
+from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import UsageError
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is kept whole where the frames are drawn."""
-DECODING = ("decode.py", "read.py", "sampling.py", "seek.py", "video.py")
+DECODING = ("decode.py", "read_clip.py", "sampling.py", "seek.py", "video.py")
 """The sources that decide the frames; another version of them finds none of this version's entries."""
 
 

@@ -23,10 +23,10 @@ import numpy as np
 from av.packet import Packet
 from av.video.reformatter import VideoReformatter
 
-from kinoray.data.manifest import Clip
-from kinoray.data.sampling import Timeline
-from kinoray.data.seek import Disagreement, places_of, seek_frames
-from kinoray.data.video import (
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.sampling import Timeline
+from kinoray.decoding.seek import Disagreement, places_of, seek_frames
+from kinoray.decoding.video import (
     RETRY_WAITS_S,
     Limits,
     UnreadableStorage,

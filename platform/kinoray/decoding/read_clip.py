@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 
-from kinoray.data.decode import Choose, decode_clip
-from kinoray.data.manifest import Clip
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Choose, decode_clip
+from kinoray.decoding.sampling import Sampling
 
 
 def read_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int) -> np.ndarray:
@@ -21,7 +21,7 @@ def read_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int) -> np.nda
 
 def read_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
     """As `read_clip`, for any rule; pictures and items have one frame, for which `choose` is not asked."""
-    from kinoray.data.pictures import decode_item, decode_picture, media_of
+    from kinoray.decoding.pictures import decode_item, decode_picture, media_of
 
     match media_of(clip):
         case "item":

@@ -21,7 +21,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 
-from kinoray.data.manifest import Clip
+from kinoray.decoding.clip import Clip
 from kinoray.errors import VideoError
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv"

@@ -19,9 +19,9 @@ import numpy as np
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
-from kinoray.data.manifest import Clip
-from kinoray.data.seek import Disagreement, Run, decode_run
-from kinoray.data.video import (
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.seek import Disagreement, Run, decode_run
+from kinoray.decoding.video import (
     Limits,
     Video,
     all_frames,

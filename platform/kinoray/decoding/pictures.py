@@ -24,8 +24,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from kinoray.data.decode import RETRY_WAITS_S, Limits, UnreadableStorage
-from kinoray.data.manifest import Clip
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import RETRY_WAITS_S, Limits, UnreadableStorage
 from kinoray.errors import VideoError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")

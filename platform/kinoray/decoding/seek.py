@@ -19,8 +19,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
-from kinoray.data.manifest import Probe
-from kinoray.data.video import Video, check_time, to_square
+from kinoray.decoding.clip import Probe
+from kinoray.decoding.video import Video, check_time, to_square
 from kinoray.errors import VideoError
 
 REORDERED = 32
