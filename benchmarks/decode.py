@@ -176,7 +176,7 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
 
 def kinoray_side(manifest: Any, case: Case, processes: int) -> Iterator[np.ndarray]:
     from kinoray.data.pipeline import clips_ray
-    from kinoray.data.rows import ClipFeed
+    from kinoray.data.slots import ClipFeed
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 

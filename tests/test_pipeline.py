@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kinoray.data import pipeline
-from kinoray.data import rows as row_decoding
+from kinoray.data import slots as row_decoding
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kinoray
-from kinoray.data import rows
+from kinoray.data import slots as rows
 from kinoray.result import Result
 
 TASKS = ("first", "second", "third")

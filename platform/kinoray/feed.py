@@ -31,9 +31,8 @@ from kinoray.data.pipeline import (
     decode_ray,
 )
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
-from kinoray.data.recipes import decode_px, preset_of
+from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.decoding.frame_cache import Cache, frame_cache
-from kinoray.decoding.sampling import Sampling
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
 from kinoray.evaluate import in_order
 from kinoray.method import Batch, Needs, Rows
@@ -298,20 +297,6 @@ class Feed:
         labels = manifest.labels(manifest.samples("train")[0])
         self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
         return self.classes_of[task]
-
-
-def train_sampling(recipe: Recipe) -> Sampling:
-    """Which frames of a training clip are taken."""
-    return Sampling(recipe.sampling, recipe.frames, recipe.sampling_fps)
-
-
-def test_sampling(recipe: Recipe, frames: int) -> Sampling:
-    """Which frames of a clip are taken outside the steps: validation, test, `Task.encode`. Nothing is drawn.
-
-    `Task.encode` takes a training clip's number of frames; they are one run where the test's runs do not divide it.
-    """
-    runs = 1 if frames % recipe.test_clips else recipe.test_clips
-    return Sampling(recipe.test_sampling, frames, recipe.sampling_fps, runs * (recipe.test_sampling == "consecutive"))
 
 
 def row_seed_of(seed: int, task: int, sample: int) -> int:

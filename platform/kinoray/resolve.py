@@ -16,7 +16,7 @@ from kinoray.backbones import check_backbone, weights_digest
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.data.plan import steps_for
-from kinoray.data.recipes import preset_of
+from kinoray.data.presets import preset_of
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.method_source import MethodSource, find_method

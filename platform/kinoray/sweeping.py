@@ -152,8 +152,8 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
          say: Callable[[str], None]) -> None:  # fmt: skip
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray import tuning
+    from kinoray.data.warm_cache import warm_cache
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
-    from kinoray.warming import warm_cache
 
     seeds = record["seeds"]
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kinoray.data.rows import ClipFeed, Row, TrainFeed, share
+from kinoray.data.slots import ClipFeed, Row, TrainFeed, share
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
 

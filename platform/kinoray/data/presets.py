@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kinoray.config import Positive, Recipe, Share, config
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import unknown
 
 Interpolation = Literal["bilinear", "bicubic"]
@@ -228,3 +229,17 @@ PRESETS: dict[str, Preset] = {
         **IMAGENET,
     ),
 }
+
+
+def train_sampling(recipe: Recipe) -> Sampling:
+    """Which frames of a training clip are taken."""
+    return Sampling(recipe.sampling, recipe.frames, recipe.sampling_fps)
+
+
+def test_sampling(recipe: Recipe, frames: int) -> Sampling:
+    """Which frames of a clip are taken outside the steps: validation, test, `Task.encode`. Nothing is drawn.
+
+    `Task.encode` takes a training clip's number of frames; they are one run where the test's runs do not divide it.
+    """
+    runs = 1 if frames % recipe.test_clips else recipe.test_clips
+    return Sampling(recipe.test_sampling, frames, recipe.sampling_fps, runs * (recipe.test_sampling == "consecutive"))

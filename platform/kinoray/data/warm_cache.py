@@ -56,7 +56,7 @@ def warm_cache(stream: "Stream", recipe: "Recipe", say: Callable[[str], None], w
 
 def _missing(stream: "Stream", recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
     """Rows of each manifest that the cache lacks, in batches."""
-    from kinoray.feed import test_sampling, train_sampling
+    from kinoray.data.presets import test_sampling, train_sampling
 
     cache = frame_cache()
     for task in stream.tasks:
