@@ -17,7 +17,7 @@ from toy_set import write_set
 
 from kinoray import cli
 from kinoray.cli_data import data_app
-from kinoray.data.journal import FILE
+from kinoray.datasets.findings import FILE
 from kinoray.disk.folders import prepared_folder
 
 TESTS = Path(__file__).resolve().parent

@@ -13,7 +13,7 @@ from kinoray.errors import UsageError
 from kinoray.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
-    from kinoray.data.prepare import Report
+    from kinoray.datasets.prepare import Report
 
 data_app = typer.Typer(help="Data sets: prepare, check, count, look.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def prepare_command(
     debug: Debug = False,
 ) -> None:
     """Read a set's annotations, probe every file, write its manifest; the same command goes on where it stopped."""
-    from kinoray.data.prepare import prepare
+    from kinoray.datasets.prepare import prepare
 
     report = prepare(name, root or _default_root(name), workers, progress=not quiet)
     if as_json:
@@ -106,7 +106,7 @@ def check_command(
     """Are the files of a prepared set still there and the same? Exits with 1 where they are not."""
     from dataclasses import asdict
 
-    from kinoray.data.check import check
+    from kinoray.datasets.check import check
 
     found = check(name, deep, progress=not quiet)
     if as_json:
@@ -173,7 +173,7 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
 
 def list_data_sets() -> Iterable[dict[str, Any]]:
     """What is known of each data set, by name."""
-    from kinoray.data import readers
+    from kinoray.datasets import readers
     from kinoray.disk.folders import prepared_folder
 
     for name in sorted(readers.data_sets()):

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from kinoray.data import readers
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.disk.folders import prepared_folder
-from kinoray.errors import UsageError, unknown
+from kinoray.datasets import readers
+from kinoray.datasets.prepared import prepared_manifest
+from kinoray.errors import unknown
 
 
 def manifests_of(name: str) -> dict[str, Manifest]:
@@ -25,11 +25,3 @@ def manifests_of(name: str) -> dict[str, Manifest]:
             "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
         )
     return {task.name: read_manifest(task.manifest) for task in load_stream(name).tasks}
-
-
-def prepared_manifest(name: str) -> Manifest:
-    """The manifest that `kinoray data prepare` wrote. Raises: UsageError with the command where there is none."""
-    path = prepared_folder(name) / "manifest.parquet"
-    if not path.is_file():
-        raise UsageError(f"{name} is not prepared. Run `kinoray data prepare {name} --root DIR` first.")
-    return read_manifest(path)

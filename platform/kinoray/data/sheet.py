@@ -169,7 +169,7 @@ def _file_name(id: str) -> str:
 
 def _probed(clip: Clip) -> dict[str, Any]:
     """What probing the clip now tells, as `kinoray data prepare` would keep it."""
-    from kinoray.data.probing import probe_clip_or_picture
+    from kinoray.datasets.probing import probe_clip_or_picture
 
     found = probe_clip_or_picture(clip)
     return {name: found.get(name) for name in PROBED.names}

@@ -3,39 +3,17 @@
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kinoray.data.manifest import ROOT_KEY, SPLITS, Manifest, read_manifest
-from kinoray.disk.folders import cache_folder, prepared_folder
+from kinoray.data.manifest import ROOT_KEY, SPLITS, Manifest
+from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
-
-
-def prepared(name: str) -> Manifest:
-    """The manifest of a prepared data set.
-
-    Raises: UsageError with the command that makes it, where there is none.
-    """
-    need_prepared([name])
-    return read_manifest(manifest_of(name))
-
-
-def manifest_of(name: str) -> Path:
-    """Where the manifest of a prepared data set lies."""
-    return prepared_folder(name) / "manifest.parquet"
-
-
-def need_prepared(names: Iterable[str]) -> None:
-    """Raise a UsageError with a command for each data set that is not prepared."""
-    missing = [name for name in names if not manifest_of(name).is_file()]
-    if missing:
-        commands = ", ".join(f"`kinoray data prepare {name} --root DIR`" for name in missing)
-        raise UsageError(f"Not prepared yet: {', '.join(missing)}. Run {commands}, where DIR holds the files.")
 
 
 def task_manifests(

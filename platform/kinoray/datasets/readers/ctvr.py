@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import Annotations, DataSet, activitynet, find, msrvtt, need, read_json, read_table
-from kinoray.data.readers.text import finish, span
-from kinoray.data.unpickle import load_plain
+from kinoray.datasets.readers import Annotations, DataSet, activitynet, find, msrvtt, need, read_json, read_table
+from kinoray.datasets.readers.text import finish, span
+from kinoray.datasets.unpickle import load_plain
 from kinoray.errors import UsageError
 
 NAMES = ("ctvr-msrvtt-10", "ctvr-msrvtt-20", "ctvr-actnet-10", "ctvr-actnet-20")

@@ -80,7 +80,7 @@ def _family(name: str) -> Any:
     families = data_sets()
     if name not in families:
         raise unknown("data set", name, families)
-    return importlib.import_module(f"kinoray.data.readers.{families[name]}")
+    return importlib.import_module(f"kinoray.datasets.readers.{families[name]}")
 
 
 def describe(name: str) -> DataSet:

@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import Annotations, DataSet, carve_validation, find, need, read_json
-from kinoray.data.readers.text import finish, paragraph, span
+from kinoray.datasets.readers import Annotations, DataSet, carve_validation, find, need, read_json
+from kinoray.datasets.readers.text import finish, paragraph, span
 
 NAMES = ("activitynet", "activitynet-clips")
 

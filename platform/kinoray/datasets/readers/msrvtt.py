@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import Annotations, DataSet, find, need, read_json, read_table
-from kinoray.data.readers.text import finish
+from kinoray.datasets.readers import Annotations, DataSet, find, need, read_json, read_table
+from kinoray.datasets.readers.text import finish
 
 NAMES = ("msrvtt", "msrvtt-7k", "msrvtt-full")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.readers import Annotations, DataSet, carve_validation, find
-from kinoray.data.readers.arrays import keep_array
-from kinoray.data.unpickle import load_plain
+from kinoray.datasets.readers import Annotations, DataSet, carve_validation, find
+from kinoray.datasets.readers.arrays import keep_array
+from kinoray.datasets.unpickle import load_plain
 from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 

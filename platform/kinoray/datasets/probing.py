@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from kinoray.data.journal import Finding, Part
 from kinoray.data.manifest import PROBED
+from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import Annotations, DataSet, find, need, read_json, read_list, stem_of
-from kinoray.data.readers.text import finish, paragraph
+from kinoray.datasets.readers import Annotations, DataSet, find, need, read_json, read_list, stem_of
+from kinoray.datasets.readers.text import finish, paragraph
 
 NAMES = ("didemo", "didemo-clips")
 

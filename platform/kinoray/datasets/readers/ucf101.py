@@ -10,7 +10,7 @@ Oddities: lists with CR LF; the files of `HandstandPushups` are named `v_HandSta
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import (
+from kinoray.datasets.readers import (
     VIDEOS,
     Annotations,
     DataSet,

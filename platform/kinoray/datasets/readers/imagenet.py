@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.readers import PICTURES, Annotations, DataSet, carve_validation, find, read_list, stem_of
+from kinoray.datasets.readers import PICTURES, Annotations, DataSet, carve_validation, find, read_list, stem_of
 from kinoray.errors import UsageError
 
 NAMES = ("imagenet", "imagenet-sub")

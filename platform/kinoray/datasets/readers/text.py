@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import Annotations, DataSet, attach_videos
+from kinoray.datasets.readers import Annotations, DataSet, attach_videos
 
 PAST_END_S = 1e-3
 """An end this far behind the video's is rounding, not an oddity."""

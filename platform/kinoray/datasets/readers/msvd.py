@@ -9,9 +9,9 @@ comment). Videos named `vid<N>` are matched through `youtube_mapping.txt`. Every
 from collections import Counter
 from pathlib import Path
 
-from kinoray.data.readers import Annotations, DataSet, find, need, read_json, read_list
-from kinoray.data.readers.text import finish
-from kinoray.data.unpickle import load_plain
+from kinoray.datasets.readers import Annotations, DataSet, find, need, read_json, read_list
+from kinoray.datasets.readers.text import finish
+from kinoray.datasets.unpickle import load_plain
 from kinoray.errors import UsageError
 
 NAMES = ("msvd",)

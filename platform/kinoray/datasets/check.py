@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kinoray.data.journal import Journal
-from kinoray.data.named import prepared_manifest
-from kinoray.data.readers import describe
+from kinoray.datasets.findings import Journal
+from kinoray.datasets.prepared import prepared_manifest
+from kinoray.datasets.readers import describe
 from kinoray.disk.folders import prepared_folder
 from kinoray.display.counting import counting_bar
 from kinoray.display.text import printable

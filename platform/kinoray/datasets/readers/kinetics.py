@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import VIDEOS, Annotations, DataSet, find, media_files, read_table
+from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, find, media_files, read_table
 from kinoray.errors import UsageError
 
 NAMES = ("kinetics400",)

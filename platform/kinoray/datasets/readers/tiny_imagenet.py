@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.readers import PICTURES, Annotations, DataSet, carve_validation, find, media_files, read_list
-from kinoray.data.readers.arrays import keep_array
+from kinoray.datasets.readers import PICTURES, Annotations, DataSet, carve_validation, find, media_files, read_list
+from kinoray.datasets.readers.arrays import keep_array
 from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 

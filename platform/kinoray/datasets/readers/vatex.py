@@ -12,8 +12,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from kinoray.data.readers import Annotations, DataSet, find, need, read_json, read_list
-from kinoray.data.readers.text import finish
+from kinoray.datasets.readers import Annotations, DataSet, find, need, read_json, read_list
+from kinoray.datasets.readers.text import finish
 
 NAMES = ("vatex", "vatex-1k5")
 

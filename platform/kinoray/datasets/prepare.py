@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.journal import Finding, Journal, Part
 from kinoray.data.manifest import SPLITS, check_row, write_manifest
-from kinoray.data.probing import lasts, probe_parts
-from kinoray.data.readers import Annotations, describe, read
+from kinoray.datasets.findings import Finding, Journal, Part
+from kinoray.datasets.probing import lasts, probe_parts
+from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk.durable import write_whole
 from kinoray.disk.folders import prepared_folder

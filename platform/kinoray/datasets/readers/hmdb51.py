@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kinoray.data.readers import (
+from kinoray.datasets.readers import (
     FOLDERS,
     VIDEOS,
     Annotations,
