@@ -11,7 +11,7 @@ from kinoray.data.manifest import PROBED, SPLITS, read_manifest, write_manifest
 from kinoray.datasets.prepared import manifest_of, prepared
 from kinoray.errors import UsageError
 from kinoray.streams import load_stream
-from kinoray.streams.prepared import options, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, rows_by, task_manifests
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from kinoray.data.manifest import Manifest
 from kinoray.datasets.prepared import prepared
 from kinoray.errors import UsageError
 from kinoray.streams import Stream
-from kinoray.streams.prepared import options, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, rows_by, task_manifests
 
 NAMES = ("ctvr-msrvtt-10", "ctvr-msrvtt-20", "ctvr-actnet-10", "ctvr-actnet-20")
 

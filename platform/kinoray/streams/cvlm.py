@@ -13,7 +13,7 @@ from kinoray.datasets.prepared import manifest_of, need_prepared
 from kinoray.datasets.readers import data_sets
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
-from kinoray.streams.prepared import options
+from kinoray.streams.task_manifests import options
 
 NAMES = ("cvlm",)
 

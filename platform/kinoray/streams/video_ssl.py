@@ -17,7 +17,7 @@ from kinoray.config import Recipe
 from kinoray.datasets.prepared import manifest_of, need_prepared
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
-from kinoray.streams.prepared import options
+from kinoray.streams.task_manifests import options
 
 NAMES = ("video-ssl",)
 
