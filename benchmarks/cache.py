@@ -43,9 +43,9 @@ from kinoray.data.pipeline import TrainFeed, decode_ray
 from kinoray.data.plan import TaskPlan
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
-from kinoray.distributed import World
-from kinoray.feed import Feed
 from kinoray.method import Needs
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import World
 
 BATCH = 8
 ROWS = (1_000, 10_000)

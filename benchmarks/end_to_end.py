@@ -36,12 +36,12 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TwoTower
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import OFF
-from kinoray.distributed import World
 from kinoray.experiment_file import parse_settings
-from kinoray.feed import Feed
-from kinoray.loop import validation_steps
 from kinoray.method import Needs
 from kinoray.resolve import Resolved, resolve
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import World
+from kinoray.training.loop import validation_steps
 
 KEPT_BATCHES = 16
 """Different batches of each task in memory; the bare loop goes round them."""

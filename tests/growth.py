@@ -11,7 +11,6 @@ from toys import _Toy
 
 from kinoray.actors import RunMonitor
 from kinoray.config import Positive, Share, config, from_task
-from kinoray.distributed import World
 from kinoray.forks import prefix_key, publish
 from kinoray.launch import make_spec
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
@@ -19,6 +18,7 @@ from kinoray.momentum import Frozen, copy_into
 from kinoray.resolve import Resolved
 from kinoray.session import stage_by_stage
 from kinoray.streams import Stream, TaskData, world
+from kinoray.training.distributed import World
 
 
 @config

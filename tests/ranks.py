@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kinoray.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
+from kinoray.training.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
 
 
 def gather_and_reduce(rank: int, folder: str, size: int) -> None:

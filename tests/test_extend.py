@@ -12,7 +12,6 @@ from toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
 from kinoray import resolve
-from kinoray.checkpoint import newest
 from kinoray.cli import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
 from kinoray.extending import extend, read_task
@@ -20,6 +19,7 @@ from kinoray.launch import run
 from kinoray.processes.signals import Stopped
 from kinoray.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.training.checkpoint import newest
 
 
 def local(method, stream: Stream, folder: Path, **options):

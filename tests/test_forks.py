@@ -16,7 +16,6 @@ from toys import Exemplars, PerBlock, Replays
 
 from kinoray import forks, lineage, resolve
 from kinoray.actors import RunMonitor
-from kinoray.checkpoint import newest
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.disk.lease import is_leased, lease
@@ -25,6 +24,7 @@ from kinoray.forks import adopt, best_prefix, prefix_key, prefixes_folder, produ
 from kinoray.launch import make_spec
 from kinoray.resolve import Resolved
 from kinoray.streams import TaskData
+from kinoray.training.checkpoint import newest
 
 
 @pytest.fixture(autouse=True)

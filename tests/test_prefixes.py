@@ -15,7 +15,6 @@ from kinoray import forks, lineage, resolve, seed_run
 from kinoray.actors import RunMonitor
 from kinoray.cli_sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
-from kinoray.distributed import World
 from kinoray.forks import prefixes_folder, producing
 from kinoray.launch import make_spec
 from kinoray.lineage import shared_tasks
@@ -25,6 +24,7 @@ from kinoray.seed_run import Job, Prefix
 from kinoray.session import stage_by_stage
 from kinoray.sweep_result import SweepResult
 from kinoray.sweeping import sweep
+from kinoray.training.distributed import World
 from kinoray.trial import TrialRun
 
 

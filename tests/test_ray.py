@@ -16,11 +16,11 @@ from toys import Exemplars
 
 import kinoray
 from kinoray.actors import MomentumStore
-from kinoray.checkpoint import Position, commit, take_fence
 from kinoray.errors import RunFailed
 from kinoray.launch import run
 from kinoray.method import StepInfo, Task
 from kinoray.processes.actors import call, start_actor
+from kinoray.training.checkpoint import Position, commit, take_fence
 
 pytestmark = pytest.mark.ray
 

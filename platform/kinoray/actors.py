@@ -115,7 +115,7 @@ class MomentumStore:
     """
 
     def __init__(self, checkpoints: str) -> None:
-        from kinoray.checkpoint import newest
+        from kinoray.training.checkpoint import newest
 
         self.versions: dict[tuple[int, ...], Any] = {}
         found = newest(Path(checkpoints), say=lambda text: None)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.distributed import World, gather_objects, own_batches
 from kinoray.method import BaseMethod, Tokens
 from kinoray.metrics import mid_ranks
+from kinoray.training.distributed import World, in_order, own_batches
 
 SCORES_NUMEL = 1 << 24
 """Similarities held at a time: 64 MiB of float32."""
@@ -42,12 +42,6 @@ def embed_queries(method: BaseMethod, test: TestSet, task_index: int, world: Wor
     with torch.inference_mode():
         own = {rows.start: embed(rows) for rows in own_batches(len(test.truth), TEXT_BATCH, world)}
     return in_order(own, world)
-
-
-def in_order(own: dict[int, Tensor], world: World) -> Tensor:
-    """Put the batches of all ranks, keyed by first row, back in order: (N, ...)."""
-    parts = {start: part for share in gather_objects(own, world) for start, part in share.items()}
-    return torch.cat([parts[start] for start in sorted(parts)])
 
 
 def rank_queries(

@@ -25,8 +25,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from kinoray.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from kinoray.checkpoint import Position
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256, sync, write_text
 from kinoray.disk.folders import cache_folder
@@ -34,6 +32,8 @@ from kinoray.disk.lease import LEASE_S, is_leased, lease
 from kinoray.disk.locks import guarded
 from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.lineage import made_under, prefix_key
+from kinoray.training.checkpoint import FORMAT as CHECKPOINT_FORMAT
+from kinoray.training.checkpoint import Position
 
 __all__ = ["adopt", "best_prefix", "prefix_key", "producing", "publish", "wait_for"]
 

@@ -168,8 +168,8 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     import torch
 
     from kinoray.actors import RunMonitor
-    from kinoray.distributed import World
     from kinoray.session import run_rank
+    from kinoray.training.distributed import World
 
     spec = make_spec(one, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
     threads = torch.get_num_threads()

@@ -20,8 +20,8 @@ from kinoray.data.presets import preset_of
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.method_source import MethodSource, find_method
-from kinoray.stages import Stage
 from kinoray.streams import Stream, load_stream
+from kinoray.training.stages import Stage
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
 BESIDE = ("methods", "search_spaces", "cluster")

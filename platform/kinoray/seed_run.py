@@ -15,7 +15,6 @@ import torch
 
 from kinoray.actors import RunMonitor
 from kinoray.disk.durable import write_json_atomic
-from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.launch import _on_workers, make_spec
 from kinoray.method_source import MethodSource
@@ -25,6 +24,7 @@ from kinoray.resolve import Resolved, open_run, resolve
 from kinoray.search import COSTS
 from kinoray.session import stage_by_stage
 from kinoray.streams import Stream
+from kinoray.training.distributed import World
 
 STOP_FILE = "stop"
 """While it lies in the sweep's folder, every trial commits after its current step and stops."""

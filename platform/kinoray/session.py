@@ -19,23 +19,23 @@ from torch.optim import Optimizer
 
 from kinoray.actors import MonitorClient
 from kinoray.backbones import load_backbone
-from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.config import Recipe, digest_of
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
-from kinoray.distributed import World, gather_objects
 from kinoray.errors import BadData, RunFailed
-from kinoray.feed import Feed
-from kinoray.loop import TRAIN, RunState, begin_task, grow, train_stream
 from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
-from kinoray.optim import Groups, optimizer_tensors
 from kinoray.outcome import write_results
 from kinoray.processes.actors import call
 from kinoray.spec import RunSpec, build_method
-from kinoray.stages import Stage, StepFacts
 from kinoray.tester import Tester
+from kinoray.training.batches import Feed
+from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
+from kinoray.training.distributed import World, gather_objects
+from kinoray.training.loop import TRAIN, RunState, begin_task, grow, train_stream
+from kinoray.training.optim import Groups, optimizer_tensors
+from kinoray.training.stages import Stage, StepFacts
 
 COMMIT_SHARE = 0.03
 """Share of the time that commits may take, waiting for the disk included."""

@@ -13,7 +13,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.method import BaseMethod
 from kinoray.method_source import MethodSource
-from kinoray.stages import Stage
+from kinoray.training.stages import Stage
 
 
 @dataclass(frozen=True)

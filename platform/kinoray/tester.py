@@ -13,14 +13,14 @@ from torch import Tensor
 
 from kinoray.backbones.towers import Tokens
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.distributed import gather_objects
 from kinoray.errors import BadData
 from kinoray.evaluate import TestSet, embed_queries, rank_queries
-from kinoray.feed import Feed
 from kinoray.method import BaseMethod
 from kinoray.spec import RunSpec
-from kinoray.stages import Stage
 from kinoray.store import read_features, write_features
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import gather_objects
+from kinoray.training.stages import Stage
 
 Block = tuple[TestSet, Tensor]
 

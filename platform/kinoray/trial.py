@@ -109,7 +109,7 @@ class TrialRun:
 def trained_parameters(one: Resolved) -> int:
     """Parameters that train in the last task."""
     from kinoray.backbones import load_backbone
-    from kinoray.optim import names_and_params
+    from kinoray.training.optim import names_and_params
 
     cls = one.method.load()
     method = cls(cls.Config(**one.settings), load_backbone(one.backbone, one.recipe.size_px), len(one.stream.tasks))

@@ -12,12 +12,12 @@ import torch.distributed as dist
 from kinoray.actors import MomentumStore, RunMonitor
 from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
-from kinoray.distributed import World
 from kinoray.errors import RunFailed
 from kinoray.processes.actors import call, start_actor
 from kinoray.resolve import Resolved
 from kinoray.session import run_rank
 from kinoray.spec import RunSpec
+from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3
 """How often a run starts again after a process of it died."""

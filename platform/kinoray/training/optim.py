@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from kinoray.config import Recipe
-from kinoray.distributed import World, sum_over_ranks
 from kinoray.errors import RunFailed
 from kinoray.method import ParamGroup, StepOutput
+from kinoray.training.distributed import World, sum_over_ranks
 
 Groups = dict[str, ParamGroup]
 

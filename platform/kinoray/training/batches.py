@@ -33,10 +33,9 @@ from kinoray.data.pipeline import (
 from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.decoding.frame_cache import Cache, frame_cache
-from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
-from kinoray.evaluate import in_order
 from kinoray.method import Batch, Needs, Rows
-from kinoray.stages import StepFacts
+from kinoray.training.distributed import World, gather, gather_objects, in_order, noise_source, own_batches
+from kinoray.training.stages import StepFacts
 
 EVAL_BATCH = 64
 """Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""

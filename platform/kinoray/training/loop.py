@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from kinoray.checkpoint import Position
 from kinoray.config import Recipe
-from kinoray.distributed import World, gather, gather_objects
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task
-from kinoray.optim import (
+from kinoray.training.checkpoint import Position
+from kinoray.training.distributed import World, gather, gather_objects
+from kinoray.training.optim import (
     Groups,
     apply_gradients,
     learning_rate,
@@ -29,7 +29,7 @@ from kinoray.optim import (
     make_optimizer,
     set_gradients,
 )
-from kinoray.stages import Stage, StepFacts
+from kinoray.training.stages import Stage, StepFacts
 
 TRAIN, END_TASK, EVALUATE = range(3)
 

@@ -98,3 +98,9 @@ def noise_source(seed: int, global_rows: int, rows: slice, device: torch.device)
         return torch.randn(global_rows, *shape, generator=generator)[rows].to(device)
 
     return normal
+
+
+def in_order(own: dict[int, Tensor], world: World) -> Tensor:
+    """Put the batches of all ranks, keyed by first row, back in order: (N, ...)."""
+    parts = {start: part for share in gather_objects(own, world) for start, part in share.items()}
+    return torch.cat([parts[start] for start in sorted(parts)])
