@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from kinoray import evaluate
-from kinoray.evaluate import rank_queries
+from kinoray.evaluation import ranking as evaluate
+from kinoray.evaluation.ranking import rank_queries
 from kinoray.metrics import mid_ranks
 from kinoray.training.distributed import World
 

@@ -23,13 +23,13 @@ from kinoray.config import Recipe, digest_of
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.errors import BadData, RunFailed
+from kinoray.evaluation.retrieval import Tester
 from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.outcome import write_results
 from kinoray.processes.actors import call
 from kinoray.spec import RunSpec, build_method
-from kinoray.tester import Tester
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.training.distributed import World, gather_objects

@@ -14,10 +14,10 @@ from torch import Tensor
 from kinoray.backbones.towers import Tokens
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
-from kinoray.evaluate import TestSet, embed_queries, rank_queries
+from kinoray.evaluation.feature_files import read_features, write_features
+from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.method import BaseMethod
 from kinoray.spec import RunSpec
-from kinoray.store import read_features, write_features
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import gather_objects
 from kinoray.training.stages import Stage
