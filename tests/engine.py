@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kinoray.actors import RunMonitor
 from kinoray.backbones import load_backbone
 from kinoray.launch import make_spec
 from kinoray.method import BaseMethod
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.resolve import Resolved, resolve
 from kinoray.session import Session, run_rank
 from kinoray.spec import RunSpec, build_method

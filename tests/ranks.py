@@ -31,7 +31,7 @@ def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
     from engine import StopAfter, digest_of_run, spec_of
 
-    from kinoray.actors import RunMonitor
+    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.session import run_rank
 
     torch.set_num_threads(1)

@@ -15,13 +15,13 @@ from growth import Late, Rings, learn, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 
 from kinoray import forks, lineage, resolve
-from kinoray.actors import RunMonitor
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.disk.lease import is_leased, lease
 from kinoray.errors import UsageError
 from kinoray.forks import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.launch import make_spec
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.resolve import Resolved
 from kinoray.streams import TaskData
 from kinoray.training.checkpoint import newest

@@ -15,10 +15,10 @@ from engine import digest_of_run, run_spec, spec_of
 from toys import Exemplars
 
 import kinoray
-from kinoray.actors import MomentumStore
 from kinoray.errors import RunFailed
 from kinoray.launch import run
 from kinoray.method import StepInfo, Task
+from kinoray.monitoring.run_monitor import MomentumStore
 from kinoray.processes.actors import call, start_actor
 from kinoray.training.checkpoint import Position, commit, take_fence
 

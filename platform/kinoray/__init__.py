@@ -13,12 +13,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinoray.actors import momentum_weights
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.doctor import examine
     from kinoray.extending import extend
     from kinoray.launch import dry_run, run
+    from kinoray.monitoring.run_monitor import momentum_weights
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
     from kinoray.reproducing import Reproduction, reproduce
@@ -44,7 +44,7 @@ _WHERE = {
     "compare": "report.tables",
     "Comparison": "report.tables",
     "write_report": "report.page",
-    "momentum_weights": "actors",
+    "momentum_weights": "monitoring.run_monitor",
     "examine": "doctor",
     "list_methods": "catalogue",
     "list_streams": "catalogue",

@@ -167,7 +167,7 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     signals.check(one.label)
     import torch
 
-    from kinoray.actors import RunMonitor
+    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.session import run_rank
     from kinoray.training.distributed import World
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from kinoray.actors import RunMonitor
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed
 from kinoray.launch import _on_workers, make_spec
 from kinoray.method_source import MethodSource
 from kinoray.metrics import summarise_after
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
 from kinoray.resolve import Resolved, open_run, resolve
 from kinoray.search import COSTS

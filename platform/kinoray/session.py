@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from kinoray.actors import MonitorClient
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe, digest_of
 from kinoray.decoding.frame_cache import frame_cache
@@ -27,6 +26,7 @@ from kinoray.evaluation.retrieval import Tester
 from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
+from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.outcome import write_results
 from kinoray.processes.actors import call
 from kinoray.spec import RunSpec, build_method

@@ -9,10 +9,10 @@ from typing import Any
 import ray
 import torch.distributed as dist
 
-from kinoray.actors import MomentumStore, RunMonitor
 from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
+from kinoray.monitoring.run_monitor import MomentumStore, RunMonitor
 from kinoray.processes.actors import call, start_actor
 from kinoray.resolve import Resolved
 from kinoray.session import run_rank

@@ -17,6 +17,7 @@ import ray
 
 from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import KinorayError
+from kinoray.monitoring.gauges import _Gauges
 from kinoray.processes.actors import NAMESPACE, call
 
 FLUSH_S = 0.5
@@ -90,22 +91,6 @@ class RunMonitor:
     def latest(self) -> dict[str, Any]:
         """The newest value of everything logged."""
         return self.last
-
-
-class _Gauges:
-    """Ray metrics, for the dashboard and Prometheus."""
-
-    def __init__(self, run: str) -> None:
-        self.run, self.known = run, {}  # type: ignore[var-annotated]
-
-    def show(self, record: dict[str, Any]) -> None:
-        from ray.util.metrics import Gauge
-
-        for name, value in record.items():
-            key = "kinoray_" + "".join(c if c.isalnum() else "_" for c in name.lower())
-            if key not in self.known:
-                self.known[key] = Gauge(key, description=name, tag_keys=("run",))
-            self.known[key].set(value, tags={"run": self.run})
 
 
 class MomentumStore:
