@@ -36,9 +36,9 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TwoTower
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import OFF
-from kinoray.experiment_file import parse_settings
 from kinoray.method import Needs
-from kinoray.resolve import Resolved, resolve
+from kinoray.runs.experiment_file import parse_settings
+from kinoray.runs.resolve import Resolved, resolve
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import World
 from kinoray.training.loop import validation_steps

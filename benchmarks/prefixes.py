@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     asked = parser.parse_args()
     from kinoray.decoding.frame_cache import frame_cache
-    from kinoray.experiment_file import parse_settings
+    from kinoray.runs.experiment_file import parse_settings
     from kinoray.streams import load_stream
 
     whole = load_stream("moving-cvlm")

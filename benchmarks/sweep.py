@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    from kinoray.experiment_file import parse_settings
+    from kinoray.runs.experiment_file import parse_settings
 
     settings = parse_settings(asked.set)
     if asked.bare:

@@ -341,7 +341,7 @@ def judge(here: Campaign, outcome: Outcome) -> dict[str, Any]:
 
 def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
     """All sweeps, one after the other. Returns the numbers to report."""
-    from kinoray.method_source import methods_folder
+    from kinoray.runs.method_source import methods_folder
 
     text = (methods_folder() / "bmu_moco.py").read_text()
     (here.folder / "bmu.py").write_text(text + METHOD.format(fault=str(here.fault)))

@@ -18,7 +18,7 @@ from pathlib import Path
 import kinoray
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
-from kinoray.experiment_file import read_experiment
+from kinoray.runs.experiment_file import read_experiment
 
 VERBS = ("run", "sweep")
 PACKAGES = ("kinoray", "kinoray.methods", "kinoray.search_spaces", "kinoray.cluster")

@@ -23,7 +23,7 @@ from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, i
 from kinoray.cluster.ship import Shipment, stage
 from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError, unknown
-from kinoray.result import Result, Results, load
+from kinoray.runs.result import Result, Results, load
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient

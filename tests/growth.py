@@ -11,11 +11,11 @@ from toys import _Toy
 
 from kinoray.config import Positive, Share, config, from_task
 from kinoray.forks import prefix_key, publish
-from kinoray.launch import make_spec
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.resolve import Resolved
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
 from kinoray.session import stage_by_stage
 from kinoray.streams import Stream, TaskData, world
 from kinoray.training.distributed import World

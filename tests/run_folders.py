@@ -8,7 +8,7 @@ import numpy as np
 
 from kinoray import metrics
 from kinoray.disk.durable import write_json_atomic
-from kinoray.result import write_matrix, write_ranks
+from kinoray.runs.write_result import write_matrix, write_ranks
 
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
 

@@ -6,7 +6,7 @@ from engine import fresh_session, spec_of
 
 from kinoray.equations import info_nce
 from kinoray.method import Batch
-from kinoray.method_source import find_method
+from kinoray.runs.method_source import find_method
 from kinoray.training.loop import RunState
 from kinoray.training.stages import StepFacts
 

@@ -9,7 +9,7 @@ from test_base_moco import first_batch
 
 from kinoray.equations import info_nce_two_keys
 from kinoray.method import StepInfo
-from kinoray.method_source import find_method
+from kinoray.runs.method_source import find_method
 from kinoray.training.checkpoint import newest
 
 VARIANTS = get_args(find_method("bmu_moco").load().Config.__annotations__["variant"])

@@ -14,7 +14,7 @@ import torch
 from run_folders import make_run
 
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
-from kinoray.result import Result
+from kinoray.runs.result import Result
 
 Outcome = tuple[int, str, str]
 

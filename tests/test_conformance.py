@@ -30,10 +30,10 @@ from toys import PROTOCOLS, TOYS
 
 from kinoray.config import matters_from, plain
 from kinoray.lineage import counts_tasks
-from kinoray.method_source import find_method, method_names
 from kinoray.momentum import Frozen, Momentum
-from kinoray.resolve import Resolved
-from kinoray.spec import RunSpec
+from kinoray.runs.method_source import find_method, method_names
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
 from kinoray.training.checkpoint import newest
 from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params

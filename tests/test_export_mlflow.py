@@ -12,7 +12,7 @@ from run_folders import TASKS, make_run
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
 from kinoray.export_mlflow import export_mlflow, metrics_of
-from kinoray.result import Result
+from kinoray.runs.result import Result
 from kinoray.sweep_result import open_study
 
 mlflow = pytest.importorskip("mlflow")

@@ -11,13 +11,13 @@ from growth import Late, Rings, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
-from kinoray import resolve
 from kinoray.cli import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
 from kinoray.extending import extend, read_task
 from kinoray.launch import run
 from kinoray.processes.signals import Stopped
-from kinoray.result import Result
+from kinoray.runs import resolve
+from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.training.checkpoint import newest
 

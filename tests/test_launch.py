@@ -14,10 +14,10 @@ import kinoray
 from kinoray import launch
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.folder import locked
 from kinoray.launch import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
+from kinoray.runs.run_folder import locked
 from kinoray.streams import TaskData
 
 

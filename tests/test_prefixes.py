@@ -11,15 +11,16 @@ import pytest
 from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
-from kinoray import forks, lineage, resolve, seed_run
+from kinoray import forks, lineage, seed_run
 from kinoray.cli_sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
 from kinoray.forks import prefixes_folder, producing
-from kinoray.launch import make_spec
 from kinoray.lineage import shared_tasks
-from kinoray.method_source import find_method
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.resolve import Resolved
+from kinoray.runs import resolve
+from kinoray.runs.method_source import find_method
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
 from kinoray.seed_run import Job, Prefix
 from kinoray.session import stage_by_stage
 from kinoray.sweep_result import SweepResult

@@ -12,7 +12,7 @@ import pytest
 
 import kinoray
 from kinoray.data import slots as rows
-from kinoray.result import Result
+from kinoray.runs.result import Result
 
 TASKS = ("first", "second", "third")
 SETTINGS = {"batch_size": 8, "frames": 2, "test_frames": 2}

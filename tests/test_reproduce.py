@@ -20,11 +20,11 @@ from kinoray import metrics, reproducing
 from kinoray.cli_reproduce import exit_code
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
-from kinoray.method_source import find_method
 from kinoray.report.figures import course
 from kinoray.reproducing import Reproduction, reproduce
 from kinoray.reproductions import REPRODUCTIONS, Entry, Higher, PeakInside
-from kinoray.result import find_runs
+from kinoray.runs.method_source import find_method
+from kinoray.runs.result import find_runs
 from kinoray.search import METRICS, distributions, load_space
 from kinoray.sweep_result import RECORD, SweepResult, open_study
 

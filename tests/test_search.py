@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from kinoray.errors import UsageError
-from kinoray.method_source import find_method
+from kinoray.runs.method_source import find_method
 from kinoray.search import (
     SAMPLERS,
     check_sampler,
@@ -64,7 +64,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
     assert "bmu-fig4" in space_names(BMU)
     (tmp_path / "mine.yaml").write_text("m_hat:\n  low: 0.5\n  high: 1.0\nm: 0.9\n")
     assert load_space(BMU, str(tmp_path / "mine.yaml")) == {"m_hat": {"low": 0.5, "high": 1.0}, "m": 0.9}
-    from kinoray.method_source import methods_folder
+    from kinoray.runs.method_source import methods_folder
 
     text = (methods_folder() / "base_moco.py").read_text()
     own = tmp_path / "own.py"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kinoray.config import build, names_of, split_overrides
-from kinoray.method_source import find_method, method_names
+from kinoray.runs.method_source import find_method, method_names
 from kinoray.search import check_space, distributions, make_sampler
 
 

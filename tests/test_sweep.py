@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from kinoray.cli_sweep import exit_code
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.method_source import find_method, methods_folder
+from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.search import distributions, load_space
 from kinoray.searcher import PruneRule, StudySearch, requeue
 from kinoray.seed_run import STOP_FILE, Job, metrics_after

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from test_sweep import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.errors import UsageError
-from kinoray.method_source import methods_folder
+from kinoray.runs.method_source import methods_folder
 from kinoray.sweep_result import JOURNAL, SweepResult, open_study
 from kinoray.sweeping import sweep
 from kinoray.tuning import replace_threads, share_of

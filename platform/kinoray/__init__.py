@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
     from kinoray.reproducing import Reproduction, reproduce
-    from kinoray.result import Result, Results, load
+    from kinoray.runs.result import Result, Results, load
     from kinoray.sweep_result import SweepResult
     from kinoray.sweeping import sweep
 
@@ -38,9 +38,9 @@ _WHERE = {
     "Reproduction": "reproducing",
     "submit": "cluster.submit",
     "list_jobs": "cluster.submit",
-    "load": "result",
-    "Result": "result",
-    "Results": "result",
+    "load": "runs.result",
+    "Result": "runs.result",
+    "Results": "runs.result",
     "compare": "report.tables",
     "Comparison": "report.tables",
     "write_report": "report.page",

@@ -8,7 +8,7 @@ from typing import Any
 
 from kinoray.display.progress import RunProgress
 from kinoray.processes.signals import Signals
-from kinoray.resolve import Resolved
+from kinoray.runs.resolve import Resolved
 
 
 def attend(work: Callable[[], Any], watched: dict[str, Any], bar: RunProgress, signals: Signals) -> Any:

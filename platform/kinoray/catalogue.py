@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import streams
-from kinoray.method_source import method_names, methods_folder
-from kinoray.result import Result, find_runs, runs_root
+from kinoray.disk.folders import runs_root
+from kinoray.runs.method_source import method_names, methods_folder
+from kinoray.runs.result import Result, find_runs
 
 
 def list_methods() -> list[dict[str, str]]:

@@ -21,10 +21,11 @@ import typer
 
 import kinoray
 from kinoray import cli_data, cli_export, cli_extend, cli_jobs, cli_reproduce, cli_sweep, printing
+from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError
 from kinoray.options import Debug, DryRun, Json, Quiet, Runs
-from kinoray.result import Result, run_folder, runs_root
+from kinoray.runs.result import Result, run_folder
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -110,7 +111,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
-    from kinoray.experiment_file import merged, parse_settings
+    from kinoray.runs.experiment_file import merged, parse_settings
 
     options: dict[str, Any] = {
         "stream": stream,
@@ -155,7 +156,7 @@ def _is_done(method: str, asked: Mapping[str, Any]) -> bool:
 
 def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(method, options, settings) of everything named: methods, and experiment files that name methods."""
-    from kinoray.experiment_file import merged, read_experiment
+    from kinoray.runs.experiment_file import merged, read_experiment
 
     base_options, base_settings = read_experiment(config) if config else ({}, {})
     base_options.pop("method", None)  # the command line names the method

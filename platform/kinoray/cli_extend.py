@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kinoray.options import Debug, Json, Quiet
-from kinoray.result import Results, run_folder
+from kinoray.runs.result import Results, run_folder
 
 
 def extend_command(

@@ -37,8 +37,8 @@ def reproduce_command(
     Writes CSV, PNG, SVG, JSON and a Markdown page. Exit code 3: points failed, or the trend is not the published one.
     """
     from kinoray import cli_sweep, printing
-    from kinoray.experiment_file import parse_settings
     from kinoray.reproductions import listed
+    from kinoray.runs.experiment_file import parse_settings
 
     if name is None:
         printing.print_list("reproductions", listed(), Path(), as_json)

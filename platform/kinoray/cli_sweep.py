@@ -55,7 +55,7 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
-    from kinoray.experiment_file import parse_settings
+    from kinoray.runs.experiment_file import parse_settings
     from kinoray.sweeping import sweep as run_sweep
 
     if retry not in (None, "failed"):

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
 from kinoray.metrics import RECALL_NAMES, summarise_after
-from kinoray.result import Result, load
+from kinoray.runs.result import Result, load
 from kinoray.sweep_result import RECORD, SweepResult
 
 FILES = (

@@ -29,14 +29,15 @@ from kinoray.config import Recipe, build, config, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
-from kinoray.experiment_file import merged, read_experiment
-from kinoray.folder import locked
 from kinoray.forks import EXTENDED, collect, has_state, unpack
 from kinoray.launch import run
 from kinoray.lineage import counts_tasks
-from kinoray.method_source import find_method
-from kinoray.resolve import Resolved, open_run, resolve
-from kinoray.result import Result, Results, load
+from kinoray.runs.experiment_file import merged, read_experiment
+from kinoray.runs.method_source import find_method
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.result import Result, Results, load
+from kinoray.runs.run_folder import locked
 from kinoray.streams import Stream, TaskData, load_stream
 
 

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from kinoray.config import plain
 from kinoray.data.plan import rank_slice
 from kinoray.display.text import _say
 from kinoray.errors import KinorayError, UsageError
-from kinoray.folder import failed, is_finished, locked, set_aside
-from kinoray.method_source import MethodSource
 from kinoray.processes.signals import Signals, Stopped, caught_signals
-from kinoray.resolve import Resolved, open_run, resolve, union_manifest
-from kinoray.result import Result, Results
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.result import Result, Results
+from kinoray.runs.run_folder import failed, is_finished, locked, set_aside
+from kinoray.runs.run_spec import make_spec
 from kinoray.streams import Stream
 
 
@@ -258,43 +257,3 @@ def _settle(one: Resolved, answer: dict[str, Any], signals: Signals) -> None:
         raise failed(one, answer)
     if not answer["finished"]:
         raise Stopped(one.label, signals.number)
-
-
-def make_spec(
-    one: Resolved,
-    *,
-    num_workers: int,
-    decode_slots: float,
-    gpu: bool,
-    say: Callable[[str], None],
-    abreast: int = 1,
-) -> Any:
-    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
-    from kinoray.decoding.frame_cache import frame_cache
-    from kinoray.spec import RunSpec
-
-    cores = len(os.sched_getaffinity(0))
-    threads = max(1, (cores - 1) // max(1, abreast))
-    record = open_run(one, threads, num_workers, say)
-    tasks = one.stream.tasks
-    trained = [(task.name, str(task.manifest)) for task in tasks]
-    if one.joint:
-        trained = [("joint", str(union_manifest(one).path))]
-    return RunSpec(
-        folder=str(one.folder),
-        method=MethodSource(**asdict(one.method)),
-        settings=one.settings,
-        recipe=plain(one.recipe),
-        protocol=one.stream.protocol,
-        names=tuple(task.name for task in tasks),
-        tests=tuple(str(task.manifest) for task in tasks),
-        train_names=tuple(name for name, _ in trained),
-        trained=tuple(path for _, path in trained),
-        stages=one.stages,
-        backbone=one.backbone,
-        seed=one.seed,
-        threads=record["threads"],
-        autocast=one.recipe.precision == "bfloat16" or (one.recipe.precision == "auto" and gpu),
-        decode_slots=decode_slots,
-        cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
-    )

@@ -23,8 +23,9 @@ from typing import Any
 from kinoray.backbones import TINY_FOLDER, check_backbone
 from kinoray.config import digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
-from kinoray.method_source import MethodSource, methods_folder
-from kinoray.resolve import VERSIONS, Resolved, code_digest
+from kinoray.runs.method_source import MethodSource, methods_folder
+from kinoray.runs.record import VERSIONS, code_digest
+from kinoray.runs.resolve import Resolved
 
 FORMAT = 1
 NOT_METHODS = ("kinoray", "torch", "abc", "builtins")

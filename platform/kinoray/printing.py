@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.display.text import printable, show
-from kinoray.result import Result
+from kinoray.runs.result import Result
 
 if TYPE_CHECKING:
     from kinoray.doctor import Finding

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from kinoray.config import digest_of
+from kinoray.disk.folders import runs_root
 from kinoray.display.text import _say, printable
 from kinoray.errors import UsageError, unknown
 from kinoray.reproductions import REPRODUCTIONS, Claim, Entry
-from kinoray.result import runs_root
 from kinoray.search import distributions, grid
 from kinoray.streams import Stream
 from kinoray.sweep_result import SweepResult

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial
 
 from kinoray.config import Recipe, build, split_overrides
 from kinoray.errors import UsageError, unknown
-from kinoray.method_source import MethodSource
+from kinoray.runs.method_source import MethodSource
 
 Space = dict[str, Any]
 
@@ -104,7 +104,7 @@ def _home(source: MethodSource) -> Any:
 
 def _read_space(path: Path) -> Space:
     """A space from a file, read as safely as an experiment file."""
-    from kinoray.experiment_file import read_experiment
+    from kinoray.runs.experiment_file import read_experiment
 
     options, knobs = read_experiment(path)
     if options:

@@ -15,12 +15,14 @@ import torch
 
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed
-from kinoray.launch import _on_workers, make_spec
-from kinoray.method_source import MethodSource
+from kinoray.launch import _on_workers
 from kinoray.metrics import summarise_after
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
-from kinoray.resolve import Resolved, open_run, resolve
+from kinoray.runs.method_source import MethodSource
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.run_spec import make_spec
 from kinoray.search import COSTS
 from kinoray.session import stage_by_stage
 from kinoray.streams import Stream

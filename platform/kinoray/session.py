@@ -27,9 +27,9 @@ from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.monitoring.run_monitor import MonitorClient
-from kinoray.outcome import write_results
 from kinoray.processes.actors import call
-from kinoray.spec import RunSpec, build_method
+from kinoray.runs.run_spec import RunSpec, build_method
+from kinoray.runs.write_result import write_results
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.training.distributed import World, gather_objects

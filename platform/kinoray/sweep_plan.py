@@ -15,10 +15,11 @@ from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
 from kinoray.data.plan import rank_slice
 from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.method_source import MethodSource, find_method
-from kinoray.resolve import Resolved, _changes, code_digest, resolve
-from kinoray.result import runs_root
+from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.record import _changes, code_digest
+from kinoray.runs.resolve import Resolved, resolve
 from kinoray.search import (
     check_sampler,
     check_space,

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
-from kinoray.result import Result, Results
+from kinoray.runs.result import Result, Results
 from kinoray.search import METRICS, pareto_front, quiet_optuna
 
 if TYPE_CHECKING:

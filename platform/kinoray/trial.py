@@ -16,8 +16,8 @@ import numpy as np
 from kinoray.disk.durable import write_json_atomic
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, StorageFull, UsageError
-from kinoray.folder import failed, locked
-from kinoray.resolve import Resolved
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_folder import failed, locked
 from kinoray.search import COSTS
 from kinoray.seed_run import LOOK_EVERY_S, STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
 

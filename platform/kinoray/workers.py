@@ -14,9 +14,9 @@ from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.monitoring.run_monitor import MomentumStore, RunMonitor
 from kinoray.processes.actors import call, start_actor
-from kinoray.resolve import Resolved
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
 from kinoray.session import run_rank
-from kinoray.spec import RunSpec
 from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3

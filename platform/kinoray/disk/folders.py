@@ -12,3 +12,8 @@ def cache_folder() -> Path:
 def prepared_folder(name: str) -> Path:
     """Where `kinoray data prepare NAME` keeps a set's `manifest.parquet`, report and lists."""
     return cache_folder() / "data" / name
+
+
+def runs_root(given: str | Path | None = None) -> Path:
+    """Where run folders lie: what is given, else `KINORAY_RUNS`, else ./runs."""
+    return Path(given or os.environ.get("KINORAY_RUNS") or "runs")

@@ -17,7 +17,7 @@ from kinoray.errors import BadData
 from kinoray.evaluation.feature_files import read_features, write_features
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.method import BaseMethod
-from kinoray.spec import RunSpec
+from kinoray.runs.run_spec import RunSpec
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import gather_objects
 from kinoray.training.stages import Stage

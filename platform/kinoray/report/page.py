@@ -14,7 +14,7 @@ from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
 from kinoray.display.text import printable, show
 from kinoray.report.tables import compare
-from kinoray.result import HEADLINES, Result, load
+from kinoray.runs.result import HEADLINES, Result, load
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""

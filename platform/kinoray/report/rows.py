@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from kinoray import metrics
-from kinoray.result import Result
+from kinoray.runs.result import Result
 
 
 class Estimate(NamedTuple):

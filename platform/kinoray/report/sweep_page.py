@@ -11,7 +11,7 @@ from markupsafe import Markup
 from kinoray.display.plots import svg
 from kinoray.display.text import printable, show
 from kinoray.report.sweep_plots import figures
-from kinoray.result import HEADLINES
+from kinoray.runs.result import HEADLINES
 from kinoray.sweep_result import SweepResult
 
 MOST_ROWS = 500

@@ -17,7 +17,7 @@ from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.report.rows import Estimate, Row, smallest_p
-from kinoray.result import Result, load
+from kinoray.runs.result import Result, load
 
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR")
 BESIDE = ("R@1", "R@5", "R@10", "FR", "HM", "R@1_current", "MedR", "MeanR")

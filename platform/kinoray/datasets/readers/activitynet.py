@@ -5,7 +5,7 @@
 read, so that nobody tests on it beside val_1. Some copies name val_1 and val_2 `val.json` and `test.json`.
 
 No validation split of other videos is published: a twentieth of the training videos is taken by
-`kinoray.data.readers.carve_validation`. Videos are `v_<id>` or `<id>` with any suffix. Sentences often begin with a
+`kinoray.datasets.readers.carve_validation`. Videos are `v_<id>` or `<id>` with any suffix. Sentences often begin with a
 blank. Spans whose start lies behind their end, that run past the end, or without length: `text.span` says the rule.
 `label` is the activity where `activity_net.v1-3.min.json` is there.
 """

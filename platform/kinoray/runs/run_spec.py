@@ -1,18 +1,22 @@
 """What a rank is told: a run as plain data, and the method that it describes."""
 
+import os
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from kinoray.backbones.towers import TwoTower
-from kinoray.config import digest_of
+from kinoray.config import digest_of, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.method import BaseMethod
-from kinoray.method_source import MethodSource
+from kinoray.runs.method_source import MethodSource
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved, union_manifest
 from kinoray.training.stages import Stage
 
 
@@ -59,3 +63,44 @@ def build_method(spec: RunSpec, towers: TwoTower) -> BaseMethod:
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
     return cls(cls.Config(**spec.settings), towers, spec.num_tasks)
+
+
+def make_spec(
+    one: Resolved,
+    *,
+    num_workers: int,
+    decode_slots: float,
+    gpu: bool,
+    say: Callable[[str], None],
+    abreast: int = 1,
+) -> Any:
+    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
+    from kinoray.decoding.frame_cache import frame_cache
+
+    pass
+
+    cores = len(os.sched_getaffinity(0))
+    threads = max(1, (cores - 1) // max(1, abreast))
+    record = open_run(one, threads, num_workers, say)
+    tasks = one.stream.tasks
+    trained = [(task.name, str(task.manifest)) for task in tasks]
+    if one.joint:
+        trained = [("joint", str(union_manifest(one).path))]
+    return RunSpec(
+        folder=str(one.folder),
+        method=MethodSource(**asdict(one.method)),
+        settings=one.settings,
+        recipe=plain(one.recipe),
+        protocol=one.stream.protocol,
+        names=tuple(task.name for task in tasks),
+        tests=tuple(str(task.manifest) for task in tasks),
+        train_names=tuple(name for name, _ in trained),
+        trained=tuple(path for _, path in trained),
+        stages=one.stages,
+        backbone=one.backbone,
+        seed=one.seed,
+        threads=record["threads"],
+        autocast=one.recipe.precision == "bfloat16" or (one.recipe.precision == "auto" and gpu),
+        decode_slots=decode_slots,
+        cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
+    )

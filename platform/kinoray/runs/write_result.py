@@ -1,14 +1,16 @@
 """What a run leaves for `Result`: metrics from ranks, and the files of the run folder."""
 
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import _rename, write_json_atomic
 from kinoray.metrics import RECALLS, recall_at, summarise
-from kinoray.result import write_matrix, write_ranks
 
 Ranks = dict[tuple[int, int], np.ndarray]
 
@@ -78,3 +80,34 @@ def write_results(
             "error": None,
         },
     )
+
+
+def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
+    """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name."""
+    rows = [
+        {"after_task": i, "task": t, "task_name": tasks[t], "metric": metric, "value": float(value)}
+        for metric, matrix in matrices.items()
+        for i, row in enumerate(matrix)
+        for t, value in enumerate(row)
+        if value is not None and not math.isnan(value)
+    ]
+    types = {"after_task": "int64", "task": "int64", "task_name": "string", "metric": "string", "value": "double"}
+    _write_table(Path(folder) / "matrix.parquet", rows, types)
+
+
+def write_ranks(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write ranks.parquet: rows with after_task, task, sample, clip_id, rank (0-based mid-rank), gallery (its size)."""
+    types = {"after_task": "int64", "task": "int64", "sample": "int64", "clip_id": "string"}
+    _write_table(Path(folder) / "ranks.parquet", list(rows), types | {"rank": "double", "gallery": "int64"})
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in types.items()])
+    beside = path.with_name(f".{path.name}.part")
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), beside)
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    _rename(beside, path)

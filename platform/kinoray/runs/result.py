@@ -6,13 +6,11 @@ plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
 
 import html
 import json
-import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.disk.durable import _rename
+from kinoray.disk.folders import runs_root
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
@@ -190,11 +188,6 @@ def load(folder: str | Path) -> Result | Results:
     return results if len(results) > 1 else results[0] if results else Result(folder)
 
 
-def runs_root(given: str | Path | None = None) -> Path:
-    """Where run folders lie: what is given, else `KINORAY_RUNS`, else ./runs."""
-    return Path(given or os.environ.get("KINORAY_RUNS") or "runs")
-
-
 def find_runs(root: str | Path) -> Results:
     """Every run below `root` (run folders with seeds), in the order of their names."""
     return Results(Result(seed) for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder))
@@ -225,37 +218,6 @@ def _seeds(folder: Path) -> list[Path]:
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
-
-
-def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
-    """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name."""
-    rows = [
-        {"after_task": i, "task": t, "task_name": tasks[t], "metric": metric, "value": float(value)}
-        for metric, matrix in matrices.items()
-        for i, row in enumerate(matrix)
-        for t, value in enumerate(row)
-        if value is not None and not math.isnan(value)
-    ]
-    types = {"after_task": "int64", "task": "int64", "task_name": "string", "metric": "string", "value": "double"}
-    _write_table(Path(folder) / "matrix.parquet", rows, types)
-
-
-def write_ranks(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write ranks.parquet: rows with after_task, task, sample, clip_id, rank (0-based mid-rank), gallery (its size)."""
-    types = {"after_task": "int64", "task": "int64", "sample": "int64", "clip_id": "string"}
-    _write_table(Path(folder) / "ranks.parquet", list(rows), types | {"rank": "double", "gallery": "int64"})
-
-
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in types.items()])
-    beside = path.with_name(f".{path.name}.part")
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), beside)
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    _rename(beside, path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

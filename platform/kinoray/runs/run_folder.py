@@ -14,7 +14,8 @@ from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
 from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed
-from kinoray.resolve import Resolved, open_run
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved
 
 
 @contextmanager
