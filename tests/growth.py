@@ -10,7 +10,7 @@ import torch
 from toys import _Toy
 
 from kinoray.config import Positive, Share, config, from_task
-from kinoray.forks import prefix_key, publish
+from kinoray.lineage.prefixes import prefix_key, publish
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.monitoring.run_monitor import RunMonitor

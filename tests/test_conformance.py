@@ -29,7 +29,7 @@ from growth import Late, learn, tasks_of
 from toys import PROTOCOLS, TOYS
 
 from kinoray.config import matters_from, plain
-from kinoray.lineage import counts_tasks
+from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.momentum import Frozen, Momentum
 from kinoray.runs.method_source import find_method, method_names
 from kinoray.runs.resolve import Resolved

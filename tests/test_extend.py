@@ -106,7 +106,12 @@ def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None
 
 def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
-    for place in ("kinoray.extending.collect", "kinoray.extending.unpack", "kinoray.forks.sync", "kinoray.forks._link"):
+    for place in (
+        "kinoray.extending.collect",
+        "kinoray.extending.unpack",
+        "kinoray.lineage.prefixes.sync",
+        "kinoray.lineage.prefixes._link",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(KinorayError, match="No space left"):

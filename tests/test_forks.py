@@ -14,12 +14,13 @@ from engine import on_protocol, resolved
 from growth import Late, Rings, learn, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 
-from kinoray import forks, lineage
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.disk.lease import is_leased, lease
 from kinoray.errors import UsageError
-from kinoray.forks import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
+from kinoray.lineage import prefix_key as lineage
+from kinoray.lineage import prefixes as forks
+from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import resolve
 from kinoray.runs.resolve import Resolved

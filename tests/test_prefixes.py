@@ -11,17 +11,20 @@ import pytest
 from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
-from kinoray import forks, lineage, seed_run
+from kinoray import seed_run
 from kinoray.cli_sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
-from kinoray.forks import prefixes_folder, producing
-from kinoray.lineage import shared_tasks
+from kinoray.lineage import prefix_key as lineage
+from kinoray.lineage import prefixes as forks
+from kinoray.lineage.prefix_key import shared_tasks
+from kinoray.lineage.prefixes import prefixes_folder, producing
+from kinoray.lineage.sharing import Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import resolve
 from kinoray.runs.method_source import find_method
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
-from kinoray.seed_run import Job, Prefix
+from kinoray.seed_run import Job
 from kinoray.session import stage_by_stage
 from kinoray.sweep_result import SweepResult
 from kinoray.sweeping import sweep

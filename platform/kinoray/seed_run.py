@@ -5,8 +5,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed
 from kinoray.launch import _on_workers
+from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.metrics import summarise_after
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
@@ -32,9 +33,6 @@ STOP_FILE = "stop"
 """While it lies in the sweep's folder, every trial commits after its current step and stops."""
 MARK = "sweep"
 """File in a run's folder that names the sweep which made it."""
-LOOK_EVERY_S = 0.5
-PREFIX_WAIT_S = 3600.0
-"""How long a run waits for tasks that another one is learning."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class SeedRun:
             (self.one.folder / MARK).write_text(Path(self.job.folder).name + "\n")
         record = open_run(self.one, self.job.threads, self.job.workers, self.notes.append)
         if self.job.shared_tasks:
-            from kinoray.lineage import prefix_key
+            from kinoray.lineage.prefix_key import prefix_key
 
             tasks = range(1, self.job.shared_tasks + 1)
             keys = [prefix_key(self.one, record["threads"], task, self.job.workers) for task in tasks]
@@ -230,74 +228,6 @@ class WorkerRun(SeedRun):
             self.signals.number = signal.SIGTERM
             self.thread.join()
         super().close()
-
-
-class Prefix:
-    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree.
-
-    Of the runs that agree, one at a time learns a task: who holds its lease. It takes the next task's lease before it
-    publishes, so that those who wait for this task do not begin the next one beside it.
-    """
-
-    def __init__(self, run_folder: Path, keys: Sequence[str]) -> None:
-        """keys: of the state after 1, 2, ... tasks, as many as may be shared."""
-        self.folder, self.keys = run_folder, keys
-        self.leases: dict[int, ExitStack] = {}
-        """Of tasks, numbered from 1."""
-
-    def begin(self, wish: Path) -> None:
-        """Adopt the longest prefix; where another run is learning the next task right now, wait for it.
-
-        The trial keeps its CPUs while it waits: learning the task itself would keep them for longer. The wait ends when
-        the task is there, when its producer ended, was killed or has not renewed its lease for a minute (then this run
-        learns the task for all), on a `wish` to stop, and after `PREFIX_WAIT_S` (then it learns beside the other).
-        """
-        from kinoray import forks
-
-        if forks.has_state(self.folder):  # it goes on by itself, and says where
-            self._take(forks.stages_begun(self.folder) + 1)
-            return
-        end = time.monotonic() + PREFIX_WAIT_S
-        while True:
-            stages = forks.best_prefix(self.keys)
-            ours = self._take(stages + 1)
-            if ours and forks.best_prefix(self.keys) > stages:
-                continue  # published between the look and the lease
-            if not ours and time.monotonic() < end and not wish.exists():
-                forks.wait_for(self.keys[stages], LOOK_EVERY_S)
-                continue
-            if not stages or forks.adopt(self.folder, self.keys[stages - 1]) or forks.is_there(self.keys[stages - 1]):
-                break
-        self._release(stages)
-
-    def share(self, stages: int) -> None:
-        """Keep the state after so many tasks."""
-        from kinoray import forks
-
-        self._take(stages + 1)
-        if stages <= len(self.keys) and forks.has_stage(self.folder, stages):
-            forks.publish(self.folder, stages, self.keys[stages - 1])
-        self._release(stages)
-
-    def _take(self, task: int) -> bool:
-        """Tell others that a task is being learned here; False where somebody else has said so."""
-        from kinoray import forks
-
-        if task > len(self.keys) or task in self.leases:
-            return True
-        with ExitStack() as stack:
-            if stack.enter_context(forks.producing(self.keys[task - 1])):
-                self.leases[task] = stack.pop_all()
-        return task in self.leases
-
-    def _release(self, tasks: int) -> None:
-        """Give back the leases of the first tasks."""
-        for task in [held for held in self.leases if held <= tasks]:
-            self.leases.pop(task).close()
-
-    def close(self) -> None:
-        """Let others learn what this run did not."""
-        self._release(len(self.keys))
 
 
 # What result.json tells

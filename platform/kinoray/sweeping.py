@@ -198,7 +198,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
 
 def _shared(plan: Plan) -> int:
     """How many first tasks its trials may have in common."""
-    from kinoray.lineage import shared_tasks
+    from kinoray.lineage.prefix_key import shared_tasks
 
     return shared_tasks(distributions(plan.space), plan.source.load(), len(plan.stream.tasks))
 

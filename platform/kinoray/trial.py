@@ -16,10 +16,11 @@ import numpy as np
 from kinoray.disk.durable import write_json_atomic
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, StorageFull, UsageError
+from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, locked
 from kinoray.search import COSTS
-from kinoray.seed_run import LOOK_EVERY_S, STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
+from kinoray.seed_run import STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
 
 LOCK_WAIT_S = 3600.0
 """How long a trial waits for a run that another one is making."""

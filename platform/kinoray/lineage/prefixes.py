@@ -31,7 +31,7 @@ from kinoray.disk.folders import cache_folder
 from kinoray.disk.lease import LEASE_S, is_leased, lease
 from kinoray.disk.locks import guarded
 from kinoray.errors import CheckpointCorrupt, UsageError
-from kinoray.lineage import made_under, prefix_key
+from kinoray.lineage.prefix_key import made_under, prefix_key
 from kinoray.training.checkpoint import FORMAT as CHECKPOINT_FORMAT
 from kinoray.training.checkpoint import Position
 
