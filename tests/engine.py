@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 
 from kinoray.backbones import load_backbone
+from kinoray.execution.run_rank import Session, run_rank
 from kinoray.method import BaseMethod
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, build_method, make_spec
-from kinoray.session import Session, run_rank
 from kinoray.streams import Stream
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step

@@ -11,10 +11,10 @@ from engine import on_protocol, resolved
 from toys import PerBlock, Replays
 
 import kinoray
-from kinoray import launch
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.launch import run
+from kinoray.execution import run as launch
+from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
 from kinoray.runs.run_folder import locked

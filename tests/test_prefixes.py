@@ -14,6 +14,7 @@ from growth import Late, learn, learned, tasks_of
 from kinoray import seed_run
 from kinoray.cli_sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
+from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage import prefix_key as lineage
 from kinoray.lineage import prefixes as forks
 from kinoray.lineage.prefix_key import shared_tasks
@@ -25,7 +26,6 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.seed_run import Job
-from kinoray.session import stage_by_stage
 from kinoray.sweep_result import SweepResult
 from kinoray.sweeping import sweep
 from kinoray.training.distributed import World

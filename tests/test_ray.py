@@ -16,9 +16,9 @@ from toys import Exemplars
 
 import kinoray
 from kinoray.errors import RunFailed
-from kinoray.launch import run
+from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run import run
 from kinoray.method import StepInfo, Task
-from kinoray.monitoring.run_monitor import MomentumStore
 from kinoray.processes.actors import call, start_actor
 from kinoray.training.checkpoint import Position, commit, take_fence
 

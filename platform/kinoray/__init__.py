@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.doctor import examine
-    from kinoray.extending import extend
-    from kinoray.launch import dry_run, run
-    from kinoray.monitoring.run_monitor import momentum_weights
+    from kinoray.execution.extend import extend
+    from kinoray.execution.momentum_store import momentum_weights
+    from kinoray.execution.run import dry_run, run
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
     from kinoray.reproducing import Reproduction, reproduce
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 __version__ = version("kinoray")
 
 _WHERE = {
-    "run": "launch",
-    "dry_run": "launch",
-    "extend": "extending",
+    "run": "execution.run",
+    "dry_run": "execution.run",
+    "extend": "execution.extend",
     "sweep": "sweeping",
     "SweepResult": "sweep_result",
     "reproduce": "reproducing",
@@ -44,7 +44,7 @@ _WHERE = {
     "compare": "report.tables",
     "Comparison": "report.tables",
     "write_report": "report.page",
-    "momentum_weights": "monitoring.run_monitor",
+    "momentum_weights": "execution.momentum_store",
     "examine": "doctor",
     "list_methods": "catalogue",
     "list_streams": "catalogue",

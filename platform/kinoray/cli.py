@@ -265,7 +265,7 @@ def pretrain_tiny(
     debug: Debug = False,
 ) -> None:
     """Make the small towers that ship with kinoray again, from pairs of the embedded world."""
-    from kinoray import pretrain
+    from kinoray.execution import pretrain
 
     pretrain.pretrain_tiny(out, steps=steps, seed=seed)
     print(f"Wrote {out}. Use it with --backbone tiny:{out}")
@@ -284,7 +284,7 @@ def pretrain_vit_bert(
     debug: Debug = False,
 ) -> None:
     """Train ViT-Base and BERT-Base on image-text pairs of your own, as the paper does."""
-    from kinoray import pretrain
+    from kinoray.execution import pretrain
 
     pretrain.pretrain_vit_bert(
         data,

@@ -25,7 +25,7 @@ def extend_command(
     The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and maybe `name:`.
     """
     from kinoray import printing
-    from kinoray.extending import extend
+    from kinoray.execution.extend import extend
 
     done = extend(
         run_folder(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet

@@ -15,7 +15,8 @@ import torch
 
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed
-from kinoray.launch import _on_workers
+from kinoray.execution.run import _on_workers
+from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.metrics import summarise_after
 from kinoray.monitoring.run_monitor import RunMonitor
@@ -25,7 +26,6 @@ from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import make_spec
 from kinoray.search import COSTS
-from kinoray.session import stage_by_stage
 from kinoray.streams import Stream
 from kinoray.training.distributed import World
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-RECORD, JOURNAL = "sweep.json", "study.journal"
+RECORD = "sweep.json"
+JOURNAL = "study.journal"
 SQLITE_WAIT_S = 20.0
 """How long SQLite itself waits for a file that another process has locked."""
 

@@ -8,17 +8,14 @@ classes: with `num_workers=0` the driver uses them directly.
 import json
 import time
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 
 from kinoray.disk.json_lines import read_jsonl, replace_lines
-from kinoray.errors import KinorayError
 from kinoray.monitoring.gauges import _Gauges
-from kinoray.processes.actors import NAMESPACE, call
+from kinoray.processes.actors import call
 
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
@@ -93,38 +90,6 @@ class RunMonitor:
         return self.last
 
 
-class MomentumStore:
-    """The last two published versions of the cross-task weights, as NumPy arrays behind object refs.
-
-    A version is a position (stage, phase, step). A restarted actor publishes the newest committed checkpoint again.
-    """
-
-    def __init__(self, checkpoints: str) -> None:
-        from kinoray.training.checkpoint import newest
-
-        self.versions: dict[tuple[int, ...], Any] = {}
-        found = newest(Path(checkpoints), say=lambda text: None)
-        if found and found.state["published"]:
-            tensors = found.tensors("method")
-            self.publish(astuple(found.position), {name: tensors[name].numpy() for name in found.state["published"]})
-
-    def publish(self, version: tuple[int, ...], arrays: dict[str, np.ndarray]) -> bool:
-        """Add a version; False if one as new is there already (a repeated call)."""
-        if self.versions and version <= max(self.versions):
-            return False
-        self.versions[version] = ray.put(arrays)
-        for old in sorted(self.versions)[:-2]:
-            del self.versions[old]
-        return True
-
-    def fetch(self, newer_than: tuple[int, ...] = ()) -> dict[str, Any] | None:
-        """{"version", "ref": [ref]} of the newest weights, or None when nothing newer is there."""
-        if not self.versions or max(self.versions) <= tuple(newer_than):
-            return None
-        version = max(self.versions)
-        return {"version": version, "ref": [self.versions[version]]}
-
-
 class MonitorClient:
     """A rank's side of the monitor: buffers numbers and never waits for them, except before a commit."""
 
@@ -168,19 +133,6 @@ class MonitorClient:
         else:
             self.sent.append(self.target.log.remote(self.buffer))
         self.buffer = []
-
-
-def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:
-    """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
-
-    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
-    """
-    try:
-        actor: Any = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
-    except ValueError:
-        raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
-    found = call(actor, "fetch", newer_than)
-    return None if found is None else (found["version"], ray.get(found["ref"][0]))
 
 
 def _place(records: list[dict[str, Any]]) -> tuple[int, int, bool]:

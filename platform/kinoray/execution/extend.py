@@ -29,7 +29,7 @@ from kinoray.config import Recipe, build, config, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
-from kinoray.launch import run
+from kinoray.execution.run import run
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
 from kinoray.runs.experiment_file import merged, read_experiment

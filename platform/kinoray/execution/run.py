@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kinoray.attend import attend, progress_of, show
 from kinoray.config import plain
 from kinoray.data.plan import rank_slice
 from kinoray.display.text import _say
 from kinoray.errors import KinorayError, UsageError
+from kinoray.execution.watch import attend, progress_of, show
 from kinoray.processes.signals import Signals, Stopped, caught_signals
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
@@ -166,8 +166,8 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     signals.check(one.label)
     import torch
 
+    from kinoray.execution.run_rank import run_rank
     from kinoray.monitoring.run_monitor import RunMonitor
-    from kinoray.session import run_rank
     from kinoray.training.distributed import World
 
     spec = make_spec(one, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
@@ -194,8 +194,8 @@ def _on_workers(
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.data.pipeline import decode_slots
+    from kinoray.execution.workers import MAX_RESTARTS, run_actors, train_loop
     from kinoray.processes.ray_session import num_cpus, num_gpus
-    from kinoray.workers import MAX_RESTARTS, run_actors, train_loop
 
     gpu = num_gpus() >= workers
     each = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
@@ -228,8 +228,8 @@ def _on_workers(
 def _side_by_side(wanted: list[Resolved], quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(wanted[0].label)
+    from kinoray.execution.workers import run_actors, run_alone
     from kinoray.processes.ray_session import num_cpus
-    from kinoray.workers import run_actors, run_alone
 
     with ExitStack() as stack:
         bar = stack.enter_context(progress_of(wanted[0], quiet, [one.folder.name for one in wanted]))

@@ -12,11 +12,12 @@ import torch.distributed as dist
 from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
-from kinoray.monitoring.run_monitor import MomentumStore, RunMonitor
+from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run_rank import run_rank
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.actors import call, start_actor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
-from kinoray.session import run_rank
 from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3
