@@ -143,7 +143,7 @@ Ends = dict[int, list[Any]]
 
 def ends_of(runs: Path) -> tuple[Ends, dict[str, int]]:
     """What a sweep left: by number, its trials' settings, values and digests; and how many are in which state."""
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
     found = SweepResult(runs / "sweep")
     ends = {}

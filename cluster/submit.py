@@ -28,7 +28,7 @@ from kinoray.runs.result import Result, Results, load
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
 LOST_S = 120.0
 """How long a job is followed without an answer."""
@@ -109,7 +109,7 @@ class Job:
             if not Path(folder).is_dir():
                 raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
         if is_sweep:
-            from kinoray.sweep_result import SweepResult
+            from kinoray.sweeps.result import SweepResult
 
             return SweepResult(found[-1])
         loaded = [load(folder) for folder in found]

@@ -13,7 +13,7 @@ from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
 from kinoray.export_mlflow import export_mlflow, metrics_of
 from kinoray.runs.result import Result
-from kinoray.sweep_result import open_study
+from kinoray.sweeps.study import open_study
 
 mlflow = pytest.importorskip("mlflow")
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own

@@ -11,7 +11,6 @@ import pytest
 from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
-from kinoray import seed_run
 from kinoray.cli_sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
 from kinoray.execution.run_rank import stage_by_stage
@@ -25,11 +24,12 @@ from kinoray.runs import resolve
 from kinoray.runs.method_source import find_method
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
-from kinoray.seed_run import Job
-from kinoray.sweep_result import SweepResult
-from kinoray.sweeping import sweep
+from kinoray.sweeps import seed_run
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.seed_run import Job
+from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.trial import TrialRun
 from kinoray.training.distributed import World
-from kinoray.trial import TrialRun
 
 
 @pytest.fixture(autouse=True)

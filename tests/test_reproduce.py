@@ -25,8 +25,10 @@ from kinoray.reproducing import Reproduction, reproduce
 from kinoray.reproductions import REPRODUCTIONS, Entry, Higher, PeakInside
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
-from kinoray.search import METRICS, distributions, load_space
-from kinoray.sweep_result import RECORD, SweepResult, open_study
+from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.space import distributions, load_space
+from kinoray.sweeps.study import open_study
 
 FIG4 = REPRODUCTIONS["bmu-fig4"]
 SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")

@@ -14,21 +14,9 @@ from optuna.trial import TrialState
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import find_method
-from kinoray.search import (
-    SAMPLERS,
-    check_sampler,
-    check_space,
-    constants,
-    distributions,
-    falls_behind,
-    grid,
-    load_space,
-    make_sampler,
-    objectives_of,
-    pareto_front,
-    space_names,
-    value_at,
-)
+from kinoray.sweeps.objectives import falls_behind, objectives_of, pareto_front
+from kinoray.sweeps.samplers import SAMPLERS, check_sampler, grid, make_sampler, value_at
+from kinoray.sweeps.space import check_space, constants, distributions, load_space, space_names
 
 SPACE = {
     "m_hat": {"low": 0.9, "high": 1.0},
@@ -190,7 +178,7 @@ def test_a_sweep_that_goes_on_draws_what_it_would_have_drawn(kind: str, tmp_path
 
 
 def test_a_running_trial_put_back_in_the_queue_keeps_its_number_parameters_and_values(tmp_path: Path) -> None:
-    from kinoray.searcher import requeue
+    from kinoray.sweeps.study import requeue
 
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "j")))
     study = study_of(storage=storage, study_name="s")
@@ -212,7 +200,7 @@ def test_qmc_fills_a_square_more_evenly_than_random() -> None:
     knobs = {"a": FloatDistribution(0.0, 1.0), "b": FloatDistribution(0.0, 1.0)}
 
     def empty(kind: str) -> int:
-        from kinoray.search import unit_point
+        from kinoray.sweeps.samplers import unit_point
 
         points = np.array([unit_point(kind, 5, n, len(knobs)) for n in range(64)])
         return 64 - len({tuple(p) for p in (points * 8).astype(int)})

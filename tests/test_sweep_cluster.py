@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import methods_folder
-from kinoray.sweep_result import SweepResult
+from kinoray.sweeps.result import SweepResult
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

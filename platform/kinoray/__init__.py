@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kinoray.report.tables import Comparison, compare
     from kinoray.reproducing import Reproduction, reproduce
     from kinoray.runs.result import Result, Results, load
-    from kinoray.sweep_result import SweepResult
-    from kinoray.sweeping import sweep
+    from kinoray.sweeps.result import SweepResult
+    from kinoray.sweeps.sweep import sweep
 
 __version__ = version("kinoray")
 
@@ -32,8 +32,8 @@ _WHERE = {
     "run": "execution.run",
     "dry_run": "execution.run",
     "extend": "execution.extend",
-    "sweep": "sweeping",
-    "SweepResult": "sweep_result",
+    "sweep": "sweeps.sweep",
+    "SweepResult": "sweeps.result",
     "reproduce": "reproducing",
     "Reproduction": "reproducing",
     "submit": "cluster.submit",

@@ -49,7 +49,7 @@ def dashboard_command(
     """Show the study of a sweep, finished or going on, in optuna-dashboard until Ctrl-C."""
     import contextlib
 
-    from kinoray.dashboard import serve
+    from kinoray.sweeps.dashboard import serve
 
     folder = Path(sweep) if Path(sweep).exists() else runs_root(root) / sweep
     with contextlib.suppress(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from kinoray.errors import UsageError
 from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 
 if TYPE_CHECKING:
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
 STOPPED, SOME_FAILED = 75, 3
 
@@ -56,7 +56,7 @@ def sweep(
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.runs.experiment_file import parse_settings
-    from kinoray.sweeping import sweep as run_sweep
+    from kinoray.sweeps.sweep import sweep as run_sweep
 
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")

@@ -19,7 +19,7 @@ from kinoray.config import digest_of
 from kinoray.errors import UsageError
 from kinoray.metrics import RECALL_NAMES, summarise_after
 from kinoray.runs.result import Result, load
-from kinoray.sweep_result import RECORD, SweepResult
+from kinoray.sweeps.result import RECORD, SweepResult
 
 FILES = (
     "run.json", "result.json", "matrix.parquet", "ranks.parquet", "metrics.jsonl", "bad_samples.jsonl", "report.html",

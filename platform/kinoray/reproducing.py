@@ -17,10 +17,11 @@ from kinoray.disk.folders import runs_root
 from kinoray.display.text import _say, printable
 from kinoray.errors import UsageError, unknown
 from kinoray.reproductions import REPRODUCTIONS, Claim, Entry
-from kinoray.search import distributions, grid
 from kinoray.streams import Stream
-from kinoray.sweep_result import SweepResult
-from kinoray.sweeping import sweep
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.samplers import grid
+from kinoray.sweeps.space import distributions
+from kinoray.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

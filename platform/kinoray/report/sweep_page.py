@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from kinoray.display.plots import svg
 from kinoray.display.text import printable, show
-from kinoray.report.sweep_plots import figures
 from kinoray.runs.result import HEADLINES
-from kinoray.sweep_result import SweepResult
+from kinoray.sweeps.plots import figures
+from kinoray.sweeps.result import SweepResult
 
 MOST_ROWS = 500
 """Trials in the table; the study has them all."""

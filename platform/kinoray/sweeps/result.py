@@ -2,8 +2,6 @@
 
 import html
 import json
-import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.runs.result import Result, Results
-from kinoray.search import METRICS, pareto_front, quiet_optuna
+from kinoray.sweeps.objectives import METRICS, pareto_front
+from kinoray.sweeps.study import open_study, quiet_optuna, retried
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 RECORD = "sweep.json"
-JOURNAL = "study.journal"
-SQLITE_WAIT_S = 20.0
-"""How long SQLite itself waits for a file that another process has locked."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +180,7 @@ class SweepResult:
 
     def plot(self) -> "Figure":
         """History, and the objective over each knob; with two objectives the front."""
-        from kinoray.report.sweep_plots import sweep_figure
+        from kinoray.sweeps.plots import sweep_figure
 
         return sweep_figure(self)
 
@@ -221,51 +216,6 @@ class SweepResult:
         )
         lines = "<br>".join(html.escape(line) for line in repr(self).splitlines())
         return f"<div>{lines}<table style='{TABLE}'><tr>{head}</tr>{body}</table></div>"
-
-
-def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) -> tuple[optuna.Study, Any]:
-    """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
-    quiet_optuna()
-    try:
-        if create:
-            _cut_torn_line(folder / JOURNAL)
-        storage = open_storage(folder, record.get("storage"))
-        if create:
-            directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
-            study = optuna.create_study(
-                storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
-            )
-            if study.metric_names is None:  # as viewers call the objectives
-                with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
-                    study.set_metric_names(list(record["objectives"]))
-        else:
-            study = optuna.load_study(study_name=record["name"], storage=storage)
-    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, KeyError, ImportError, OSError) as error:
-        raise UsageError(f"The study of {folder} cannot be read: {' '.join(str(error).split())[:200]}.") from None
-    return study, storage
-
-
-def open_storage(folder: Path, url: str | None) -> Any:
-    """The journal in the sweep's folder, or a data base by its URL."""
-    if not url:
-        from optuna.storages.journal import JournalFileBackend
-
-        return optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
-    options: dict[str, Any] = {"pool_pre_ping": True}
-    if url.startswith("sqlite"):
-        options = {"connect_args": {"timeout": SQLITE_WAIT_S}}
-    return optuna.storages.RDBStorage(url, engine_kwargs=options)
-
-
-def _cut_torn_line(journal: Path) -> None:
-    """Drop a last line that a full disk left unfinished: with one more behind it the journal could not be read."""
-    if journal.is_file() and not (text := journal.read_bytes()).endswith(b"\n"):
-        os.truncate(journal, text.rfind(b"\n") + 1)
-
-
-def retried(trials: list[FrozenTrial]) -> set[int]:
-    """Numbers of failed trials that a retry replaced."""
-    return {t.user_attrs["retry_of"] for t in trials if "retry_of" in t.user_attrs}
 
 
 def worded(params: Mapping[str, Any]) -> str:

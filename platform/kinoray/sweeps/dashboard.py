@@ -42,7 +42,7 @@ def shown(folder: Path, say: Callable[[str], None]) -> Iterator[str | None]:
     """
     with (folder / "log.txt").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kinoray.dashboard", str(folder.absolute())],
+            [sys.executable, "-m", "kinoray.sweeps.dashboard", str(folder.absolute())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
         )  # fmt: skip
     assert process.stdin is not None
@@ -71,7 +71,8 @@ def serve(folder: Path, port: int | None, say: Callable[[str], None]) -> None:
     require_dashboard()
     from optuna_dashboard import wsgi
 
-    from kinoray.sweep_result import SweepResult, open_study
+    from kinoray.sweeps.result import SweepResult
+    from kinoray.sweeps.study import open_study
 
     sweep = SweepResult(folder)
     study, storage = open_study(sweep.folder, sweep.record)

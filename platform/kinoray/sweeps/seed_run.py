@@ -25,8 +25,8 @@ from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import make_spec
-from kinoray.search import COSTS
 from kinoray.streams import Stream
+from kinoray.sweeps.objectives import COSTS
 from kinoray.training.distributed import World
 
 STOP_FILE = "stop"

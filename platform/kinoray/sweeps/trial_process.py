@@ -15,8 +15,8 @@ import ray
 import torch
 from ray import tune
 
-from kinoray.seed_run import Job
-from kinoray.trial import TrialRun
+from kinoray.sweeps.seed_run import Job
+from kinoray.sweeps.trial import TrialRun
 
 
 class SweepTrial(tune.Trainable):

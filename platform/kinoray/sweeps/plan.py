@@ -20,18 +20,11 @@ from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, find_method
 from kinoray.runs.record import _changes, code_digest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.search import (
-    check_sampler,
-    check_space,
-    constants,
-    distributions,
-    grid,
-    load_space,
-    objectives_of,
-    plain_space,
-)
 from kinoray.streams import Stream, load_stream
-from kinoray.sweep_result import RECORD
+from kinoray.sweeps.objectives import objectives_of
+from kinoray.sweeps.result import RECORD
+from kinoray.sweeps.samplers import check_sampler, grid
+from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 
 TRIALS = 32
 """Trials of a sweep that is told neither a number nor a time."""

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.display.plots import COLOURS, STYLE, Picture
-from kinoray.search import METRICS
+from kinoray.sweeps.objectives import METRICS
 
 if TYPE_CHECKING:
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
 GREY, BLUE, RED = COLOURS[:3]
 MOST_KNOBS = 6

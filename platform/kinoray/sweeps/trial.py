@@ -19,8 +19,8 @@ from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, locked
-from kinoray.search import COSTS
-from kinoray.seed_run import STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
+from kinoray.sweeps.objectives import COSTS
+from kinoray.sweeps.seed_run import STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
 
 LOCK_WAIT_S = 3600.0
 """How long a trial waits for a run that another one is making."""

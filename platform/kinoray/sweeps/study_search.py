@@ -7,26 +7,23 @@ The study is the truth, Tune only carries it out. `StudySearch` touches three pr
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from kinoray.errors import RunFailed
-from kinoray.search import COSTS, METRICS, falls_behind, make_sampler
+from kinoray.sweeps.objectives import COSTS, METRICS, falls_behind
+from kinoray.sweeps.samplers import make_sampler
+from kinoray.sweeps.study import patiently, requeue
 
-T = TypeVar("T")
-
-STORAGE_WAIT_S = 60.0
-"""How long the study's storage may be locked or gone."""
 MAX_RESTARTS = 3
 """How often a trial goes on after its process died."""
 CLOSE_WAIT_S = 60.0
@@ -193,37 +190,3 @@ class Closing(_NotKept, tune.Stopper):
             self.search.closing = True
             self.stop_file.touch()
         return time.monotonic() - self.since > CLOSE_WAIT_S
-
-
-def patiently(work: Callable[[], T]) -> T:
-    """Ask the storage until it answers: a locked SQLite file, a data base that restarts. Raises: RunFailed."""
-    end = time.monotonic() + STORAGE_WAIT_S
-    pause = 0.05
-    while True:
-        try:
-            return work()
-        except optuna.exceptions.StorageInternalError as error:
-            if time.monotonic() > end:
-                said = " ".join(str(error.__cause__ or error).split())[:200]
-                raise RunFailed(f"The study's storage did not answer for {STORAGE_WAIT_S:.0f} s: {said}") from None
-            time.sleep(pause)
-            pause = min(1.0, 2 * pause)
-
-
-def requeue(study: optuna.Study, storage: BaseStorage, but: Collection[int] = ()) -> list[int]:
-    """Put what was RUNNING back in the queue, with its number, parameters and values so far. Nobody else may run it.
-
-    but: numbers of trials that do run.
-    """
-    trials = patiently(lambda: study.get_trials(deepcopy=False))
-    left = [t for t in trials if t.state is TrialState.RUNNING and t.number not in but]
-    for trial in left:
-        patiently(lambda t=trial: storage.set_trial_state_values(trial_id_of(study, storage, t), TrialState.WAITING))  # type: ignore[misc]
-    return [trial.number for trial in left]
-
-
-def trial_id_of(study: optuna.Study, storage: BaseStorage, trial: FrozenTrial) -> int:
-    """The storage's own number of a trial."""
-    return storage.get_trial_id_from_study_id_trial_number(
-        storage.get_study_id_from_name(study.study_name), trial.number
-    )

@@ -14,21 +14,20 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from kinoray.dashboard import require_dashboard, shown
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
 from kinoray.display.text import _say
 from kinoray.errors import UsageError
 from kinoray.processes.signals import Stopped, caught_signals
-from kinoray.search import (
-    METRICS,
-    distributions,
-    grid,
-)
 from kinoray.streams import Stream
-from kinoray.sweep_plan import Plan, make_plan, open_record, outline
-from kinoray.sweep_result import RECORD, SweepResult, open_study, retried
-from kinoray.sweep_view import SweepView
+from kinoray.sweeps.dashboard import require_dashboard, shown
+from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
+from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.samplers import grid
+from kinoray.sweeps.space import distributions
+from kinoray.sweeps.study import open_study, retried
+from kinoray.sweeps.view import SweepView
 
 KEEP_BEST = 5
 """Trials whose checkpoints stay."""
@@ -120,7 +119,7 @@ def sweep(
 
 def _queue(plan: Plan, study: optuna.Study, store: Any, retry: bool, warm: Any, say: Callable[[str], None]) -> None:
     """Put in the queue what must be run before anything new is drawn."""
-    from kinoray.searcher import patiently, requeue
+    from kinoray.sweeps.study import patiently, requeue
 
     left = requeue(study, store)
     if left:
@@ -151,9 +150,9 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
          keep_best: int | None, share_prefixes: bool, tensorboard: bool, quiet: bool,
          say: Callable[[str], None]) -> None:  # fmt: skip
     """Start Ray where there is none, fill the frame cache, run what is missing."""
-    from kinoray import tuning
     from kinoray.data.warm_cache import warm_cache
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
+    from kinoray.sweeps import tune as tuning
 
     seeds = record["seeds"]
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
