@@ -16,13 +16,15 @@ from optuna.trial import TrialState, create_trial
 from PIL import Image
 from run_folders import TASKS, make_run
 
-from kinoray import metrics, reproducing
+from kinoray import metrics
 from kinoray.cli_reproduce import exit_code
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
-from kinoray.report.figures import course
-from kinoray.reproducing import Reproduction, reproduce
-from kinoray.reproductions import REPRODUCTIONS, Entry, Higher, PeakInside
+from kinoray.papers import reproduction as reproducing
+from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
+from kinoray.papers.figure import course
+from kinoray.papers.reproduce import reproduce
+from kinoray.papers.reproduction import Reproduction
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
 from kinoray.sweeps.objectives import METRICS

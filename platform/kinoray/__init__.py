@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from kinoray.execution.extend import extend
     from kinoray.execution.momentum_store import momentum_weights
     from kinoray.execution.run import dry_run, run
+    from kinoray.papers.reproduce import reproduce
+    from kinoray.papers.reproduction import Reproduction
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
-    from kinoray.reproducing import Reproduction, reproduce
     from kinoray.runs.result import Result, Results, load
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
@@ -34,8 +35,8 @@ _WHERE = {
     "extend": "execution.extend",
     "sweep": "sweeps.sweep",
     "SweepResult": "sweeps.result",
-    "reproduce": "reproducing",
-    "Reproduction": "reproducing",
+    "reproduce": "papers.reproduce",
+    "Reproduction": "papers.reproduction",
     "submit": "cluster.submit",
     "list_jobs": "cluster.submit",
     "load": "runs.result",

@@ -10,7 +10,7 @@ from kinoray.errors import UsageError
 from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 
 if TYPE_CHECKING:
-    from kinoray.reproducing import Reproduction
+    from kinoray.papers.reproduction import Reproduction
 
 NOT_SHOWN = 3
 
@@ -37,7 +37,7 @@ def reproduce_command(
     Writes CSV, PNG, SVG, JSON and a Markdown page. Exit code 3: points failed, or the trend is not the published one.
     """
     from kinoray import cli_sweep, printing
-    from kinoray.reproductions import listed
+    from kinoray.papers.entries import listed
     from kinoray.runs.experiment_file import parse_settings
 
     if name is None:
@@ -45,7 +45,7 @@ def reproduce_command(
         return
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed points can be tried again. Give --retry failed.")
-    from kinoray.reproducing import reproduce
+    from kinoray.papers.reproduce import reproduce
 
     made = reproduce(
         name, stream=stream, seeds=seeds, seed=seed, backbone=backbone, settings=parse_settings(settings or []),

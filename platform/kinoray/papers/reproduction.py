@@ -6,74 +6,20 @@ is missing is run. Every point's test metrics are reported; nothing is chosen by
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from kinoray.config import digest_of
-from kinoray.disk.folders import runs_root
-from kinoray.display.text import _say, printable
-from kinoray.errors import UsageError, unknown
-from kinoray.reproductions import REPRODUCTIONS, Claim, Entry
-from kinoray.streams import Stream
+from kinoray.display.text import printable
+from kinoray.papers.entries import Claim, Entry
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def reproduce(
-    name: str,
-    *,
-    stream: str | Stream | None = None,
-    seeds: int = 3,
-    seed: int = 0,
-    backbone: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    concurrent: int | None = None,
-    runs: str | Path | None = None,
-    retry: bool = False,
-    keep: bool = False,
-    smoke: bool = False,
-    dry_run: bool = False,
-    quiet: bool = False,
-) -> Any:
-    """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
-
-    name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). stream: default the embedded one of the same
-    protocol. seeds: runs per point, numbered from `seed`. keep: copy the table to `benchmarks/results/` of this
-    checkout. retry: run failed points again. The rest as for `sweep`.
-    Returns: a Reproduction, with its CSV, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
-    Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM.
-    """
-    if name not in REPRODUCTIONS:
-        raise unknown("figure or table", name, REPRODUCTIONS)
-    entry = REPRODUCTIONS[name]
-    place = _kept_folder(smoke) if keep else None
-    common: dict[str, Any] = {
-        "stream": stream or entry.stream, "sampler": "grid", "prune": False, "seeds": seeds, "seed": seed,
-        "backbone": backbone, "settings": dict(entry.settings) | dict(settings or {}), "concurrent": concurrent,
-        "runs": runs, "smoke": smoke, "quiet": quiet,
-    }  # fmt: skip
-    if dry_run:
-        plans = [sweep(method, space=space, dry_run=True, **common) for method, space in entry.sweeps.items()]
-        return {"name": name, "title": entry.title, "place": entry.place, "sweeps": plans}
-    # Only numbers are drawn, so no checkpoint but the last trial's need stay.
-    swept = [sweep(method, space=space, retry=retry, keep_best=0, **common) for method, space in entry.sweeps.items()]
-    made = Reproduction(name, entry, swept, runs_root(runs))
-    made.write()
-    if place is not None:
-        say = _say(quiet)
-        if made.missing:
-            say(f"{name} is not complete, so its table is not kept. Missing: {'; '.join(made.missing)}.")
-        else:
-            say(f"Kept {', '.join(str(path) for path in made.keep(place))}.")
-    return made
 
 
 class Finding(NamedTuple):
@@ -124,7 +70,7 @@ class Reproduction:
     @property
     def missing(self) -> list[str]:
         """Points without the results of all seeds, in words, and why."""
-        from kinoray.report.figures import worded
+        from kinoray.papers.figure import worded
 
         said = []
         for found in self.sweeps:
@@ -164,7 +110,7 @@ class Reproduction:
     @property
     def courses(self) -> list[str]:
         """How each drawn metric runs over the knob, from the means."""
-        from kinoray.report.figures import course
+        from kinoray.papers.figure import course
 
         methods = [found.method for found in self.sweeps]
         return [
@@ -193,19 +139,19 @@ class Reproduction:
 
     def plot(self) -> "Figure":
         """The figure."""
-        from kinoray.report.figures import curve_figure
+        from kinoray.papers.figure import curve_figure
 
         return curve_figure(self)
 
     def write(self) -> None:
         """Write NAME.csv, .json, .png, .svg and .md into the folder."""
-        from kinoray.report.figures import write_files
+        from kinoray.papers.figure import write_files
 
         write_files(self)
 
     def keep(self, place: Path) -> list[Path]:
         """Copy the table (.md without the picture, .json, .csv) into a folder; returns the copies."""
-        from kinoray.report.figures import markdown
+        from kinoray.papers.figure import markdown
 
         page = place / f"{self.stem}.md"
         page.write_text(markdown(self, picture=False), encoding="utf-8")
@@ -237,7 +183,7 @@ class Reproduction:
         }  # fmt: skip
 
     def __repr__(self) -> str:
-        from kinoray.report.figures import cells
+        from kinoray.papers.figure import cells
 
         rows = cells(self)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -271,13 +217,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, float):
         return None if value != value else round(value, 4)
     return value
-
-
-def _kept_folder(smoke: bool) -> Path:
-    """`benchmarks/results` of the checkout that this package runs from. Raises: UsageError where there is none."""
-    if smoke:
-        raise UsageError("A smoke run measures nothing worth keeping: leave out --keep or --smoke.")
-    place = Path(__file__).parents[2] / "benchmarks" / "results"
-    if not place.is_dir():
-        raise UsageError("--keep copies the table to benchmarks/results of a checkout, but kinoray is installed here.")
-    return place

@@ -14,7 +14,7 @@ from kinoray.display.plots import COLOURS, STYLE, Picture, _plain, svg
 from kinoray.display.text import printable, show
 
 if TYPE_CHECKING:
-    from kinoray.reproducing import Reproduction
+    from kinoray.papers.reproduction import Reproduction
 
 DPI = 130
 
