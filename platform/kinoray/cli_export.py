@@ -27,7 +27,7 @@ def mlflow_command(
     debug: Debug = False,
 ) -> None:
     """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
-    from kinoray.export_mlflow import export_mlflow
+    from kinoray.report.export_mlflow import export_mlflow
 
     done = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
     if as_json:

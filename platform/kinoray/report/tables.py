@@ -16,7 +16,7 @@ from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
-from kinoray.report.rows import Estimate, Row, smallest_p
+from kinoray.report.estimates import Estimate, Row, smallest_p
 from kinoray.runs.result import Result, load
 
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR")
