@@ -13,9 +13,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
+    from kinoray.browse.doctor import examine
+    from kinoray.browse.listing import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
-    from kinoray.doctor import examine
     from kinoray.execution.extend import extend
     from kinoray.execution.momentum_store import momentum_weights
     from kinoray.execution.run import dry_run, run
@@ -46,11 +46,11 @@ _WHERE = {
     "Comparison": "report.tables",
     "write_report": "report.page",
     "momentum_weights": "execution.momentum_store",
-    "examine": "doctor",
-    "list_methods": "catalogue",
-    "list_streams": "catalogue",
-    "list_backbones": "catalogue",
-    "list_runs": "catalogue",
+    "examine": "browse.doctor",
+    "list_methods": "browse.listing",
+    "list_streams": "browse.listing",
+    "list_backbones": "browse.listing",
+    "list_runs": "browse.listing",
 }
 __all__ = list(_WHERE)
 

@@ -225,7 +225,7 @@ class Kind(StrEnum):
 @app.command("list")
 def list_things(kind: Kind, root: Runs = None, as_json: Json = False) -> None:
     """Methods, streams, backbones, or the runs so far."""
-    from kinoray import catalogue
+    from kinoray.browse import listing as catalogue
 
     if kind is Kind.runs:
         rows: list[dict[str, Any]] = catalogue.list_runs(root)
@@ -238,7 +238,7 @@ def list_things(kind: Kind, root: Runs = None, as_json: Json = False) -> None:
 @app.command()
 def doctor(root: Runs = None, as_json: Json = False) -> None:
     """Check the machine: what is there, what is missing, what to do about it."""
-    from kinoray.doctor import examine
+    from kinoray.browse.doctor import examine
 
     findings = examine(runs_root(root))
     printing.print_findings(findings, as_json)

@@ -128,7 +128,7 @@ def stats_command(
     debug: Debug = False,
 ) -> None:
     """Clips, lengths, words and labels of each split."""
-    from kinoray.data import stats
+    from kinoray.browse import statistics as stats
 
     found = stats.stats(name)
     if out:
@@ -153,7 +153,7 @@ def show_command(
     debug: Debug = False,
 ) -> None:
     """Frames of a clip and what the set says of it, as a picture."""
-    from kinoray.data.sheet import show
+    from kinoray.browse.contact_sheet import show
 
     _say(f"Wrote {show(name, id, out, frames)}")
 

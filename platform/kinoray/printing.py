@@ -10,7 +10,7 @@ from kinoray.display.text import printable, show
 from kinoray.runs.result import Result
 
 if TYPE_CHECKING:
-    from kinoray.doctor import Finding
+    from kinoray.browse.doctor import Finding
     from kinoray.report.tables import Comparison
 
 WIDEST = 1000
@@ -26,7 +26,7 @@ def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 
 def print_results(results: Sequence[Result], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
-    from kinoray.catalogue import run_line
+    from kinoray.browse.listing import run_line
     from kinoray.report.page import write_report
     from kinoray.report.tables import compare
 

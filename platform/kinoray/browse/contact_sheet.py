@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
+from kinoray.browse.find_manifests import manifests_of
 from kinoray.data.manifest import PROBED, Manifest
-from kinoray.data.named import manifests_of
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints

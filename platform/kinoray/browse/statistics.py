@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinoray.browse.find_manifests import manifests_of
 from kinoray.data.manifest import SPLITS
-from kinoray.data.named import manifests_of
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 
