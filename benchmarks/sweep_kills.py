@@ -95,7 +95,7 @@ class Method(Method):
 def drive(job: dict[str, Any]) -> None:
     """The command that is killed and given again."""
     import kinoray
-    from kinoray.cli_sweep import exit_code
+    from kinoray.cli.sweep import exit_code
     from kinoray.errors import KinorayError
 
     try:

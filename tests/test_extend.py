@@ -11,7 +11,7 @@ from growth import Late, Rings, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run

@@ -11,7 +11,7 @@ import pytest
 from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
-from kinoray.cli_sweep import _print_sweep
+from kinoray.cli.sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
 from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage import prefix_key as lineage

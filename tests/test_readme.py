@@ -8,7 +8,7 @@ import pytest
 import typer
 
 import kinoray
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.config import Recipe, names_of
 from kinoray.report.tables import Comparison
 from kinoray.runs.experiment_file import read_experiment

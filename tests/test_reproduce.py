@@ -17,7 +17,7 @@ from PIL import Image
 from run_folders import TASKS, make_run
 
 from kinoray import metrics
-from kinoray.cli_reproduce import exit_code
+from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
 from kinoray.papers import reproduction as reproducing

@@ -11,7 +11,7 @@ import pytest
 from engine import digest_of_run, run_spec, spec_of
 from optuna.trial import TrialState
 
-from kinoray.cli_sweep import exit_code
+from kinoray.cli.sweep import exit_code
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.sweeps.keeping import Keeper

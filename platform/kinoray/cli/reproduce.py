@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.errors import UsageError
-from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 
 if TYPE_CHECKING:
     from kinoray.papers.reproduction import Reproduction
@@ -36,7 +36,8 @@ def reproduce_command(
 
     Writes CSV, PNG, SVG, JSON and a Markdown page. Exit code 3: points failed, or the trend is not the published one.
     """
-    from kinoray import cli_sweep, printing
+    from kinoray.cli import printing
+    from kinoray.cli import sweep as cli_sweep
     from kinoray.papers.entries import listed
     from kinoray.runs.experiment_file import parse_settings
 
@@ -61,7 +62,7 @@ def reproduce_command(
 
 def exit_code(made: "Reproduction") -> int:
     """As the sweeps behind it; 3 also where the measured curve is complete and does not show the published trend."""
-    from kinoray.cli_sweep import exit_code as of_sweep
+    from kinoray.cli.sweep import exit_code as of_sweep
 
     worst = max(of_sweep(found) for found in made.sweeps)
     return worst or (NOT_SHOWN if made.shown is False else 0)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kinoray.options import Debug, Json, Quiet
+from kinoray.cli.options import Debug, Json, Quiet
 from kinoray.runs.result import Results, run_folder
 
 
@@ -24,7 +24,7 @@ def extend_command(
 
     The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and maybe `name:`.
     """
-    from kinoray import printing
+    from kinoray.cli import printing
     from kinoray.execution.extend import extend
 
     done = extend(

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kinoray.cli.options import Debug, Json
 from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError
-from kinoray.options import Debug, Json
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
 

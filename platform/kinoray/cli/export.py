@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kinoray.cli.options import Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
-from kinoray.options import Debug, Json, Runs
 from kinoray.runs.result import run_folder
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)

@@ -20,11 +20,17 @@ from typing import Annotated, Any
 import typer
 
 import kinoray
-from kinoray import cli_data, cli_export, cli_extend, cli_jobs, cli_reproduce, cli_sweep, printing
+from kinoray.cli import data as cli_data
+from kinoray.cli import export as cli_export
+from kinoray.cli import extend as cli_extend
+from kinoray.cli import jobs as cli_jobs
+from kinoray.cli import printing
+from kinoray.cli import reproduce as cli_reproduce
+from kinoray.cli import sweep as cli_sweep
+from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError
-from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.runs.result import Result, run_folder
 
 app = typer.Typer(
@@ -251,7 +257,7 @@ def new_method(
     single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
 ) -> None:
     """Write a method that runs as it is: method, search space and test (or one file), to be filled in."""
-    from kinoray.scaffold import write_method
+    from kinoray.cli.new_method import write_method
 
     for file in write_method(name, Path(), single):
         print(f"Wrote {file}")

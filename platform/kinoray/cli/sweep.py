@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.options import Debug, DryRun, Json, Quiet, Runs
 
 if TYPE_CHECKING:
     from kinoray.sweeps.result import SweepResult

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kinoray.cli.options import Debug, Json, Quiet
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
     from kinoray.datasets.prepare import Report
