@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kinoray
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
 from kinoray.cluster.ship import Shipment, stage
 from kinoray.display.text import printable
@@ -179,7 +179,7 @@ def submit(
         shipment = prepare(words, Path(folder), url, env or {})
         client = connect(url)
         with told(url):
-            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else _say)
+            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else printer)
 
 
 def prepare(words: str | Sequence[str], folder: Path, url: str, env: Mapping[str, str]) -> Shipment:
@@ -217,7 +217,7 @@ def _send(
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **env},
                 },
                 metadata={
-                    "kinoray": kinoray.__version__,
+                    "kinoray": version("kinoray"),
                     "words": json.dumps(shipment.words),
                     "runs": shipment.runs,
                 },
@@ -300,5 +300,5 @@ def _because(info: Mapping[str, Any]) -> str:
     return f" ({info['error']})" if info["error"] else ""
 
 
-def _say(text: str) -> None:
+def printer(text: str) -> None:
     print(text, file=sys.stderr)

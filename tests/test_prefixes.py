@@ -130,7 +130,7 @@ def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
                 assert time.monotonic() < end, "nobody published the first task"
                 time.sleep(0.05)
 
-    monkeypatch.setattr(seed_run, "_on_workers", learn_slowly)
+    monkeypatch.setattr(seed_run, "on_workers", learn_slowly)
     job = job_of(micro, tmp_path / "runs", workers=1)
     first, second = (whole(TrialRun(job, number, {"distill": number / 2})) for number in range(2))
     assert (first["adopted_steps"], second["adopted_steps"]) == (0.0, 4)

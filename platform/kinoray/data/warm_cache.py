@@ -5,7 +5,8 @@ The Ray tasks that decode import this file, so torch is imported only where the 
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from kinoray.errors import VideoError
 
 if TYPE_CHECKING:
     from kinoray.config import Recipe
-    from kinoray.streams import Stream
 
 CLIPS = 64
 """Clips that one Ray task reads."""
@@ -25,7 +25,9 @@ HERE = 16
 """So few are decoded in this process: starting another takes longer."""
 
 
-def warm_cache(stream: "Stream", recipe: "Recipe", say: Callable[[str], None], wanted: Callable[[], bool]) -> int:
+def warm_cache(
+    manifests: Sequence[str | Path], recipe: "Recipe", say: Callable[[str], None], wanted: Callable[[], bool]
+) -> int:
     """Decode into the frame cache what the cache lacks, each clip once; returns how many were decoded.
 
     wanted: asked between batches; False ends it. Clips that are too long to be kept whole are left alone. What cannot
@@ -33,7 +35,7 @@ def warm_cache(stream: "Stream", recipe: "Recipe", say: Callable[[str], None], w
     """
     if not frame_cache().folder:
         return 0
-    batches = list(_missing(stream, recipe))
+    batches = list(_missing(manifests, recipe))
     if sum(len(batch[1]) for batch in batches) <= HERE:
         return sum(_fill(*batch) for batch in batches)
     import ray
@@ -54,19 +56,19 @@ def warm_cache(stream: "Stream", recipe: "Recipe", say: Callable[[str], None], w
     return decoded
 
 
-def _missing(stream: "Stream", recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
+def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
     """Rows of each manifest that the cache lacks, in batches."""
     from kinoray.data.presets import test_sampling, train_sampling
 
     cache = frame_cache()
-    for task in stream.tasks:
-        manifest = read_manifest(task.manifest)
+    for path in manifests:
+        manifest = read_manifest(path)
         for split in SPLITS:
             rule = train_sampling(recipe) if split == "train" else test_sampling(recipe, recipe.test_frames)
             rows = [int(row) for row in manifest.clips(split)]
             lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, recipe.size_px, cache)]
             for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:
-                yield str(task.manifest), [int(row) for row in part], rule, recipe.size_px
+                yield str(path), [int(row) for row in part], rule, recipe.size_px
 
 
 def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:

@@ -12,7 +12,7 @@ from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
-from kinoray.processes.signals import _noted_signals
+from kinoray.processes.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
 """Of one Ray task at most: starting a task costs about as much as probing a picture."""
@@ -142,7 +142,7 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
 
     from kinoray.processes.ray_session import num_cpus, ray_session
 
-    with _noted_signals() as noted, ray_session():
+    with noted_signals() as noted, ray_session():
         slots = workers or max(1, int(num_cpus()))
         task = ray.remote(probe_batch).options(num_cpus=1, max_retries=0)
         waiting, running = deque(_batches(parts, slots)), dict[Any, list[Part]]()

@@ -59,10 +59,10 @@ def write_json_atomic(path: str | Path, value: Any) -> None:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    _rename(beside, path)
+    move_into_place(beside, path)
 
 
-def _rename(beside: Path, path: Path) -> None:
+def move_into_place(beside: Path, path: Path) -> None:
     """Move into place and make the move itself durable."""
     beside.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)

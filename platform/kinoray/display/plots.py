@@ -87,12 +87,12 @@ def loss_figure(losses: Mapping[str, pd.DataFrame], tasks: Sequence[str]) -> Fig
             steps = frame.dropna(subset="loss")
             loss = steps["loss"].to_numpy()
             axes.plot(loss, color=colour, alpha=0.25, linewidth=0.7)
-            axes.plot(_smooth(loss), color=colour, linewidth=1.4, label=_plain(name))
+            axes.plot(_smooth(loss), color=colour, linewidth=1.4, label=plain_text(name))
         first = next(iter(losses.values())).dropna(subset="loss")["task"].to_numpy()
         for border in [0, *(np.flatnonzero(np.diff(first)) + 1)]:
             axes.axvline(border, color="#0003", linewidth=0.8)
             axes.text(
-                border, 1.01, f" {_plain(tasks[first[border]])}", transform=axes.get_xaxis_transform(), fontsize=8
+                border, 1.01, f" {plain_text(tasks[first[border]])}", transform=axes.get_xaxis_transform(), fontsize=8
             )
         axes.set(xlabel="optimizer step", ylabel="loss")
         axes.margins(x=0.01)
@@ -118,7 +118,7 @@ def overview(results: Sequence[Run]) -> Figure:
         for t, axes in enumerate(curves):
             for (label, matrices), colour in zip(runs.items(), cycle(COLOURS)):
                 _draw_curve(axes, matrices, t, colour, label)
-            axes.set_title(_plain(f"Task {t + 1}: {tasks[t]}"))
+            axes.set_title(plain_text(f"Task {t + 1}: {tasks[t]}"))
             axes.set_xlabel("after task")
             axes.set_xticks(range(t + 1, len(tasks) + 1))
             axes.set_xlim(0.7, len(tasks) + 0.3)
@@ -137,7 +137,7 @@ def draw_matrix(axes: Axes, matrix: pd.DataFrame) -> None:
     for (i, t), score in np.ndenumerate(scores):
         if not np.isnan(score):
             axes.text(t, i, f"{score:.1f}", ha="center", va="center", color="white" if score > 60 else "#111")
-    names = [_plain(name) for name in matrix.columns]
+    names = [plain_text(name) for name in matrix.columns]
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="R@1 (%) on task", ylabel="after training task")
@@ -146,7 +146,7 @@ def draw_matrix(axes: Axes, matrix: pd.DataFrame) -> None:
 
 def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame]) -> None:
     """R@1 on task t of the models M_t .. M_n, one line per task (thin: seeds, thick: mean)."""
-    names = [_plain(name) for name in matrices[0].columns]
+    names = [plain_text(name) for name in matrices[0].columns]
     for (t, name), colour in zip(enumerate(names), cycle(COLOURS[1:])):
         _draw_curve(axes, matrices, t, colour, name)
     axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
@@ -160,7 +160,9 @@ def _draw_curve(axes: Axes, matrices: Sequence[pd.DataFrame], task: int, colour:
     after = np.arange(1, scores.shape[1] + 1)
     if len(scores) > 1:
         axes.plot(after, scores.T, color=colour, alpha=0.35, linewidth=0.8)
-    axes.plot(after, scores.mean(axis=0), color=colour, marker="o", markersize=3.5, linewidth=1.8, label=_plain(label))
+    axes.plot(
+        after, scores.mean(axis=0), color=colour, marker="o", markersize=3.5, linewidth=1.8, label=plain_text(label)
+    )
 
 
 def _draw_harmonic_means(axes: Axes, runs: Mapping[str, Sequence[pd.DataFrame]]) -> None:
@@ -183,6 +185,6 @@ def _smooth(values: np.ndarray, share: float = 0.02) -> np.ndarray:
     return (sums[last] - sums[first]) / (last - first)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Text from data, without matplotlib's formulas and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(text)).replace("$", r"\$")

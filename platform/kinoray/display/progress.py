@@ -143,7 +143,7 @@ class RunProgress:
                 self._warned.add(text)
                 self.warn(text)
 
-    def _say(self, text: str) -> None:
+    def printer(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)
 
 

@@ -32,5 +32,5 @@ def words(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
 
 
-def _say(quiet: bool) -> Callable[[str], None]:
+def printer(quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))

@@ -5,7 +5,7 @@ the features of a task's clips are stored when the task has been learned and nev
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from kinoray.errors import BadData
 from kinoray.evaluation.feature_files import read_features, write_features
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.method import BaseMethod
-from kinoray.runs.run_spec import RunSpec
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import gather_objects
 from kinoray.training.stages import Stage
@@ -25,10 +24,29 @@ from kinoray.training.stages import Stage
 Block = tuple[TestSet, Tensor]
 
 
+class TestedRun(Protocol):
+    """What the tests need to know of a run."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def tests(self) -> tuple[str, ...]: ...
+    @property
+    def train_names(self) -> tuple[str, ...]: ...
+    @property
+    def trained(self) -> tuple[str, ...]: ...
+    @property
+    def autocast(self) -> bool: ...
+
+
 class Tester:
     """Embeds and ranks, and remembers what was tested."""
 
-    def __init__(self, spec: RunSpec, method: BaseMethod, feed: Feed) -> None:
+    def __init__(self, spec: TestedRun, method: BaseMethod, feed: Feed) -> None:
         self.spec, self.method, self.feed = spec, method, feed
         self.store = Path(spec.folder) / "features"
         self.features: dict[str, dict[str, str]] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from kinoray.config import plain
 from kinoray.data.plan import rank_slice
-from kinoray.display.text import _say
+from kinoray.display.text import printer
 from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, show
 from kinoray.processes.signals import Signals, Stopped, caught_signals
@@ -65,7 +65,7 @@ def run(
         )
         for number in (range(seed, seed + seeds) if seeds else [seed])
     ]
-    say = _say(quiet)
+    say = printer(quiet)
     with ExitStack() as stack:
         for one in wanted:
             stack.enter_context(locked(one))
@@ -147,7 +147,7 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
             workers = num_workers or max(1, num_gpus())
             say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}", cpus))
             for one in wanted:
-                _on_workers(one, workers, quiet, signals, say)
+                on_workers(one, workers, quiet, signals, say)
         signals.check(wanted[-1].label)
 
 
@@ -185,7 +185,7 @@ def _in_process(one: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     _settle(one, {"finished": finished}, signals)
 
 
-def _on_workers(
+def on_workers(
     one: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None], cpus: float | None = None
 ) -> None:
     """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them)."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class _Gauges:
+class Gauges:
     """Ray metrics, for the dashboard and Prometheus."""
 
     def __init__(self, run: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from kinoray.disk.json_lines import read_jsonl, replace_lines
-from kinoray.monitoring.gauges import _Gauges
+from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.actors import call
 
 FLUSH_S = 0.5
@@ -33,7 +33,7 @@ class RunMonitor:
         self.failure: dict[str, Any] | None = None
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
-        self.gauges = _Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
+        self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
 
     def rewind(self, stage: int, step: int) -> None:
         """Drop what was logged after a checkpoint: those steps will be made again."""

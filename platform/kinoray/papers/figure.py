@@ -1,25 +1,59 @@
 """A reproduced figure or table as files: CSV, JSON, PNG, SVG, and a Markdown page beside the published trend."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinoray.display.plots import COLOURS, STYLE, Picture, _plain, svg
+from kinoray.display.plots import COLOURS, STYLE, Picture, plain_text, svg
 from kinoray.display.text import printable, show
-
-if TYPE_CHECKING:
-    from kinoray.papers.reproduction import Reproduction
+from kinoray.papers.entries import Entry
+from kinoray.sweeps.result import SweepResult
 
 DPI = 130
 
 
-def write_files(made: "Reproduction") -> None:
+class Measured(Protocol):
+    """What the files say of a reproduction."""
+
+    name: str
+    entry: Entry
+    sweeps: list[SweepResult]
+    stream: str
+    seeds: list[int]
+    folder: Path
+    points: list[Any]
+    frame: pd.DataFrame
+
+    @property
+    def table(self) -> pd.DataFrame: ...
+
+    @property
+    def missing(self) -> list[str]: ...
+
+    @property
+    def findings(self) -> Sequence[Any]: ...
+
+    @property
+    def smoke(self) -> bool: ...
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def courses(self) -> list[str]: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def write_files(made: Measured) -> None:
     """Write NAME.csv (a row per point), .json, .png, .svg and .md into the reproduction's folder."""
     made.folder.mkdir(parents=True, exist_ok=True)
     stem = made.folder / made.name
@@ -31,7 +65,7 @@ def write_files(made: "Reproduction") -> None:
     stem.with_suffix(".md").write_text(markdown(made), encoding="utf-8")
 
 
-def curve_figure(made: "Reproduction") -> Figure:
+def curve_figure(made: Measured) -> Figure:
     """One panel per metric over the knob; points stand evenly, as in a table. Line: mean, bar: deviation, dots: seeds.
     """  # fmt: skip
     panels = made.entry.panels
@@ -42,9 +76,9 @@ def curve_figure(made: "Reproduction") -> Figure:
         ):
             for found, colour in zip(made.sweeps, cycle(COLOURS[1:])):
                 _draw_points(axes, made, found.method, metric, colour)
-            axes.set_title(_plain(f"({chr(ord('a') + place)}) {label}"))
-            axes.set_xlabel(_plain(made.entry.over))
-            axes.set_xticks(range(len(made.points)), [_plain(worded(p)) for p in made.points])
+            axes.set_title(plain_text(f"({chr(ord('a') + place)}) {label}"))
+            axes.set_xlabel(plain_text(made.entry.over))
+            axes.set_xticks(range(len(made.points)), [plain_text(worded(p)) for p in made.points])
             axes.margins(x=0.06)
         figure.axes[0].set_ylabel("%, test splits")
         if len(made.sweeps) > 1:
@@ -52,7 +86,7 @@ def curve_figure(made: "Reproduction") -> Figure:
     return figure
 
 
-def _draw_points(axes: Axes, made: "Reproduction", method: str, metric: str, colour: str) -> None:
+def _draw_points(axes: Axes, made: Measured, method: str, metric: str, colour: str) -> None:
     """One method's means with their deviations over seeds, and each seed."""
     rows = made.table[made.table["method"] == method].dropna(subset=[metric])
     places = {point: place for place, point in enumerate(made.points)}
@@ -65,11 +99,11 @@ def _draw_points(axes: Axes, made: "Reproduction", method: str, metric: str, col
     spread = rows[f"{metric} std"].fillna(0.0)
     axes.errorbar(
         x, rows[metric], spread, color=colour, marker="o", markersize=4, linestyle=line, linewidth=1.6,
-        elinewidth=1, capsize=2, label=_plain(method),
+        elinewidth=1, capsize=2, label=plain_text(method),
     )  # fmt: skip
 
 
-def markdown(made: "Reproduction", picture: bool = True) -> str:
+def markdown(made: Measured, picture: bool = True) -> str:
     """The page: what was published, what was measured, whether the one shows the other. No path of this machine."""
     entry, record = made.entry, made.sweeps[0].record
     held = {name: value for name, value in record["settings"].items() if name != entry.over}
@@ -96,7 +130,7 @@ def markdown(made: "Reproduction", picture: bool = True) -> str:
     return "\n\n".join(_lines(part) for part in parts) + "\n"
 
 
-def command(made: "Reproduction") -> str:
+def command(made: Measured) -> str:
     """What makes this again."""
     record = made.sweeps[0].record
     space = record["space"]
@@ -107,7 +141,7 @@ def command(made: "Reproduction") -> str:
     return " ".join([*words, *["--smoke"] * made.smoke])
 
 
-def cells(made: "Reproduction") -> list[list[str]]:
+def cells(made: Measured) -> list[list[str]]:
     """The table as text, head first."""
     entry, many = made.entry, len(made.sweeps) > 1
     rows = [[*["method"] * many, entry.over, *entry.panels.values(), *entry.beside]]

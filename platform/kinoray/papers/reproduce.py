@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.disk.folders import runs_root
-from kinoray.display.text import _say
+from kinoray.display.text import printer
 from kinoray.errors import UsageError, unknown
 from kinoray.papers.entries import REPRODUCTIONS
 from kinoray.papers.reproduction import Reproduction
@@ -54,7 +54,7 @@ def reproduce(
     made = Reproduction(name, entry, swept, runs_root(runs))
     made.write()
     if place is not None:
-        say = _say(quiet)
+        say = printer(quiet)
         if made.missing:
             say(f"{name} is not complete, so its table is not kept. Missing: {'; '.join(made.missing)}.")
         else:

@@ -35,7 +35,7 @@ def ray_session(dashboard: bool = False) -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
-    with _signals_kept():
+    with signals_kept():
         if os.environ.get("RAY_ADDRESS"):
             ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
         else:
@@ -48,7 +48,7 @@ def ray_session(dashboard: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
+def signals_kept() -> Iterator[None]:
     """Keep the driver's SIGTERM handler while Ray starts.
 
     Ray puts two of its own in its place: one in Python that ends all its processes with nothing saved, and one in C++

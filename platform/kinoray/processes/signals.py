@@ -69,7 +69,7 @@ def caught_signals() -> Iterator[Signals]:
 
 
 @contextmanager
-def _noted_signals() -> Iterator[list[int]]:
+def noted_signals() -> Iterator[list[int]]:
     """SIGINT and SIGTERM are noted, and delivered at the end; a second one at once.
 
     Raised inside Ray's calls, what the handlers raise would lose its exit code.

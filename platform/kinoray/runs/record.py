@@ -9,7 +9,7 @@ from typing import Any
 from kinoray.config import digest_of, plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
-from kinoray.runs.resolve import Resolved, _identity
+from kinoray.runs.resolve import Resolved, identity
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
 
@@ -19,7 +19,7 @@ BESIDE = ("methods", "search_spaces", "cluster")
 
 def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
     """The run's record, run.json."""
-    identity = _identity(run)
+    parts = identity(run)
     return {
         "format": 1,
         "method": run.method.name,
@@ -30,7 +30,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "zero_shot": run.zero_shot,
         "tasks": [task.name for task in run.stream.tasks],
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
-        "digests": {"data": dict(identity["data"]), "code": code_digest(), "method": run.method.digest},
+        "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
         "threads": threads,
         "num_workers": num_workers,
@@ -53,7 +53,7 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
             raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
-    changed = _changes(then["config"], now["config"]) + _changes(then["digests"]["data"], now["digests"]["data"])
+    changed = changes(then["config"], now["config"]) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:
         raise ConfigMismatch(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
@@ -62,19 +62,19 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     for kind in ("code", "method"):
         if then["digests"][kind] != now["digests"][kind]:
             say(f"Note: the {kind}'s source changed since {run.label} was started; --fresh starts over.")
-    other = _changes(then["versions"], now["versions"])
+    other = changes(then["versions"], now["versions"])
     if other:
         say(f"Note: versions changed since {run.label} was started: {'; '.join(other)}.")
     return now | {"threads": then["threads"]}
 
 
-def _changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     """`key: old -> new` for everything that differs in two nested records."""
     said = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            said += _changes(a, b, f"{prefix}{key}.")
+            said += changes(a, b, f"{prefix}{key}.")
         elif a != b:
             said.append(f"{prefix}{key}: {a} -> {b}")
     return said

@@ -134,10 +134,10 @@ def resolve(
     )
     root = Path(runs or os.environ.get("KINORAY_RUNS") or "runs").absolute()
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{found.name}").strip("-.")
-    return replace(resolved, folder=root / f"{stem}-{digest_of(_identity(resolved))[:8]}" / f"seed-{seed}")
+    return replace(resolved, folder=root / f"{stem}-{digest_of(identity(resolved))[:8]}" / f"seed-{seed}")
 
 
-def _identity(run: Resolved) -> dict[str, Any]:
+def identity(run: Resolved) -> dict[str, Any]:
     """What makes two runs the same but for the seed: the hash of the folder's name."""
     return {
         "method": run.method.name,

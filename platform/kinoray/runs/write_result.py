@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import _rename, write_json_atomic
+from kinoray.disk.durable import move_into_place, write_json_atomic
 from kinoray.metrics import RECALLS, recall_at, summarise
 
 Ranks = dict[tuple[int, int], np.ndarray]
@@ -110,4 +110,4 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[s
     pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), beside)
     with beside.open("rb") as file:
         os.fsync(file.fileno())
-    _rename(beside, path)
+    move_into_place(beside, path)

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from kinoray.sweeps.study import patiently
 
 
-def _keep_events(folder: Path) -> None:
+def keep_events(folder: Path) -> None:
     """TensorBoard's files of each trial, by its number."""
     for file in (folder / ".tune").rglob("events.out.tfevents*"):
         place = folder / "tensorboard" / file.parent.name.rsplit("-", 1)[0]

@@ -18,7 +18,7 @@ from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, find_method
-from kinoray.runs.record import _changes, code_digest
+from kinoray.runs.record import changes, code_digest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.streams import Stream, load_stream
 from kinoray.sweeps.objectives import objectives_of
@@ -139,7 +139,7 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
         return record
     then = json.loads(path.read_text())
     now = json.loads(json.dumps(plan.record))
-    changed = _changes({k: v for k, v in then.items() if k not in ("digests", "threads")}, now)
+    changed = changes({k: v for k, v in then.items() if k not in ("digests", "threads")}, now)
     if changed:
         told = [line for line in changed if not line.startswith("run:")] or ["the stream's data or the backbone"]
         raise ConfigMismatch(f"{plan.folder} holds another sweep: {'; '.join(told)}. Give another --name.")

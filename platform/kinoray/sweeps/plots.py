@@ -1,7 +1,7 @@
 """Figures of a sweep: its history, each knob against the objective, parallel coordinates, importances, the front."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import numpy as np
@@ -12,15 +12,31 @@ from matplotlib.figure import Figure
 from kinoray.display.plots import COLOURS, STYLE, Picture
 from kinoray.sweeps.objectives import METRICS
 
-if TYPE_CHECKING:
-    from kinoray.sweeps.result import SweepResult
-
 GREY, BLUE, RED = COLOURS[:3]
 MOST_KNOBS = 6
 """Knobs that get a panel, by importance where it is known."""
 
 
-def sweep_figure(sweep: "SweepResult") -> Figure:
+class Sweep(Protocol):
+    """What the figures need of a sweep's result."""
+
+    objectives: list[str]
+    record: dict[str, Any]
+
+    @property
+    def frame(self) -> pd.DataFrame: ...
+
+    @property
+    def pareto(self) -> pd.DataFrame: ...
+
+    @property
+    def curves(self) -> pd.DataFrame: ...
+
+    @property
+    def importance(self) -> dict[str, float]: ...
+
+
+def sweep_figure(sweep: Sweep) -> Figure:
     """History beside the most important knobs; with several objectives the front of the first two comes first."""
     frame, name = sweep.frame, sweep.objectives[0]
     knobs = shown_knobs(sweep)[:3]
@@ -36,7 +52,7 @@ def sweep_figure(sweep: "SweepResult") -> Figure:
     return figure
 
 
-def figures(sweep: "SweepResult") -> list[tuple[str, Figure]]:
+def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
     """Everything that the page shows, each with its title."""
     frame, name, space = sweep.frame, sweep.objectives[0], sweep.record["space"]
     knobs = shown_knobs(sweep)
@@ -66,7 +82,7 @@ def figures(sweep: "SweepResult") -> list[tuple[str, Figure]]:
     return made
 
 
-def shown_knobs(sweep: "SweepResult") -> list[str]:
+def shown_knobs(sweep: Sweep) -> list[str]:
     """The knobs that vary, the most important first."""
     knobs = [name for name, knob in sweep.record["space"].items() if isinstance(knob, Mapping)]
     known = [name for name in sweep.importance if name in knobs]

@@ -15,7 +15,7 @@ import torch
 
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import RunFailed
-from kinoray.execution.run import _on_workers
+from kinoray.execution.run import on_workers
 from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.metrics import summarise_after
@@ -203,7 +203,7 @@ class WorkerRun(SeedRun):
 
     def _work(self) -> None:
         try:
-            _on_workers(self.one, self.job.workers, True, self.signals, lambda text: None, self.job.cpus)
+            on_workers(self.one, self.job.workers, True, self.signals, lambda text: None, self.job.cpus)
         except BaseException as error:
             self.error = error
 

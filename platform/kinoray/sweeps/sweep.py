@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.locks import hold
-from kinoray.display.text import _say
+from kinoray.display.text import printer
 from kinoray.errors import UsageError
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.streams import Stream
@@ -83,7 +83,7 @@ def sweep(
     """
     if dashboard:
         require_dashboard()
-    say = _say(quiet)
+    say = printer(quiet)
     plan = make_plan(
         method, stream=stream, trials=trials, space=space, sampler=sampler, objective=objective, seeds=seeds, seed=seed,
         backbone=backbone, settings=dict(settings or {}), concurrent=concurrent, workers=workers_per_trial,
@@ -109,7 +109,7 @@ def sweep(
         if missing > 0:
             if prune and len(record["objectives"]) > 1:
                 say("Several objectives: nothing is pruned.")
-            with shown(plan.folder, _say(False)) if dashboard else contextlib.nullcontext():
+            with shown(plan.folder, printer(False)) if dashboard else contextlib.nullcontext():
                 _run(plan, record, study, store, missing, time_budget_s, keep_best, share_prefixes, tensorboard, quiet,
                      say)  # fmt: skip
         else:
@@ -176,7 +176,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
             f"{share.concurrent} at a time, {where} ({cpus:g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
         )
-        warm_cache(plan.stream, plan.base.recipe, say, lambda: signals.number is None)
+        warm_cache([task.manifest for task in plan.stream.tasks], plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
         with SweepView(
             plan.label, name, METRICS[name], len(plan.stream.tasks), plan.trials, quiet,

@@ -18,7 +18,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
-from kinoray.sweeps.keeping import Keeper, _keep_events
+from kinoray.sweeps.keeping import Keeper, keep_events
 from kinoray.sweeps.seed_run import STOP_FILE, Job
 from kinoray.sweeps.share import Share
 from kinoray.sweeps.study import requeue
@@ -102,7 +102,7 @@ def carry_out(
         with contextlib.suppress(Exception):
             requeue(study, store)
         if tensorboard:
-            _keep_events(folder)
+            keep_events(folder)
         shutil.rmtree(folder / ".tune", ignore_errors=True)
         keeper.tidy()
 

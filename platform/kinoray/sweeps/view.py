@@ -110,7 +110,7 @@ class SweepView:
         if not self.quiet:
             self._say(text)
 
-    def _say(self, text: str) -> None:
+    def printer(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
 
     def table(self) -> Table:
