@@ -10,12 +10,12 @@ forward instead; as nothing moves in between, the keys are the same. ALBEF halve
 # B batch   D embedding   V video   T text
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, trainable
 from kinoray.momentum import KeyFamily, average_into, copy_into
 
 
@@ -37,7 +37,8 @@ RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks ar
 class Method(BaseMethod):
     """Encoders train by gradient; momentum encoders, re-copied per task, give the keys."""
 
-    uses_num_tasks = False
+    suits = ("cvlm", "ctvr")
+    uses_num_tasks = False  # queues and averages do not depend on how many tasks come
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -72,14 +73,6 @@ class Method(BaseMethod):
         average_into(self.local.average.module, self.online, keep=self.config.m)  # Eq. 8
         self.local.enqueue(carry["kV"], carry["kT"])
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> TwoTower:
         """The trained pair."""
         return self.online
-
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_video(video)
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_text(text)

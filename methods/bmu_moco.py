@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce, info_nce_two_keys
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, trainable
 from kinoray.momentum import KeyFamily, Queue, average_into, copy_into, pull_towards
 
 Variant = Literal["full", "local", "global", "local_no_bmu", "global_no_bmu", "both_no_bmu", "ensemble", "fixed"]
@@ -61,7 +61,8 @@ RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks ar
 class Method(BaseMethod):
     """Encoders, one or two families of momentum encoders, a video and a text queue for each family."""
 
-    uses_num_tasks = False
+    suits = ("cvlm", "ctvr")
+    uses_num_tasks = False  # queues and averages do not depend on how many tasks come
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -130,14 +131,6 @@ class Method(BaseMethod):
                 pull_towards(family.average.module, self.online, keep=self.config.ensemble_keep)
         return ()
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> TwoTower:
         """The trained pair."""
         return self.online
-
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_video(video)
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_text(text)
