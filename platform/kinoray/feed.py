@@ -176,6 +176,7 @@ class Feed:
     def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
+        aspects = np.ones(len(tasks))
         for task in np.unique(tasks).tolist():
             manifest = read_manifest(self.manifests[task])
             clip_rows, numbers = manifest.samples("train")
@@ -183,22 +184,26 @@ class Feed:
                 sample = samples[place]
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
-        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0)
+                aspects[place] = manifest.aspects[clip_rows[sample]]
+        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0, aspects)
         return Rows(
             views=views,
-            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if self.needs.plain_view else None,
+            plain=self.views(rows.video[part], rows.seeds[part], 0, aspects)[0] if self.needs.plain_view else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
             labels=torch.from_numpy(labels).to(self.world.device),
         )
 
-    def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
-        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view.
+
+        aspects (B,): width / height of the frames before they were squashed to squares.
+        """
         clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
-            return (plain_view(clips, self.preset, side, mean, std),)
-        return augment_views(clips, seeds, self.preset, count, side, mean, std)
+            return (plain_view(clips, self.preset, side, mean, std, aspects),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""
@@ -247,7 +252,8 @@ class Feed:
         for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
             if len(good):
                 own_rows[start] = torch.from_numpy(good)
-                own_features[start] = embed(self.views(video, np.empty(0), 0)[0]).float().cpu()
+                (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
+                own_features[start] = embed(view).float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
@@ -283,7 +289,7 @@ class Feed:
                             labels=torch.tensor(labels, device=self.world.device),
                         )
                     )
-                    for view in self.views(repeated, seeds, views)
+                    for view in self.views(repeated, seeds, views, manifest.aspects[clip_rows[chunk]])
                 ]
                 parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
             ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))

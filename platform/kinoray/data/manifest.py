@@ -5,7 +5,7 @@ pair of a split. Samples are numbered in manifest order with the captions of a c
 counts once, with caption number -1.
 
 What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` found by decoding it once
-stands beside, may be missing, and only makes reading faster.
+stands beside and may be missing; it makes reading faster, and its width and height tell how crops are to be drawn.
 """
 
 import hashlib
@@ -141,6 +141,15 @@ class Manifest:
     def labels(self, rows: Sequence[int] | np.ndarray) -> list[str | None]:
         """Label texts of clips, None where there is none."""
         return self._column("label").take(pa.array(np.asarray(rows, dtype=np.int64))).to_pylist()
+
+    @cached_property
+    def aspects(self) -> np.ndarray:
+        """Width / height of every clip's upright frames by row, float64 (rows,); 1 where it was never probed."""
+        width, height = (
+            self._column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("width_px", "height_px")
+        )
+        known = (width > 0) & (height > 0)  # of missing values neither is true
+        return np.divide(width, height, out=np.ones(len(width)), where=known)
 
     @cached_property
     def _real_root(self) -> str:
