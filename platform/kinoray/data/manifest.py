@@ -60,6 +60,8 @@ LISTS = ("captions", "key_frames", "key_ticks")
 ROOT_KEY = b"kinoray.root"
 ROWS = 1 << 15
 """Rows that a process keeps at hand: some 20 MB."""
+MANIFESTS = 1 << 10
+"""Manifests that a process keeps at hand: more than a stream has tasks, as replay asks for all of them at each step."""
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
@@ -306,7 +308,7 @@ def read_manifest(path: Path | str) -> Manifest:
     return _read(str(path), state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=MANIFESTS)
 def _read(path: str, mtime_ns: int, size: int) -> Manifest:
     """Read the version of a file that has this time and size; both only tell versions apart."""
     try:
