@@ -17,9 +17,9 @@ from typing import Any
 
 from kinoray.attend import Signals, Stopped, attend, caught_signals, progress_of, show
 from kinoray.config import plain
-from kinoray.data.plan import rank_slice
 from kinoray.errors import KinorayError, UsageError
 from kinoray.folder import failed, is_finished, locked, set_aside
+from kinoray.lineage import check_division
 from kinoray.method_source import MethodSource
 from kinoray.resolve import Resolved, open_run, resolve, union_manifest
 from kinoray.result import Result, Results
@@ -129,7 +129,7 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
     for one in wanted:
-        rank_slice(one.recipe.batch_size, 0, num_workers or 1)  # refuses a batch that does not divide
+        check_division(one, num_workers or 1)
     from kinoray.workers import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
@@ -145,6 +145,8 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
                 _side_by_side(wanted, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
+            for one in wanted:  # where the cluster said how many
+                check_division(one, workers)
             say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}", cpus))
             for one in wanted:
                 _on_workers(one, workers, quiet, signals, say)

@@ -13,8 +13,8 @@ from sqlalchemy.exc import ArgumentError
 
 from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
-from kinoray.data.plan import rank_slice
 from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.lineage import check_division
 from kinoray.method_source import MethodSource, find_method
 from kinoray.resolve import Resolved, _changes, code_digest, resolve
 from kinoray.result import runs_root, write_json_atomic
@@ -87,7 +87,7 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
         runs=runs,
     )  # fmt: skip
     num_workers = _default_workers(base) if workers is None else workers
-    rank_slice(base.recipe.batch_size, 0, num_workers or 1)
+    check_division(base, num_workers or 1)
     record: dict[str, Any] = {
         "format": 1,
         "method": source.name,
