@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 from clips import write_clip
 
+from kinoray import evaluate
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views
 from kinoray.data.cache import OFF
 from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.distributed import World
+from kinoray.evaluate import EVAL_BATCH, EVAL_PIXELS, eval_batch
 from kinoray.feed import Feed
 from kinoray.method import Needs
 
@@ -81,3 +83,26 @@ def test_clips_that_were_never_probed_count_as_squares(tmp_path) -> None:
     rows += [{"id": "b", "uri": "1.mp4", "split": "train"}]
     mixed = write_manifest(rows, tmp_path / "mixed.parquet", tmp_path)
     assert read_manifest(mixed.path).aspects.tolist() == [9 / 16, 1.0]
+
+
+def test_batches_of_evaluation_follow_frames_and_pixels() -> None:
+    assert [eval_batch(*size) for size in ((4, 48), (8, 48), (1, 32), (8, 384), (320, 112))] == [64, 64, 64, 14, 4]
+    assert eval_batch(10_000, 384) == 1
+    for frames in (1, 12, 32, 320):
+        sides = range(16, 512, 16)
+        sizes = [eval_batch(frames, px) for px in sides]
+        assert sizes == sorted(sizes, reverse=True) and min(sizes) >= 1 and max(sizes) <= EVAL_BATCH
+        pixels = [count * frames * px**2 for px, count in zip(sides, sizes, strict=True) if count > 1]
+        assert max(pixels, default=0) <= EVAL_PIXELS
+
+
+def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None:
+    manifest = wide_manifest(tmp_path)
+    whole, counts = feed_of(manifest), []
+    rows, features = whole.embed_clips("one", manifest, "test", lambda view: view.mean(dim=(1, 3, 4)))
+    monkeypatch.setattr(evaluate, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)  # three clips of two frames
+    feed = feed_of(manifest)
+    again = feed.embed_clips("one", manifest, "test", lambda view: counts.append(len(view)) or view.mean(dim=(1, 3, 4)))
+    feed.encode(0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
+    assert counts == [3, 1, 3, 1]
+    assert again[0].tolist() == rows.tolist() and again[1].equal(features)

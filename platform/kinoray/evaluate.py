@@ -14,6 +14,19 @@ from kinoray.metrics import mid_ranks
 SCORES_NUMEL = 1 << 24
 """Similarities held at a time: 64 MiB of float32."""
 TEXT_BATCH = 256
+EVAL_BATCH = 64
+"""Clips per forward pass of evaluation, where they are small."""
+EVAL_PIXELS = 1 << 24
+"""Pixels of all frames of such a pass at most: 50 MB decoded, 200 MB as floats, a few GB in a ViT-B's widest layer."""
+
+
+def eval_batch(frames: int, size_px: int) -> int:
+    """Clips per forward pass of evaluation and of `Task.encode`, in [1, EVAL_BATCH].
+
+    As many of `frames` frames of `size_px` pixels a side as EVAL_PIXELS holds: 64 of 8 at 48 px, 14 of 8 at 384 px, 4
+    of 320 at 112 px. Of the clips' size alone, so results do not depend on the number of ranks.
+    """
+    return max(1, min(EVAL_BATCH, EVAL_PIXELS // (frames * size_px**2)))
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,10 @@ from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_i
 from kinoray.data.recipes import decode_px, preset_of
 from kinoray.data.sampling import Sampling
 from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
-from kinoray.evaluate import in_order
+from kinoray.evaluate import eval_batch, in_order
 from kinoray.method import Batch, Needs, Rows
 from kinoray.stages import StepFacts
 
-EVAL_BATCH = 64
-"""Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
 STEP_SLOT, NOISE_SLOT = -1, -2
@@ -216,7 +214,8 @@ class Feed:
         """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
         key = (str(manifest.path), split, frames)
         rows = manifest.clips(split)
-        cuts = own_batches(len(rows), EVAL_BATCH, self.world)
+        batch = eval_batch(frames, self.recipe.size_px)
+        cuts = own_batches(len(rows), batch, self.world)
         if key in self.kept:
             yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
             return
@@ -226,7 +225,7 @@ class Feed:
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
             size_px=decode_px(self.preset, self.recipe.size_px),
-            batch=EVAL_BATCH,
+            batch=batch,
             cache=self.cache,
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
@@ -263,6 +262,7 @@ class Feed:
     ) -> tuple[np.ndarray, Tensor]:
         """`Task.encode`: features of every readable sample of a split, in order, on all ranks."""
         manifest = read_manifest(self.manifests[task])
+        batch = eval_batch(self.recipe.frames, self.recipe.size_px)
         clip_rows, numbers = manifest.samples(split)
         ids: dict[int, Tensor] = {}
         features: dict[int, Tensor] = {}
@@ -274,7 +274,7 @@ class Feed:
             first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
             samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
             parts = []
-            for chunk in np.split(samples, range(EVAL_BATCH, len(samples), EVAL_BATCH)):
+            for chunk in np.split(samples, range(batch, len(samples), batch)):
                 repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
                 captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
                 labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
