@@ -5,10 +5,10 @@ import torch
 from engine import fresh_session, spec_of
 
 from kinoray.equations import info_nce
-from kinoray.loop import RunState
 from kinoray.method import Batch
-from kinoray.method_source import find_method
-from kinoray.stages import StepFacts
+from kinoray.runs.method_source import find_method
+from kinoray.training.loop import RunState
+from kinoray.training.stages import StepFacts
 
 
 def first_batch(session) -> tuple[StepFacts, Batch]:

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 from clips import write_clip
 
-from kinoray import evaluate
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views
-from kinoray.data.cache import OFF
 from kinoray.data.manifest import read_manifest, write_manifest
-from kinoray.distributed import World
-from kinoray.evaluate import EVAL_BATCH, EVAL_PIXELS, eval_batch
-from kinoray.feed import Feed
+from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
+from kinoray.training import batches as batching
+from kinoray.training import distributed
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import EVAL_BATCH, EVAL_PIXELS, World, eval_batch
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 RECIPE = Recipe(augmentation="ctvr", size_px=16, batch_size=4, epochs=1, frames=2, test_frames=2, sampling="uniform")
@@ -69,7 +69,7 @@ def test_the_test_crop_is_the_true_centre_square_of_a_wide_clip(tmp_path) -> Non
 def test_training_crops_keep_the_true_ratios_of_a_wide_clip(tmp_path, monkeypatch) -> None:
     manifest = wide_manifest(tmp_path)
     feed, given = feed_of(manifest), []
-    monkeypatch.setattr("kinoray.feed.augment_views", lambda *args: given.append(args[-1]) or augment_views(*args))
+    monkeypatch.setattr(batching, "augment_views", lambda *args: given.append(args[-1]) or augment_views(*args))
     with feed.batches(feed.plan(0, []), 0) as batches:
         assert len(list(batches)) == 1
     feed.encode(0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
@@ -100,7 +100,7 @@ def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None
     manifest = wide_manifest(tmp_path)
     whole, counts = feed_of(manifest), []
     rows, features = whole.embed_clips("one", manifest, "test", lambda view: view.mean(dim=(1, 3, 4)))
-    monkeypatch.setattr(evaluate, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)  # three clips of two frames
+    monkeypatch.setattr(distributed, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)  # three clips of two frames
     feed = feed_of(manifest)
     again = feed.embed_clips("one", manifest, "test", lambda view: counts.append(len(view)) or view.mean(dim=(1, 3, 4)))
     feed.encode(0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
