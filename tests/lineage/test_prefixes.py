@@ -351,7 +351,7 @@ def test_a_failure_at_any_write_leaves_all_or_nothing(verb, micro, tmp_path, mon
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kinoray import forks
+from kinoray.lineage import prefixes as forks
 forks.cache_folder = lambda: Path(sys.argv[1])
 left = int(sys.argv[5])
 def dying(real):
@@ -419,7 +419,7 @@ def test_only_a_run_without_a_state_of_its_own_adopts(micro, tmp_path) -> None:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from kinoray.lease import lease
+from kinoray.disk.lease import lease
 with lease(Path(sys.argv[1])) as ours:
     print(ours, flush=True)
     time.sleep(60)
@@ -480,7 +480,7 @@ def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from kinoray import forks
+from kinoray.lineage import prefixes as forks
 forks.cache_folder = lambda: Path(sys.argv[1])
 Path(sys.argv[1], "ready-" + sys.argv[2]).touch()
 while not Path(sys.argv[1], "go").exists():

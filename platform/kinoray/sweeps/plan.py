@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.demands import check_division
@@ -135,7 +135,7 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     digests = {"code": code_digest(), "method": plan.source.digest}
     if not path.exists():
         record = plan.record | {"digests": digests}
-        write_json_atomic(path, record)
+        write_json(path, record)
         return record
     then = json.loads(path.read_text())
     now = json.loads(json.dumps(plan.record))

@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.display.text import printer
 from kinoray.errors import UsageError
@@ -160,7 +160,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
         share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
-            write_json_atomic(plan.folder / RECORD, record | {"threads": threads})
+            write_json(plan.folder / RECORD, record | {"threads": threads})
         job = tuning.Job(
             folder=str(plan.folder), method=plan.source, stream=plan.stream, backbone=plan.base.backbone,
             settings=plan.settings, seeds=tuple(seeds), objectives=tuple(record["objectives"]),
