@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from kinoray.checkpoint import Position
 from kinoray.config import Recipe
-from kinoray.distributed import World, gather, gather_objects
+from kinoray.distributed import World, gather, gather_objects, set_world
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task
 from kinoray.optim import (
@@ -107,6 +107,7 @@ def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     quiet(method, outside.seed(stage, "grow"))
     method.grow(stage.grown)
     method.to(outside.world.device)
+    set_world(method, outside.world)
 
 
 def begin_task(method: BaseMethod, stage: Stage, outside: Outside) -> None:
