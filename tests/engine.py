@@ -69,7 +69,7 @@ def on_protocol(stream: Stream, protocol: str) -> Stream:
 
 def built(spec: RunSpec) -> BaseMethod:
     """The method with its initial weights."""
-    return build_method(spec, load_backbone(spec.backbone))
+    return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> Session:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.backbones.backbone import Backbone, Tokens
 from kinoray.data.plan import Replay
 
 __all__ = ["BaseMethod", "Batch", "Needs", "ParamGroup", "Replay", "Rows", "StepInfo", "StepOutput", "Task", "Tokens"]
@@ -35,6 +35,7 @@ class Rows:
     """Samples on this rank's device.
 
     Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels (B,), label -1 = none.
+    text is None where the backbone reads no captions: its methods know, those of two towers need not ask.
     """
 
     views: tuple[Tensor, ...]
@@ -121,7 +122,7 @@ class BaseMethod(nn.Module, ABC):
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
     of longer streams share their first tasks; where a class leaves it open, its source and its memory are asked."""
 
-    def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: Any, backbone: Backbone, num_tasks: int) -> None:
         super().__init__()
         self.config = config
         self.num_tasks = num_tasks

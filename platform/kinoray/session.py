@@ -22,7 +22,7 @@ from kinoray.backbones import load_backbone
 from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
 from kinoray.config import Recipe, digest_of
 from kinoray.data.cache import frame_cache
-from kinoray.distributed import World, gather_objects
+from kinoray.distributed import World, gather_objects, set_world
 from kinoray.errors import BadData, RunFailed
 from kinoray.feed import Feed
 from kinoray.loop import TRAIN, RunState, begin_task, grow, train_stream
@@ -96,8 +96,9 @@ class Session:
         # Seconds: of the last commit, of all commits, of evaluation, from here to the first batch.
         self.past: dict[str, float] = {}
         self.bad: set[tuple[str, str]] = set()
-        towers = load_backbone(spec.backbone, self.recipe.size_px)
+        towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
+        set_world(self.method, world)
         self.feed = Feed(
             names=list(spec.train_names),
             manifests=list(spec.trained),
