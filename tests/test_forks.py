@@ -176,6 +176,11 @@ def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monk
     assert len(set(keys.values())) == len(keys)
 
 
+def test_keys_differ_where_an_argument_of_the_backbone_names_no_folder(micro, tmp_path) -> None:
+    names = ("vit-bert", "vit-bert:random", "tiny")
+    assert len({prefix_key(base(micro, tmp_path, backbone=name), 1, 1) for name in names}) == 3
+
+
 def test_keys_differ_where_a_file_of_the_data_or_the_backbone_was_replaced(micro, tmp_path) -> None:
     import shutil
 

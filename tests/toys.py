@@ -179,7 +179,7 @@ class Normed(_Toy):
 
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
-        self.head = nn.Sequential(SplitBatchNorm1d(backbone.dim, groups=4), nn.Linear(backbone.dim, 16))
+        self.head = nn.Sequential(SplitBatchNorm1d(backbone.dim), nn.Linear(backbone.dim, 16))
         self.keys_head = Momentum(self.head, train=True)
 
     def param_groups(self) -> dict[str, ParamGroup]:

@@ -17,8 +17,9 @@ def stated(folders: Iterable[str], constant: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(path for folder in folders for path in Path(folder).glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            if [target.id for target in targets if isinstance(target, ast.Name)] == [constant]:
+            if not isinstance(node, ast.Assign):
+                continue
+            if [target.id for target in node.targets if isinstance(target, ast.Name)] == [constant]:
                 found[path.stem] = ast.literal_eval(node.value)
     return found
 
