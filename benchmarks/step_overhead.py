@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from bare_loop import BareLoop, Towers
+from shared.bare_loop import BareLoop, Towers
 
-from kinoray.actors import MonitorClient, RunMonitor
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import TaskPlan, epoch_of, row_seed
-from kinoray.distributed import World, gather, noise_source
-from kinoray.loop import RunState, train_task
-from kinoray.method import Batch, Task
+from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
-from kinoray.stages import Stage, StepFacts
+from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
+from kinoray.training.distributed import World, gather, noise_source
+from kinoray.training.loop import RunState, train_task
+from kinoray.training.stages import Stage, StepFacts
 
 TOLERANCE = 1e-4
 """Largest difference of a loss between the two sides in the first steps."""
@@ -135,7 +135,10 @@ class Memory:
         return NO_END
 
     def task(self, stage: Stage) -> Task:
-        return Task(0, "memory", 1, encode=no_data)
+        return Task(**vars(self.facts(stage)), encode=no_data, labels=np.empty(0))
+
+    def facts(self, stage: Stage) -> TaskFacts:
+        return TaskFacts(0, "memory", 1, num_samples=0, num_classes=0, steps=NO_END)
 
     def validate(self, stage: Stage) -> float:
         raise AssertionError("this task never reaches a validation")

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.places import SHARED
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 Outcome = tuple[int, str, str]
 
 for name, value in {
@@ -68,7 +68,7 @@ def cluster() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def clips_folder() -> Path:
     """Real clips beside the checkout; tests that need them say so where they are absent."""
-    folder = REPOSITORY.parent / "shared" / "clips"
+    folder = SHARED / "clips"
     if not (folder / "clips.csv").is_file():
         pytest.skip("the real clips (../shared/clips) are not here")
     return folder
@@ -77,7 +77,7 @@ def clips_folder() -> Path:
 @pytest.fixture
 def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
     """Run the command line in this process: exit code, stdout, stderr."""
-    from kinoray import cli
+    from kinoray.cli import main as cli
 
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.places import REPOSITORY
 
 import kinoray
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.config import Recipe, names_of
-from kinoray.experiment_file import read_experiment
-from kinoray.method_source import find_method
 from kinoray.report.tables import Comparison
-from kinoray.result import Result
+from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.method_source import find_method
+from kinoray.runs.result import Result
 from kinoray.streams import stream_families
 
-ROOT = Path(__file__).parents[1]
+ROOT = REPOSITORY
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.S)
 COMMANDS = sorted({line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()})
@@ -53,6 +54,23 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert named
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert named <= targets
+
+
+@pytest.mark.parametrize(
+    ("file", "fact"),
+    [
+        ("training/optim.py", "The cosine falls with every step"),
+        ("training/loop.py", "The optimizer is fresh at each task"),
+        ("backbones/vit_bert.py", "run without dropout"),
+        ("decoding/sampling.py", "the last frame repeats"),
+        ("data/manifest.py", "how crops are to be drawn"),
+        ("data/presets.py", "Differs"),
+    ],
+)
+def test_what_moves_results_is_told_here_and_where_it_is_made(file, fact) -> None:
+    section = TEXT.split("## What moves results")[1].split("\n## ")[0]
+    assert f"(platform/kinoray/{file})" in section
+    assert fact in (ROOT / "platform" / "kinoray" / file).read_text(encoding="utf-8")
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

@@ -2,7 +2,7 @@
 
 With one group it is BatchNorm over the rows of all ranks. With S groups each S-th part of the batch has statistics of
 its own, as the GPUs have in MoCo or the splits in its notebook, whatever the number of ranks. The engine tells the
-modules their rank (`kinoray.distributed.set_world`); alone they need nobody.
+modules their rank (`kinoray.training.distributed.set_world`); alone they need nobody.
 """
 
 # B rows on this rank   S groups   W ranks   C channels   X positions of a channel

@@ -5,7 +5,7 @@ pair of a split. Samples are numbered in manifest order with the captions of a c
 counts once, with caption number -1.
 
 What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` found by decoding it once
-stands beside, may be missing, and only makes reading faster.
+stands beside and may be missing; it makes reading faster, and its width and height tell how crops are to be drawn.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kinoray.decoding.clip import Clip, Probe
 from kinoray.errors import UsageError, VideoError
 
 SPLITS = ("train", "validation", "test")
@@ -60,30 +61,10 @@ LISTS = ("captions", "key_frames", "key_ticks")
 ROOT_KEY = b"kinoray.root"
 ROWS = 1 << 15
 """Rows that a process keeps at hand: some 20 MB."""
+MANIFESTS = 1 << 10
+"""Manifests that a process keeps at hand: more than a stream has tasks, as replay asks for all of them at each step."""
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What decoding a clip once told: the columns of `PROBED` that reading it again needs."""
-
-    digest: str
-    num_frames: int
-    key_frames: tuple[int, ...]
-    key_ticks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Clip:
-    """What the decoder needs of one clip: an absolute path and, for a span, seconds since the stream's start."""
-
-    id: str
-    path: str
-    start: float | None = None
-    end: float | None = None
-    item: int | None = None
-    probe: Probe | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +122,15 @@ class Manifest:
     def labels(self, rows: Sequence[int] | np.ndarray) -> list[str | None]:
         """Label texts of clips, None where there is none."""
         return self._column("label").take(pa.array(np.asarray(rows, dtype=np.int64))).to_pylist()
+
+    @cached_property
+    def aspects(self) -> np.ndarray:
+        """Width / height of every clip's upright frames by row, float64 (rows,); 1 where it was never probed."""
+        width, height = (
+            self._column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("width_px", "height_px")
+        )
+        known = (width > 0) & (height > 0)  # of missing values neither is true
+        return np.divide(width, height, out=np.ones(len(width)), where=known)
 
     @cached_property
     def _real_root(self) -> str:
@@ -297,7 +287,7 @@ def read_manifest(path: Path | str) -> Manifest:
     return _read(str(path), state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=MANIFESTS)
 def _read(path: str, mtime_ns: int, size: int) -> Manifest:
     """Read the version of a file that has this time and size; both only tell versions apart."""
     try:

@@ -1,0 +1,77 @@
+"""Progress lines: what they say, how often, and that they keep to stderr."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from kinoray.display.progress import RunProgress
+from kinoray.display.text import clock
+
+
+def lines_of(file: io.StringIO) -> list[str]:
+    return file.getvalue().splitlines()
+
+
+def plain_console() -> tuple[Console, io.StringIO]:
+    file = io.StringIO()
+    return Console(file=file, width=40), file
+
+
+def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> None:
+    console, file = plain_console()
+    times = iter(range(1000))
+    with RunProgress("base_moco", ["a", "b"], [20, 10], console=console, now=lambda: float(next(times))) as bar:
+        for task, steps in ((0, 20), (1, 10)):
+            for step in range(steps):
+                bar.update(task, step + 1, loss=2.0, clips_per_step=48, epoch=step // 5)
+    lines = lines_of(file)
+    assert len(lines) == 4  # seconds 0, 10, 20, and the last step
+    assert lines[1] == "base_moco: task 1/2 a, step 11/20, loss 2.000, ETA 0:19, epoch 3, 1.0 step/s, 48 clips/s"
+    assert "task 2/2 b" in lines[-1]
+    assert "ETA 0:00" in lines[-1]
+
+
+def test_the_last_line_is_not_said_again_while_a_finished_run_is_tested() -> None:
+    console, file = plain_console()
+    with RunProgress("base_moco", ["a"], [2], console=console) as bar:
+        for step in (1, 2, 2, 2):
+            bar.update(0, step, 1.0, 8)
+    assert len(lines_of(file)) == 2
+
+
+def test_runs_side_by_side_have_a_line_each() -> None:
+    console, file = plain_console()
+    with RunProgress("base_moco", ["a"], [5], console=console, runs=["seed 0", "seed 1"]) as bar:
+        bar.update(0, 1, 1.0, 8, run="seed 1")
+        bar.update(0, 1, 1.0, 8, run="seed 0")
+    assert [line.split(":")[0] for line in lines_of(file)] == ["base_moco seed 1", "base_moco seed 0"]
+
+
+def test_quiet_shows_warnings_only() -> None:
+    console, file = plain_console()
+    with RunProgress("base_moco", ["a"], [5], quiet=True, console=console) as bar:
+        bar.update(0, 1, 1.0, 8)
+        bar.note("evaluating")
+        bar.warn("code changed since")
+    assert lines_of(file) == ["Warning: code changed since"]
+
+
+def test_names_from_data_reach_the_terminal_without_control_characters() -> None:
+    console, file = plain_console()
+    with RunProgress("m", ["\x1b]0;x[red]"], [5], console=console) as bar:
+        bar.update(0, 1, 1.0, 8)
+        bar.note("\x1b[2J")
+    assert "\x1b" not in file.getvalue() and "[red]" in file.getvalue()
+
+
+def test_in_a_terminal_the_bars_are_live() -> None:
+    file = io.StringIO()
+    with RunProgress("m", ["a"], [5], console=Console(file=file, force_terminal=True, width=160)) as bar:
+        bar.update(0, 5, 1.25, 8, epoch=1)
+    assert "loss 1.250" in file.getvalue() and "100 %" in file.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
+def test_clock(seconds: float, said: str) -> None:
+    assert clock(seconds) == said

@@ -1,0 +1,67 @@
+"""Every search space fits the Config it explores."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from kinoray.config import build, names_of, split_overrides
+from kinoray.runs.method_source import find_method, method_names
+from kinoray.sweeps.samplers import make_sampler
+from kinoray.sweeps.space import check_space, distributions
+
+
+def spaces_of(name: str) -> dict[str, dict[str, Any]]:
+    """The method's space and its named ones."""
+    module = import_module(f"kinoray.search_spaces.{name}")
+    return {"SPACE": module.SPACE} | module.SPACES
+
+
+ALL = [(method, space) for method in method_names() for space in spaces_of(method)]
+
+
+@pytest.mark.parametrize(("name", "space"), ALL)
+def test_every_knob_is_a_setting_whose_extremes_are_allowed(name: str, space: str) -> None:
+    found = spaces_of(name)[space]
+    assert set(found) <= set(names_of(find_method(name).load().Config))
+    check_space(found, find_method(name), {})
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_the_default_lies_in_the_methods_space(name: str) -> None:
+    defaults = vars(find_method(name).load().Config())
+    for key, knob in spaces_of(name)["SPACE"].items():
+        inside = defaults[key] in knob["choices"] if "choices" in knob else knob["low"] <= defaults[key] <= knob["high"]
+        assert inside, key
+
+
+@pytest.mark.parametrize(("name", "space"), ALL)
+def test_what_is_drawn_builds_a_config(name: str, space: str) -> None:
+    config = find_method(name).load().Config
+    found = spaces_of(name)[space]
+    knobs = distributions(found)
+    held = {key: value for key, value in found.items() if key not in knobs}
+    for number in range(8):
+        drawn = make_sampler("qmc", 0, number, knobs).sample_relative(None, _Numbered(number), knobs)  # type: ignore[arg-type]
+        given = split_overrides(held | drawn, {name: config})
+        build(config, given[name], name)
+
+
+class _Numbered:
+    """All that a point sampler asks of a trial."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def test_bmu_explores_at_least_what_the_paper_did() -> None:
+    space = spaces_of("bmu_moco")["SPACE"]
+    for momentum in ("m", "m_hat"):
+        assert (space[momentum]["low"], space[momentum]["high"]) == (0.9, 1.0)  # Fig. 4
+
+
+def test_figure_4_varies_m_hat_alone_over_the_values_that_the_paper_names() -> None:
+    figure = spaces_of("bmu_moco")["bmu-fig4"]
+    assert list(distributions(figure)) == ["m_hat"]
+    assert {0.9, 0.99, 0.999, 1.0} <= set(figure["m_hat"]["choices"])
+    assert figure["m"] == 0.99

@@ -1,0 +1,241 @@
+"""A folder of your own: what is read, how splits are dealt, and one clear line for everything that is wrong."""
+
+import csv
+import json
+import logging
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kinoray.data.manifest import CONTENT, read_manifest
+from kinoray.errors import UsageError
+from kinoray.streams import user_folder as own
+
+
+def folder_with(tmp_path, rows, videos=None, columns=None):
+    """A folder of empty video files and a captions.csv."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for video in videos if videos is not None else {row["video"] for row in rows}:
+        (folder / video).parent.mkdir(exist_ok=True)
+        (folder / video).touch()
+    with open(folder / "captions.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, columns or list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder
+
+
+def build(folder, tmp_path):
+    return own.build(folder, cache=tmp_path / "cache")
+
+
+def rows_of(stream, task=0):
+    return read_manifest(stream.tasks[task].manifest).table.to_pylist()
+
+
+def splits_of(stream, task=0):
+    splits = {}
+    for row in rows_of(stream, task):
+        splits.setdefault(row["uri"], set()).add(row["split"])
+    return splits
+
+
+def many(count, **more):
+    return [{"video": f"v{i:03d}.mp4", "caption": f"caption {i}", **more} for i in range(count)]
+
+
+def refused(folder, tmp_path, *said):
+    with pytest.raises(UsageError) as caught:
+        build(folder, tmp_path)
+    message = str(caught.value)
+    assert "\n" not in message and caught.value.exit_code == 2
+    for part in said:
+        assert part in message, message
+
+
+def test_a_plain_folder_is_one_task_split_by_name_eighty_ten_ten(tmp_path):
+    stream = build(folder_with(tmp_path, many(50)), tmp_path)
+    assert (stream.name, stream.backbone, [task.name for task in stream.tasks]) == ("mine", "tiny", ["mine"])
+    manifest = read_manifest(stream.tasks[0].manifest)
+    assert [len(manifest.clips(split)) for split in ("train", "validation", "test")] == [40, 5, 5]
+    assert manifest.root == tmp_path / "mine"
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir() if path.suffix != ".mp4") == ["captions.csv"]
+
+
+def test_the_splits_depend_on_names_only(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    first = build(folder_with(one, many(30)), tmp_path)
+    second = build(folder_with(two, list(reversed(many(30, label="x")))), tmp_path)
+    assert splits_of(first) == splits_of(second)
+
+
+def test_the_same_content_is_the_same_manifest_and_other_content_another(tmp_path):
+    folder = folder_with(tmp_path, many(20))
+    first = build(folder, tmp_path)
+    written = first.tasks[0].manifest.stat().st_mtime_ns
+    assert build(folder, tmp_path) == first
+    assert first.tasks[0].manifest.stat().st_mtime_ns == written
+    with open(folder / "captions.csv", "a") as file:
+        file.write("v000.mp4,another caption\n")
+    assert build(folder, tmp_path).tasks[0].manifest != first.tasks[0].manifest
+
+
+def test_captions_of_a_video_are_gathered(tmp_path):
+    rows = [
+        {"video": "a.mp4", "captions": json.dumps(["one", "two, too"])},
+        {"video": "b.mp4", "captions": "three"},
+        {"video": "a.mp4", "captions": "four"},
+    ]
+    by_uri = {row["uri"]: row["captions"] for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))}
+    assert by_uri == {"a.mp4": ["one", "two, too", "four"], "b.mp4": ["three"]}
+
+
+@pytest.mark.parametrize("name", ["captions.jsonl", "captions.parquet"])
+def test_all_kinds_of_caption_files_say_the_same(tmp_path, name):
+    folder = folder_with(tmp_path, many(12, start=1.0, end=2.5, label="x", split="train"))
+    rows = [row | {"captions": [row.pop("caption")]} for row in many(12, start=1.0, end=2.5, label="x", split="train")]
+    for number, row in enumerate(rows):
+        row["split"] = ("train", "validation", "test")[number % 3]
+    (folder / "captions.csv").unlink()
+    if name.endswith("jsonl"):
+        (folder / name).write_text("\n".join(map(json.dumps, rows)) + "\n")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    row = rows_of(build(folder, tmp_path))[1]
+    row = {name: row[name] for name in CONTENT.names if row[name] is not None}
+    assert row == {
+        "id": "v001.mp4#1-2.5",
+        "uri": "v001.mp4",
+        "start": 1.0,
+        "end": 2.5,
+        "captions": ["caption 1"],
+        "label": "x",
+        "split": "validation",
+    }
+
+
+def test_tasks_come_in_order_of_appearance_and_spans_of_a_video_stay_together(tmp_path):
+    rows = [
+        {"video": f"{task}{i}.mp4", "caption": "x", "task": task, "start": start, "end": start + 1}
+        for start in (0, 1, 2)
+        for task in ("zebra", "ant")
+        for i in range(12)
+    ]
+    stream = build(folder_with(tmp_path, rows), tmp_path)
+    assert [task.name for task in stream.tasks] == ["zebra", "ant"]
+    for task in (0, 1):
+        assert len(rows_of(stream, task)) == 36
+        assert all(len(splits) == 1 for splits in splits_of(stream, task).values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
+def test_tiny_tasks_validate_on_training_clips_keep_the_test_apart_and_say_so(tmp_path, caplog, count):
+    with caplog.at_level(logging.WARNING, "kinoray"):
+        stream = build(folder_with(tmp_path, many(count)), tmp_path)
+    manifest = read_manifest(stream.tasks[0].manifest)
+    assert (
+        "serves training, validation and test" in caplog.text if count == 1 else "serve validation too" in caplog.text
+    )
+    test, validation = ({manifest.uri(row) for row in manifest.clips(split)} for split in ("test", "validation"))
+    train = {manifest.uri(row) for row in manifest.clips("train")}
+    assert train == validation and len(test) == max(1, round(count / 5)) and train
+    assert count == 1 or not train & test
+
+
+def test_labels_serve_as_captions_where_there_are_none(tmp_path):
+    rows = [{"video": f"{i}.mp4", "label": "wave"} for i in range(3)]
+    assert {tuple(row["captions"]) for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))} == {("wave",)}
+
+
+def test_given_splits_are_kept_and_validation_is_carved_from_training(tmp_path):
+    rows = [row | {"split": "test" if i < 5 else "Training"} for i, row in enumerate(many(45))]
+    splits = splits_of(build(folder_with(tmp_path, rows), tmp_path))
+    assert [splits[f"v{i:03d}.mp4"] for i in range(5)] == [{"test"}] * 5
+    assert sum(used == {"validation"} for used in splits.values()) == 4
+    assert sum(used == {"train"} for used in splits.values()) == 36
+
+
+def test_without_many_videos_training_serves_validation_but_test_never_trains(tmp_path):
+    rows = [
+        {"video": "a.mp4", "caption": "x", "start": 0, "end": 1, "split": "train"},
+        {"video": "a.mp4", "caption": "y", "start": 1, "end": 2, "split": "test"},
+    ]
+    found = [(row["captions"], row["split"]) for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))]
+    assert found == [(["x"], "train"), (["x"], "validation"), (["y"], "test")]
+
+
+def test_missing_things_are_named(tmp_path):
+    refused(tmp_path / "nowhere", tmp_path, "There is no folder")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "caption.csv").touch()
+    refused(empty, tmp_path, "captions.csv, captions.jsonl, captions.parquet", "Rename 'caption.csv'?")
+    (empty / "captions.csv").touch()
+    refused(empty, tmp_path, "is empty")
+    (empty / "captions.jsonl").touch()
+    refused(empty, tmp_path, "Keep one")
+
+
+def test_a_caption_for_a_missing_video_names_the_first_counts_all_and_suggests(tmp_path):
+    rows = [{"video": name, "caption": "x"} for name in ("clip_one.mp4", "clip_two.mp4", "zzz.mp4")]
+    folder = folder_with(tmp_path, rows, videos=["clip-one.mp4"])
+    refused(folder, tmp_path, "3 of 3 videos", "first 'clip_one.mp4'", "Did you mean 'clip-one.mp4'?")
+
+
+def test_a_video_that_has_captions_is_not_suggested_for_a_missing_one(tmp_path):
+    folder = folder_with(tmp_path, many(3), videos=["v001.mp4", "v002.mp4"])
+    refused(folder, tmp_path, "1 of 3 videos", "first 'v000.mp4'", "Names are relative to the folder")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"vidoe": "a.mp4", "caption": "x"}, ["needs a column 'video'", "Did you mean 'vidoe'?"]),
+        ({"video": "a.mp4", "captoin": "x"}, ["needs a column 'caption'", "'captoin'"]),
+        ({"video": "a.mp4", "caption": ""}, ["row 1", "neither a caption nor a label"]),
+        ({"video": "", "caption": "x"}, ["row 1", "no video"]),
+        ({"video": "a.mp4", "caption": "x", "start": "soon"}, ["row 1", "start must be seconds", "'soon'"]),
+        ({"video": "a.mp4", "caption": "x", "start": "3", "end": "2"}, ["start < end"]),
+        ({"video": "a.mp4", "caption": "x", "split": "tset"}, ["row 1", "'tset'", "'test'"]),
+        ({"video": "a.mp4", "caption": "x", "split": "test"}, ["no train clips"]),
+        ({"video": "a.mp4", "captions": "[broken"}, ["row 1", "JSON list"]),
+        ({"video": "../a.mp4", "caption": "x"}, ["row 1", "leaves the data folder"]),
+        ({"video": "/etc/passwd", "caption": "x"}, ["row 1", "is absolute"]),
+        ({"video": "http://host/a.mp4", "caption": "x"}, ["row 1", "looks like a link"]),
+    ],
+)
+def test_rows_that_are_wrong_are_refused_in_one_line(tmp_path, row, said):
+    refused(folder_with(tmp_path, [row], videos=["a.mp4"]), tmp_path, *said)
+
+
+def test_links_out_of_the_folder_are_refused(tmp_path):
+    folder = folder_with(tmp_path, many(1), videos=[])
+    (tmp_path / "outside.mp4").touch()
+    os.symlink(tmp_path / "outside.mp4", folder / "v000.mp4")
+    refused(folder, tmp_path, "links that leave the folder", "v000.mp4")
+
+
+def test_broken_caption_files_are_refused(tmp_path):
+    folder = folder_with(tmp_path, many(1))
+    (folder / "captions.csv").write_bytes(b"video,caption\nv000.mp4,\xff\xfe\n")
+    refused(folder, tmp_path, "captions.csv cannot be read")
+    (folder / "captions.csv").unlink()
+    (folder / "captions.jsonl").write_text('{"video": "v000.mp4"\n')
+    refused(folder, tmp_path, "captions.jsonl cannot be read")
+    (folder / "captions.jsonl").write_text("[1, 2]\n")
+    refused(folder, tmp_path, "every line must be an object")
+
+
+def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "kinoray"):
+        build(folder_with(tmp_path, many(12, fps=3)), tmp_path)
+    assert "ignored columns fps" in caplog.text
+
+
+def test_a_file_name_with_a_leading_dash_is_fine(tmp_path):
+    rows = [{"video": "-a.mp4", "caption": "-x"}]
+    assert rows_of(build(folder_with(tmp_path, rows), tmp_path))[0]["uri"] == "-a.mp4"

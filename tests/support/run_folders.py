@@ -1,0 +1,123 @@
+"""Run folders with made-up numbers, in the engine's formats: for tests that need results and no engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinoray import metrics
+from kinoray.disk.durable import write_json_atomic
+from kinoray.runs.write_result import write_matrix, write_ranks
+
+TASKS = ["plain", "night", "zoom", "crowd", "story"]
+
+
+def square(gain: float, seed: int, tasks: int = 5, last_row_only: bool = False) -> list[list[float | None]]:
+    """A result matrix: 60 + gain when learned, 6 - gain / 2 points lost with each later task, plus seeded noise."""
+    rng = np.random.default_rng([seed, round(abs(gain) * 10)])
+    rows: list[list[float | None]] = [[None] * tasks for _ in range(tasks)]
+    for i in range(tasks - 1 if last_row_only else 0, tasks):
+        for t in range(i + 1):
+            rows[i][t] = round(60 + gain - (6 - gain / 2) * (i - t) + rng.normal(0, 0.5), 2)
+    return rows
+
+
+def make_run(
+    root: Path,
+    method: str = "base_moco",
+    seed: int = 0,
+    gain: float = 0.0,
+    state: str = "finished",
+    tasks: list[str] | None = None,
+    overrides: dict[str, Any] | None = None,
+    joint: bool = False,
+    zero_shot: bool = False,
+    tested_ids: str = "aaaa",
+    error: str | None = None,
+) -> Path:
+    """Write one seed folder and return it."""
+    tasks = tasks or TASKS
+    kind = "-".join([method, *(str(v) for v in (overrides or {}).values()), *["joint"] * joint, *["zero"] * zero_shot])
+    folder = root / f"{kind}-moving-cvlm-0a1b2c3d" / f"seed-{seed}"
+    folder.mkdir(parents=True)
+    write_json_atomic(folder / "run.json", _run(method, seed, tasks, overrides or {}, joint, zero_shot))
+    matrices = {
+        name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
+        for name, more in zip(metrics.RECALL_NAMES, (0.0, 1.0, 2.0), strict=True)
+    }
+    if state == "running":
+        matrices = {name: [rows[0], *[[None] * len(tasks)] * (len(tasks) - 1)] for name, rows in matrices.items()}
+    write_matrix(folder, tasks, matrices)
+    ranks = [np.arange(7) % (t + 2) for t in range(len(tasks))]
+    write_ranks(folder, _rank_rows(ranks))
+    _write_lines(folder / "metrics.jsonl", _steps(len(tasks)))
+    bad = {"task": "night", "id": "clip<7>", "uri": "a\x1b]0;x.mp4", "stage": "open", "error": "VideoError"}
+    _write_lines(folder / "bad_samples.jsonl", [bad | {"message": "no video <script>alert(1)</script> stream"}])
+    if state != "running":
+        cost = {
+            "wall_s": 90.0,
+            "start_s": 8.0,
+            "train_s": 60.0,
+            "eval_s": 12.0,
+            "data_wait_s": 6.0,
+            "checkpoint_s": 2.0,
+        }
+        write_json_atomic(
+            folder / "result.json",
+            {
+                "format": 1,
+                "state": state,
+                "metrics": metrics.summarise(matrices, ranks),
+                "matrix": matrices,
+                "tested_ids": tested_ids,
+                "cost": cost | {"steps": 100, "clips": 4800},
+                "bad_samples": 1,
+                "state_digest": "d" * 64,
+                "error": error,
+            },
+        )
+    return folder
+
+
+def _run(method: str, seed: int, tasks: list[str], overrides: dict, joint: bool, zero_shot: bool) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "method": method,
+        "stream": "moving-cvlm",
+        "backbone": "tiny",
+        "seed": seed,
+        "joint": joint,
+        "zero_shot": zero_shot,
+        "tasks": tasks,
+        "config": {"overrides": overrides, "seed": seed, "method": {"temperature": 0.07}, "recipe": {"epochs": 2}},
+        "digests": {"data": {task: "e" * 64 for task in tasks}, "code": "c" * 64, "method": "m" * 64},
+        "versions": {"torch": "2.13.0", "ray": "2.60.0"},
+        "threads": 1,
+        "num_workers": 0,
+        "created_by": "kinoray 0.1.0",
+    }
+
+
+def _rank_rows(ranks: list[np.ndarray]) -> list[dict[str, Any]]:
+    last = len(ranks) - 1
+    return [
+        {"after_task": last, "task": t, "sample": i, "clip_id": f"clip{i}", "rank": float(rank), "gallery": 7}
+        for t, of_task in enumerate(ranks)
+        for i, rank in enumerate(of_task)
+    ]
+
+
+def _steps(tasks: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for task in range(tasks):
+        for step in range(20):
+            loss = 4.0 / (1 + step) + 0.3 * task
+            clock = {"time_s": (task * 20 + step) * 0.1}
+            rows.append({"task": task, "step": step, "epoch": step // 10, "loss": loss, "learning_rate": 1e-3, **clock})
+        rows.append({"task": task, "step": 19, "validation/R@1": 50.0 + task})
+    return rows
+
+
+def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
