@@ -155,7 +155,7 @@ class BaseMethod(nn.Module, ABC):
     RECIPES: ClassVar[dict[str, dict[str, Any]]] = {}
     suits: ClassVar[tuple[str, ...]] = ()
     """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
-    backbones: ClassVar[type[Backbone]] = TwoTower
+    backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
     per_block: ClassVar[bool] = False
     """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once."""
