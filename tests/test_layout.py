@@ -19,7 +19,7 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations | config disk processes display | backbones | decoding momentum monitoring | data
+errors metrics equations families | config disk processes display | backbones | decoding momentum monitoring | data
 | method datasets
 | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
 | papers report cluster | __init__ | cli | __main__

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.data.plan import Replay
 
 __all__ = [
@@ -48,6 +48,7 @@ class Rows:
     """Samples on this rank's device.
 
     Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels (B,), label -1 = none.
+    text is None where the backbone reads no captions: its methods know, those of two towers need not ask.
     """
 
     views: tuple[Tensor, ...]
@@ -162,7 +163,7 @@ class BaseMethod(nn.Module, ABC):
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
     of longer streams share their first tasks. True is always safe."""
 
-    def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: Any, backbone: Backbone, num_tasks: int) -> None:
         """Build everything that is there before the first task; the backbone is the method's to keep and to change."""
         super().__init__()
         self.config = config

@@ -178,17 +178,22 @@ def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monk
     assert len(set(keys.values())) == len(keys)
 
 
+def test_keys_differ_where_an_argument_of_the_backbone_names_no_folder(micro, tmp_path) -> None:
+    names = ("vit-bert", "vit-bert:random", "tiny")
+    assert len({prefix_key(base(micro, tmp_path, backbone=name), 1, 1) for name in names}) == 3
+
+
 def test_keys_differ_where_a_file_of_the_data_or_the_backbone_was_replaced(micro, tmp_path) -> None:
     import shutil
 
-    from kinoray.backbones import TINY_FOLDER
+    from kinoray.backbones.tiny import FOLDER
 
     stream = tasks_of(micro, 1)
     home = tmp_path / "data"
     shutil.copytree(stream.tasks[0].manifest.parent, home)
     copied = write_table(read_manifest(stream.tasks[0].manifest).table, home / "manifest.parquet", home).path
     towers = tmp_path / "towers"
-    shutil.copytree(TINY_FOLDER, towers)
+    shutil.copytree(FOLDER, towers)
     one = base(micro, tmp_path, stream=replace(stream, tasks=(TaskData("paper", copied),)), backbone=f"tiny:{towers}")
     keys = {prefix_key(one, 1, 1)}
     vocabulary = towers / "vocab.txt"

@@ -81,7 +81,7 @@ def facts_of(task: int) -> TaskFacts:
 
 def built(spec: RunSpec) -> BaseMethod:
     """The method with its initial weights."""
-    return build_method(spec, load_backbone(spec.backbone))
+    return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> Session:

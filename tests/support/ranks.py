@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kinoray.training.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
+from kinoray.backbones.norm import SplitBatchNorm2d
+from kinoray.training.distributed import BUCKET_NUMEL, World, gather, set_world, sum_over_ranks
 
 
 def gather_and_reduce(rank: int, folder: str, size: int) -> None:
@@ -45,4 +46,34 @@ def train_four(rank: int, folder: str, stream) -> None:
         if rank == 0:
             with (Path(folder) / "digests").open("a") as file:
                 file.write(digest_of_run(spec) + "\n")
+    dist.destroy_process_group()
+
+
+NORMS = {"1": {"groups": 1}, "2": {"groups": 2}, "4": {"groups": 4}, "3 across ranks": {"groups": 3}}
+NORMS |= {"interleaved": {"groups": 2, "interleaved": True}}
+
+
+def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
+    """This rank's share of twelve rows through two layers of `SplitBatchNorm2d`, and the gradients of a loss of its own
+    rows that passes through the statistics of all."""
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(SplitBatchNorm2d(3, **NORMS[name]), torch.nn.Tanh(), SplitBatchNorm2d(3, **NORMS[name]))
+    set_world(layer, world)
+    x, w = torch.randn(2, 12, 3, 4, 4)
+    x = x * torch.linspace(0.5, 2, 12).view(-1, 1, 1, 1)
+    own = slice(world.rank * 12 // world.size, (world.rank + 1) * 12 // world.size)
+    rows = x[own].clone().requires_grad_()
+    out = layer(rows)
+    ((out * w[own]).sin().sum() / 12).backward()
+    last = layer[2]
+    gradients = {"rows": rows.grad, "weight": layer[0].weight.grad, "bias": layer[0].bias.grad}
+    return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients
+
+
+def normalise(rank: int, folder: str) -> None:
+    """`normalised` as one of two processes."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    results = {name: normalised(name, World(rank, 2)) for name in NORMS}
+    torch.save(results, os.path.join(folder, f"{rank}.pt"))
     dist.destroy_process_group()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from kinoray.backbones.norm import SplitBatchNorm1d
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
 from kinoray.equations import unit
@@ -26,7 +27,7 @@ from kinoray.method import (
     Tokens,
     trainable,
 )
-from kinoray.momentum import Frozen, copy_into
+from kinoray.momentum import Frozen, Momentum, average_into, copy_into
 
 
 @config
@@ -174,4 +175,25 @@ class Opposed(_Toy):
         return StepOutput(objectives={"encoders": loss, "generator": -loss}, log={"contrast": loss})
 
 
-TOYS = {"per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}
+class Normed(_Toy):
+    """A head with batch normalisation, and a momentum encoder of videos whose head normalises as that one does."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.head = nn.Sequential(SplitBatchNorm1d(backbone.dim), nn.Linear(backbone.dim, 16))
+        self.keys_head = Momentum(self.head, train=True)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return super().param_groups() | {"head": trainable(self.head, "head")}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video, text = self.online.embed_video(batch.video), self.online.embed_text(batch.text)
+        with torch.no_grad():
+            key = unit(self.keys_head.module(video))
+        return StepOutput(objectives=self.contrast(unit(self.head(text)), key, batch))
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        average_into(self.keys_head.module, self.head, keep=0.9)
+
+
+TOYS = {"per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed, "normed": Normed}

@@ -98,7 +98,7 @@ class Session:
         # Seconds: of the last commit, of all commits, of evaluation, from here to the first batch.
         self.past: dict[str, float] = {}
         self.bad: set[tuple[str, str]] = set()
-        towers = load_backbone(spec.backbone, self.recipe.size_px)
+        towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
         self.feed = Feed(
             names=list(spec.train_names),

@@ -113,7 +113,8 @@ def trained_parameters(one: Resolved) -> int:
     from kinoray.training.optim import names_and_params
 
     cls = one.method.load()
-    method = cls(cls.Config(**one.settings), load_backbone(one.backbone, one.recipe.size_px), len(one.stream.tasks))
+    backbone = load_backbone(one.backbone, one.recipe.size_px, one.seed)
+    method = cls(cls.Config(**one.settings), backbone, len(one.stream.tasks))
     for task in range(len(one.stream.tasks)):
         method.grow(task)
     return sum(p.numel() for p in names_and_params(method.param_groups()).values())

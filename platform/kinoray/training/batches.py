@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
@@ -58,7 +58,7 @@ class Feed:
     world: World
     decode_slots: float
     """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
-    towers: TwoTower
+    towers: Backbone
     report_bad: Callable[[list[dict[str, str]]], None]
     note: Callable[[str], None] = log.warning
     """Tells the user one line, at most once: that the frame cache is out of order."""
@@ -202,7 +202,9 @@ class Feed:
         return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
 
     def tokens(self, captions: list[str]) -> Tokens:
-        """Captions as tokens on the device."""
+        """Captions as tokens on the device; None where the backbone reads none, which `Rows.text` says."""
+        if not isinstance(self.towers, TwoTower):
+            return None  # type: ignore[return-value]
         ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
         return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+
+from kinoray.backbones.norm import SplitBatchNorm
 
 T = TypeVar("T")
 
@@ -56,6 +59,13 @@ def gather(x: Tensor, world: World) -> Tensor:
     Every rank's loss may use all rows: the gradient that returns to a row is the sum over the ranks' losses.
     """
     return x if world.size == 1 else _Gather.apply(x, world)
+
+
+def set_world(module: nn.Module, world: World) -> None:
+    """Tell the parts of a module that look at the rows of all ranks (batch normalisation) who they are."""
+    for part in module.modules():
+        if isinstance(part, SplitBatchNorm):
+            part.rank, part.num_ranks, part.gather = world.rank, world.size, partial(gather, world=world)
 
 
 def sum_over_ranks(tensors: Sequence[Tensor], world: World) -> None:

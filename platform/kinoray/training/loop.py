@@ -20,7 +20,7 @@ from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.training.checkpoint import Position
-from kinoray.training.distributed import World, gather, gather_objects
+from kinoray.training.distributed import World, gather, gather_objects, set_world
 from kinoray.training.optim import (
     Groups,
     apply_gradients,
@@ -108,6 +108,7 @@ def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     quiet(method, outside.seed(stage, "grow"))
     method.grow(outside.facts(stage))
     method.to(outside.world.device)
+    set_world(method, outside.world)
 
 
 def begin_task(method: BaseMethod, stage: Stage, outside: Outside) -> None:
