@@ -4,11 +4,11 @@ import pytest
 import torch
 from engine import fresh_session, spec_of
 
+from kinoray.data.plan import StepFacts
 from kinoray.equations import info_nce
 from kinoray.loop import RunState
 from kinoray.method import Batch
 from kinoray.method_source import find_method
-from kinoray.stages import StepFacts
 
 
 def first_batch(session) -> tuple[StepFacts, Batch]:

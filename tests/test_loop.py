@@ -11,10 +11,11 @@ from torch import nn
 from kinoray import loop
 from kinoray.checkpoint import Position
 from kinoray.config import Recipe
+from kinoray.data.plan import StepFacts
 from kinoray.distributed import World
 from kinoray.loop import RunState, train_stream
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
-from kinoray.stages import Stage, StepFacts
+from kinoray.stages import Stage
 
 STEPS = 6
 STAGES = [Stage(0, (0,), 0), Stage(1, (0, 1), 1)]
@@ -81,7 +82,7 @@ class Fake:
     def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Any]]]:
         yield ((StepFacts(s, s // 3, s % 3 == 2, s), None) for s in range(start, STEPS))
 
-    def task(self, stage: Stage) -> Task:
+    def task(self, stage: Stage, selections: Any = (), made: int = 0) -> Task:
         return Task(stage.train, f"task {stage.train}", 2, lambda: None)  # type: ignore[arg-type, return-value]
 
     def validate(self, stage: Stage) -> float:

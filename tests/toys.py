@@ -127,7 +127,7 @@ class Exemplars(_Toy):
         copy_into(self.teacher.module, self.online)
 
     def needs(self) -> Needs:
-        return Needs(views=2, plain_view=True, replay=Replay(policy="exemplars", capacity=8, rows=2, augment=False))
+        return Needs(views=2, plain="all", replay=Replay(policy="exemplars", capacity=8, rows=2, views=("plain",)))
 
     def loss(self, batch: Batch) -> StepOutput:
         first, second = (self.online.embed_video(view) for view in batch.views)

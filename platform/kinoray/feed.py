@@ -21,6 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.cache import Cache, frame_cache
 from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -31,19 +32,30 @@ from kinoray.data.pipeline import (
     decode_local,
     decode_ray,
 )
-from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
+from kinoray.data.plan import (
+    StepFacts,
+    TaskPlan,
+    epoch_of,
+    rank_slice,
+    row_seed,
+    sample_id,
+    step_slots,
+    steps_for,
+    written_seeds,
+)
 from kinoray.data.recipes import decode_px, preset_of
+from kinoray.data.replay_views import check_replay_views, replay_views
 from kinoray.data.sampling import Sampling
-from kinoray.distributed import World, gather, gather_objects, noise_source, own_batches
+from kinoray.distributed import World, gather, gather_objects, noise_of_both, noise_source, own_batches
 from kinoray.evaluate import in_order
 from kinoray.method import Batch, Needs, Rows
-from kinoray.stages import StepFacts
 
 EVAL_BATCH = 64
 """Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
-STEP_SLOT, NOISE_SLOT = -1, -2
+STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
+"""Whose seeds `row_seed` gives beside the rows': a step, and its noise for current and for replayed rows."""
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +82,8 @@ class Feed:
 
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
+        self.replay_views = self.needs.replay.views if self.needs.replay else ()
+        check_replay_views(self.replay_views)
         self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.kept_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
@@ -102,7 +116,7 @@ class Feed:
             batch_size=self.recipe.batch_size,
             steps=tuple(self.steps(t) for t in tasks),
             replay=self.needs.replay,
-            selections=tuple(tuple(s) for s in selections),
+            selections=tuple(tuple(s) for s in selections[:task]),
             labels=tuple(self.class_numbers(t) for t in tasks) if self._balances_classes() else None,
         )
 
@@ -142,7 +156,7 @@ class Feed:
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
             self.prepare_s += time.monotonic() - came
-            yield self._facts(plan, rows.step), batch
+            yield batch.step, batch
 
     def _count(self, came: DecodedRows | DecodedClips, clips: int) -> None:
         """Count where clips came from, and say once if the cache is out of order."""
@@ -159,21 +173,34 @@ class Feed:
 
     def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
         """One step's rows on the device."""
-        count = rows.num_current
-        current = self._rows(rows, slice(0, count), augmented=True)
-        replayed = len(rows.sample) - count
-        again = self.needs.replay is None or self.needs.replay.augment
-        own = rank_slice(plan.batch_size, self.world.rank, self.world.size)
+        count, world = rows.num_current, self.world
+        sizes = plan.batch_size, (len(rows.sample) - count) * world.size
+        own, again = (rank_slice(size, world.rank, world.size) for size in sizes)
+        slots = step_slots(plan, rows.step)
+
+        def noise(purposes: tuple[int, int], draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            places = zip(purposes, sizes, (own, again), strict=True)
+            seeded = [(row_seed(plan, rows.step, purpose), size, part) for purpose, size, part in places]
+            return noise_of_both(*(noise_source(*source, world.device, draw) for source in seeded))
+
+        replay = None
+        if sizes[1]:
+            seeds = rows.seeds[count:]
+            written = written_seeds(plan, rows.step)[again] if AS_WRITTEN in self.replay_views else seeds
+            replay = self._rows(rows, slice(count, None), slots[count * world.size :][again], written)
         return Batch(
-            **vars(current),
-            replay=self._rows(rows, slice(count, None), augmented=again) if replayed else None,
-            global_size=plan.batch_size,
-            replay_size=replayed * self.world.size,
-            gather=partial(gather, world=self.world),
-            normal=noise_source(row_seed(plan, rows.step, NOISE_SLOT), plan.batch_size, own, self.world.device),
+            **vars(self._rows(rows, slice(0, count), slots[own])),
+            replay=replay,
+            global_size=sizes[0],
+            replay_size=sizes[1],
+            gather=partial(gather, world=world),
+            normal=noise(NORMAL_SLOTS, torch.randn),
+            uniform=noise(UNIFORM_SLOTS, torch.rand),
+            step=self._facts(plan, rows.step),
         )
 
-    def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
+    def _rows(self, rows: DecodedRows, part: slice, slots: np.ndarray, written: np.ndarray | None = None) -> Rows:
+        """Some of a step's rows; `written` marks replayed ones and tells the seeds of the steps that wrote them."""
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
         for task in np.unique(tasks).tolist():
@@ -183,13 +210,18 @@ class Feed:
                 sample = samples[place]
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
-        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0)
+        if written is not None and self.replay_views:
+            views = self.views_again(rows.video[part], rows.seeds[part], written)
+        else:
+            views = self.views(rows.video[part], rows.seeds[part], self.needs.views)
+        plain = self.needs.plain == "all" or (self.needs.plain == "replay" and written is not None)
         return Rows(
             views=views,
-            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if self.needs.plain_view else None,
+            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if plain else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
             labels=torch.from_numpy(labels).to(self.world.device),
+            slots=torch.from_numpy(slots).to(self.world.device),
         )
 
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
@@ -200,17 +232,23 @@ class Feed:
             return (plain_view(clips, self.preset, side, mean, std),)
         return augment_views(clips, seeds, self.preset, count, side, mean, std)
 
+    def views_again(self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray) -> tuple[Tensor, ...]:
+        """As `views`, one for each entry of `Replay.views`."""
+        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
+        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std)
+
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""
         ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
         return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
 
     def clips(
-        self, name: str, manifest: Manifest, split: str, frames: int
+        self, name: str, manifest: Manifest, split: str, frames: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
+        """This rank's batches of a split, or of some rows of it: (first row, readable row numbers, uint8 clips)."""
         key = (str(manifest.path), split, frames)
-        rows = manifest.clips(split)
+        rows = manifest.clips(split) if only is None else only
         cuts = own_batches(len(rows), EVAL_BATCH, self.world)
         if key in self.kept:
             yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
@@ -253,22 +291,37 @@ class Feed:
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
 
     def encode(
-        self, task: int, fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0
+        self,
+        task: int,
+        fn: Callable[[Rows], Tensor],
+        split: str = "train",
+        views: int = 0,
+        wanted: np.ndarray | None = None,
+        slots: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Tensor]:
-        """`Task.encode`: features of every readable sample of a split, in order, on all ranks."""
+        """`Task.encode`: features of every readable sample of a split, in order, on all ranks.
+
+        wanted: some sample numbers of split="train" alone, ascending, repeats allowed; slots: where memory holds each.
+        """
         manifest = read_manifest(self.manifests[task])
         clip_rows, numbers = manifest.samples(split)
+        only = None if wanted is None else np.unique(clip_rows[wanted])
+        wanted = np.arange(len(clip_rows)) if wanted is None else wanted
+        slots = np.full(len(wanted), -1) if slots is None else slots
+        wanted_rows = clip_rows[wanted]
         ids: dict[int, Tensor] = {}
         features: dict[int, Tensor] = {}
-        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames):
+        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames, only):
             places = {int(row): place for place, row in enumerate(good)}
             if not len(good):
                 continue
             # Samples stand in manifest order, so those of a batch of clips are neighbours.
-            first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
-            samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
+            first, last = np.searchsorted(wanted_rows, [good[0], good[-1] + 1])
+            chosen = first + np.flatnonzero(np.isin(wanted_rows[first:last], good))
+            samples = wanted[chosen]
             parts = []
-            for chunk in np.split(samples, range(EVAL_BATCH, len(samples), EVAL_BATCH)):
+            for part in np.split(chosen, range(EVAL_BATCH, len(chosen), EVAL_BATCH)):
+                chunk = wanted[part]
                 repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
                 captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
                 labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
@@ -281,6 +334,7 @@ class Feed:
                             text=self.tokens(captions),
                             ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(self.world.device),
                             labels=torch.tensor(labels, device=self.world.device),
+                            slots=torch.from_numpy(slots[part]).to(self.world.device),
                         )
                     )
                     for view in self.views(repeated, seeds, views)
@@ -288,6 +342,8 @@ class Feed:
                 parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
             ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
             features[start] = torch.cat(parts)
+        if not any(gather_objects(bool(ids), self.world)):
+            return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(ids, self.world).numpy(), in_order(features, self.world)
 
     def class_numbers(self, task: int) -> np.ndarray:

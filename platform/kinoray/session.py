@@ -5,7 +5,7 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 
 import errno
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
@@ -22,17 +22,19 @@ from kinoray.backbones import load_backbone
 from kinoray.checkpoint import Position, commit, newest, state_digest, storage_error, take_fence
 from kinoray.config import Recipe, digest_of
 from kinoray.data.cache import frame_cache
+from kinoray.data.plan import StepFacts
 from kinoray.distributed import World, gather_objects
+from kinoray.encode_memory import encode_memory
 from kinoray.errors import BadData, RunFailed
 from kinoray.feed import Feed
 from kinoray.loop import TRAIN, RunState, begin_task, grow, train_stream
-from kinoray.method import Batch, Task
+from kinoray.method import Batch, Rows, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.optim import Groups, optimizer_tensors
 from kinoray.outcome import write_results
 from kinoray.spec import RunSpec, build_method
-from kinoray.stages import Stage, StepFacts
+from kinoray.stages import Stage
 from kinoray.tester import Tester
 
 COMMIT_SHARE = 0.03
@@ -144,7 +146,7 @@ class Session:
         self.tester.restore(kept["tested"])
         if stage is not None and inside:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
-            begin_task(self.method, stage, self)
+            begin_task(self.method, stage, self, state.selections)
             self.method.load_state_dict(found.tensors("method"))
         self._rewind(position)
         return state
@@ -170,6 +172,8 @@ class Session:
             raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
         if optimizer is not None:
             tensors["optimizer"] = optimizer_tensors(optimizer, groups)
+        elif state.optimizer:
+            tensors["optimizer"] = state.optimizer
         if state.best:
             tensors["best"] = state.best
         for name, ranks in (("ranks", state.ranks), ("validation", state.validation)):
@@ -225,10 +229,16 @@ class Session:
         assert stage.train is not None
         return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
 
-    def task(self, stage: Stage) -> Task:
-        """The handle that the method sees."""
-        assert stage.train is not None
-        encode = partial(self.feed.encode, stage.train)
+    def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
+        """The handle that the method sees, with so many of the task's steps made."""
+        task = stage.train
+        assert task is not None
+
+        def encode(fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0) -> tuple[np.ndarray, Tensor]:
+            if split == "memory":
+                return encode_memory(self.feed, self.feed.plan(task, list(selections)), made, fn, views)
+            return self.feed.encode(task, fn, split, views)
+
         return Task(stage.train, self.spec.train_names[stage.train], self.spec.num_tasks, encode)
 
     def log(self, record: dict[str, Any]) -> None:
