@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kinoray.backbones.vision import torchvision, torchvision_functional
 from kinoray.data.augment import augment_views, blur_radius
-from kinoray.data.recipes import Augmentation, decode_px, find_preset
+from kinoray.data.presets import Augmentation, decode_px, find_preset
 
 MEAN, STD = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
 

@@ -38,14 +38,14 @@ from end_to_end import bare_loop, resolved
 
 from kinoray.backbones import load_backbone
 from kinoray.data import pipeline
-from kinoray.data.cache import OFF, Cache
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import TrainFeed, decode_ray
 from kinoray.data.plan import TaskPlan
-from kinoray.data.sampling import Sampling
-from kinoray.distributed import World
-from kinoray.feed import Feed
+from kinoray.decoding.frame_cache import OFF, Cache
+from kinoray.decoding.sampling import Sampling
 from kinoray.method import Needs
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import World
 
 BATCH = 8
 ROWS = (1_000, 10_000)

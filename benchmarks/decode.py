@@ -147,8 +147,9 @@ def _render(path: Path, num_frames: int, size: tuple[int, int], key_frames_every
 
 def make_manifest(clips: list[Path], rows: int, path: Path) -> Any:
     """`rows` rows over the clips, probed as `kinoray data prepare` does."""
-    from kinoray.data.index import probe_clip
-    from kinoray.data.manifest import Clip, write_manifest
+    from kinoray.data.manifest import write_manifest
+    from kinoray.decoding.clip import Clip
+    from kinoray.decoding.probe import probe_clip
 
     probed = [probe_clip(Clip("clip", str(clip))) for clip in clips]
     table = [
@@ -160,7 +161,7 @@ def make_manifest(clips: list[Path], rows: int, path: Path) -> Any:
 
 def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
     """Path and frame numbers of every row."""
-    from kinoray.data.sampling import Sampling, Timeline
+    from kinoray.decoding.sampling import Sampling, Timeline
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     found = []
@@ -174,10 +175,10 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
 
 
 def kinoray_side(manifest: Any, case: Case, processes: int) -> Iterator[np.ndarray]:
-    from kinoray.data.cache import OFF
     from kinoray.data.pipeline import clips_ray
-    from kinoray.data.rows import ClipFeed
-    from kinoray.data.sampling import Sampling
+    from kinoray.data.slots import ClipFeed
+    from kinoray.decoding.frame_cache import OFF
+    from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     feed = ClipFeed(str(manifest.path), tuple(range(len(manifest.table))), rule, case.size_px, BATCH, OFF)
@@ -223,8 +224,8 @@ def steady_rate(batches: Iterator[np.ndarray], rows: int) -> float:
 
 
 def _limit_process(clips: list[Any], case: Case, gate: Any, rates: Any) -> None:
-    from kinoray.data.read import read_clip
-    from kinoray.data.sampling import Sampling
+    from kinoray.decoding.read_clip import read_clip
+    from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     read_clip(clips[0], rule, 0, case.size_px)
@@ -283,7 +284,7 @@ def usable(peers: dict[str, Reader], path: str) -> dict[str, Reader]:
 
 def difference(reader: Reader, rows: list[tuple[str, list[int]]], manifest: Any, case: Case) -> float:
     """Mean absolute difference to kinoray's frames over the different clips, in grey levels of 255."""
-    from kinoray.data.decode import decode_clip
+    from kinoray.decoding.decode import decode_clip
 
     first = {path: (row, frames) for row, (path, frames) in reversed(list(enumerate(rows)))}
     gaps = []
@@ -323,10 +324,10 @@ def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int,
 
 def seek_speedup(folder: Path) -> float:
     """12 frames of a long video with its key-frame index, against decoding through."""
-    from kinoray.data.index import probe_clip
-    from kinoray.data.manifest import Clip, Probe
-    from kinoray.data.read import read_clip
-    from kinoray.data.sampling import Sampling
+    from kinoray.decoding.clip import Clip, Probe
+    from kinoray.decoding.probe import probe_clip
+    from kinoray.decoding.read_clip import read_clip
+    from kinoray.decoding.sampling import Sampling
 
     path = str(_render(folder / "long.mp4", LONG_S * LONG_FPS, (320, 240), KEY_FRAMES_EVERY))
     found = probe_clip(Clip("long", path))

@@ -34,14 +34,14 @@ from torch import Tensor
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TwoTower
-from kinoray.data.cache import OFF
 from kinoray.data.manifest import read_manifest
-from kinoray.distributed import World
-from kinoray.experiment_file import parse_settings
-from kinoray.feed import Feed
-from kinoray.loop import validation_steps
+from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
-from kinoray.resolve import Resolved, resolve
+from kinoray.runs.experiment_file import parse_settings
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import World
+from kinoray.training.loop import validation_steps
 
 KEPT_BATCHES = 16
 """Different batches of each task in memory; the bare loop goes round them."""

@@ -56,9 +56,9 @@ TOKEN, POINT, TARGET, MARK = (f"KINORAY_KILLS_{name}" for name in ("TOKEN", "POI
 def drive(cache: Path, runs: Path, workers: int) -> None:
     """The command that is killed and given again."""
     import kinoray
-    from kinoray import session
     from kinoray.config import config
     from kinoray.errors import KinorayError
+    from kinoray.execution import run_rank as session
     from kinoray.methods import bmu_moco
     from kinoray.streams import moving
 

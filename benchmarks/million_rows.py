@@ -58,11 +58,11 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     """Plan and first batch of one manifest; runs in a process of its own."""
     import ray
 
-    from kinoray.data.cache import OFF
     from kinoray.data.manifest import read_manifest
     from kinoray.data.pipeline import TrainFeed, decode_ray
     from kinoray.data.plan import TaskPlan, step_rows, steps_for
-    from kinoray.data.sampling import Sampling
+    from kinoray.decoding.frame_cache import OFF
+    from kinoray.decoding.sampling import Sampling
 
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.monotonic()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import kinoray
-from kinoray.report import plots
+from kinoray.display import plots
 
 RESULTS = Path(__file__).parent / "results"
 ROWS: dict[str, dict[str, Any]] = {

@@ -95,10 +95,10 @@ def mutated(clips: list[Path], seed: int, number: int) -> tuple[str, bytes]:
 
 def outcome(path: Path, seed: int) -> str:
     """Decode one file every way: "frames", a stage of `VideoError`, "differs", or "escaped: ..."."""
-    from kinoray.data.decode import decode_clip
-    from kinoray.data.index import probe_clip
-    from kinoray.data.manifest import Clip, Probe
-    from kinoray.data.sampling import Timeline
+    from kinoray.decoding.clip import Clip, Probe
+    from kinoray.decoding.decode import decode_clip
+    from kinoray.decoding.probe import probe_clip
+    from kinoray.decoding.sampling import Timeline
     from kinoray.errors import VideoError
 
     rng = np.random.default_rng(seed)
@@ -125,7 +125,7 @@ def work(clips: list[Path], seed: int) -> None:
     """A process of the pool: numbers in, one line of JSON out for each."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from kinoray.data import index  # noqa: F401  (the slow part of starting)
+    from kinoray.decoding import probe as index  # noqa: F401  (the slow part of starting)
 
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps("ready"), flush=True)

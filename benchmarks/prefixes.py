@@ -31,8 +31,8 @@ def main() -> None:
     parser.add_argument("--workers-per-trial", type=int, default=0)
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     asked = parser.parse_args()
-    from kinoray.data.cache import frame_cache
-    from kinoray.experiment_file import parse_settings
+    from kinoray.decoding.frame_cache import frame_cache
+    from kinoray.runs.experiment_file import parse_settings
     from kinoray.streams import load_stream
 
     whole = load_stream("moving-cvlm")

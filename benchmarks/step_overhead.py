@@ -27,16 +27,16 @@ import numpy as np
 import torch
 from bare_loop import BareLoop, Towers
 
-from kinoray.actors import MonitorClient, RunMonitor
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
-from kinoray.distributed import World, gather, noise_source
-from kinoray.loop import RunState, train_task
 from kinoray.method import Batch, Task
 from kinoray.methods.bmu_moco import Config, Method
-from kinoray.stages import Stage
+from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
+from kinoray.training.distributed import World, gather, noise_source
+from kinoray.training.loop import RunState, train_task
+from kinoray.training.stages import Stage
 
 TOLERANCE = 1e-4
 """Largest difference of a loss between the two sides in the first steps."""

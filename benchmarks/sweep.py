@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    from kinoray.experiment_file import parse_settings
+    from kinoray.runs.experiment_file import parse_settings
 
     settings = parse_settings(asked.set)
     if asked.bare:
@@ -177,7 +177,7 @@ def facts_of(runs: Path, said: str) -> dict[str, float]:
     """What the study's clocks and the runs' own counts tell."""
     from kinoray.data.manifest import read_manifest
     from kinoray.streams import load_stream
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
     trials = SweepResult(runs / "sweep").trials
     assert all(trial.state.name == "COMPLETE" for trial in trials), [trial.state for trial in trials]
@@ -196,7 +196,7 @@ def facts_of(runs: Path, said: str) -> dict[str, float]:
 
 def spared(runs: Path) -> dict[str, float]:
     """What the sweep says that it saved."""
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
     found = SweepResult(runs / "sweep")
     assert not found.states["fail"], found.states

@@ -95,7 +95,7 @@ class Method(Method):
 def drive(job: dict[str, Any]) -> None:
     """The command that is killed and given again."""
     import kinoray
-    from kinoray.cli_sweep import exit_code
+    from kinoray.cli.sweep import exit_code
     from kinoray.errors import KinorayError
 
     try:
@@ -143,7 +143,7 @@ Ends = dict[int, list[Any]]
 
 def ends_of(runs: Path) -> tuple[Ends, dict[str, int]]:
     """What a sweep left: by number, its trials' settings, values and digests; and how many are in which state."""
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
     found = SweepResult(runs / "sweep")
     ends = {}
@@ -341,7 +341,7 @@ def judge(here: Campaign, outcome: Outcome) -> dict[str, Any]:
 
 def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
     """All sweeps, one after the other. Returns the numbers to report."""
-    from kinoray.method_source import methods_folder
+    from kinoray.runs.method_source import methods_folder
 
     text = (methods_folder() / "bmu_moco.py").read_text()
     (here.folder / "bmu.py").write_text(text + METHOD.format(fault=str(here.fault)))

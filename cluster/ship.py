@@ -13,13 +13,14 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import kinoray
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
-from kinoray.experiment_file import read_experiment
+from kinoray.runs.experiment_file import read_experiment
 
+VERSION = version("kinoray")
 VERBS = ("run", "sweep")
 PACKAGES = ("kinoray", "kinoray.methods", "kinoray.search_spaces", "kinoray.cluster")
 FILES = (".py", ".yaml", ".yml", ".toml")
@@ -67,7 +68,7 @@ def stage(words: Sequence[str], folder: Path, environment: Mapping[str, str], ru
         raise UsageError("Where does the cluster keep the results? Add --runs with a folder that all its nodes see.")
     root = _absolute(asked or runs or "")
     final = [final[0], "--runs", root, *final[1:]]
-    (work / "files" / "job.json").write_text(json.dumps({"words": final, "kinoray": kinoray.__version__}, indent=1))
+    (work / "files" / "job.json").write_text(json.dumps({"words": final, "kinoray": VERSION}, indent=1))
     modules = stage_package(folder)
     identity = digest_of(
         {
@@ -102,9 +103,9 @@ def stage_package(folder: Path) -> tuple[Path, Path]:
         for source in found.submodule_search_locations:
             # Times are not copied: Ray packs into a zip, which has no files from before 1980.
             shutil.copytree(source, place, ignore=SKIPPED, copy_function=shutil.copyfile, dirs_exist_ok=True)
-    metadata = folder / f"kinoray-{kinoray.__version__}.dist-info"
+    metadata = folder / f"kinoray-{VERSION}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kinoray\nVersion: {kinoray.__version__}\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kinoray\nVersion: {VERSION}\n")
     return target, metadata
 
 

@@ -15,19 +15,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kinoray
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
 from kinoray.cluster.ship import Shipment, stage
+from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError, unknown
-from kinoray.result import Result, Results, load, printable
+from kinoray.runs.result import Result, Results, load
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
-    from kinoray.sweep_result import SweepResult
+    from kinoray.sweeps.result import SweepResult
 
 LOST_S = 120.0
 """How long a job is followed without an answer."""
@@ -108,7 +109,7 @@ class Job:
             if not Path(folder).is_dir():
                 raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
         if is_sweep:
-            from kinoray.sweep_result import SweepResult
+            from kinoray.sweeps.result import SweepResult
 
             return SweepResult(found[-1])
         loaded = [load(folder) for folder in found]
@@ -178,7 +179,7 @@ def submit(
         shipment = prepare(words, Path(folder), url, env or {})
         client = connect(url)
         with told(url):
-            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else _say)
+            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else printer)
 
 
 def prepare(words: str | Sequence[str], folder: Path, url: str, env: Mapping[str, str]) -> Shipment:
@@ -216,7 +217,7 @@ def _send(
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **env},
                 },
                 metadata={
-                    "kinoray": kinoray.__version__,
+                    "kinoray": version("kinoray"),
                     "words": json.dumps(shipment.words),
                     "runs": shipment.runs,
                 },
@@ -299,5 +300,5 @@ def _because(info: Mapping[str, Any]) -> str:
     return f" ({info['error']})" if info["error"] else ""
 
 
-def _say(text: str) -> None:
+def printer(text: str) -> None:
     print(text, file=sys.stderr)

@@ -77,7 +77,7 @@ def clips_folder() -> Path:
 @pytest.fixture
 def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
     """Run the command line in this process: exit code, stdout, stderr."""
-    from kinoray import cli
+    from kinoray.cli import main as cli
 
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)

@@ -8,17 +8,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kinoray.actors import RunMonitor
 from kinoray.backbones import load_backbone
-from kinoray.distributed import World
-from kinoray.launch import make_spec
-from kinoray.loop import RunState, begin_task, grow, train_step
+from kinoray.execution.run_rank import Session, run_rank
 from kinoray.method import BaseMethod
-from kinoray.optim import make_optimizer, names_and_params
-from kinoray.resolve import Resolved, resolve
-from kinoray.session import Session, run_rank
-from kinoray.spec import RunSpec, build_method
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.run_spec import RunSpec, build_method, make_spec
 from kinoray.streams import Stream
+from kinoray.training.distributed import World
+from kinoray.training.loop import RunState, begin_task, grow, train_step
+from kinoray.training.optim import make_optimizer, names_and_params
 
 
 class StopAfter(RunMonitor):

@@ -9,16 +9,16 @@ import pandas as pd
 import torch
 from toys import _Toy
 
-from kinoray.actors import RunMonitor
 from kinoray.config import Positive, Share, config, from_task
-from kinoray.distributed import World
-from kinoray.forks import prefix_key, publish
-from kinoray.launch import make_spec
+from kinoray.execution.run_rank import stage_by_stage
+from kinoray.lineage.prefixes import prefix_key, publish
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
-from kinoray.resolve import Resolved
-from kinoray.session import stage_by_stage
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
 from kinoray.streams import Stream, TaskData, world
+from kinoray.training.distributed import World
 
 
 @config

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kinoray.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
+from kinoray.training.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
 
 
 def gather_and_reduce(rank: int, folder: str, size: int) -> None:
@@ -31,8 +31,8 @@ def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
     from engine import StopAfter, digest_of_run, spec_of
 
-    from kinoray.actors import RunMonitor
-    from kinoray.session import run_rank
+    from kinoray.execution.run_rank import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from kinoray import metrics
-from kinoray.result import write_json_atomic, write_matrix, write_ranks
+from kinoray.disk.durable import write_json_atomic
+from kinoray.runs.write_result import write_matrix, write_ranks
 
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
 

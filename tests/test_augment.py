@@ -11,7 +11,7 @@ from kinoray.backbones.vision import torchvision_functional as oracle
 from kinoray.config import Recipe, build, plain
 from kinoray.data.augment import augment_views, blur, blur_radius, crop, jitter, normalise, plain_view
 from kinoray.data.draws import CROP, branch, centre_boxes, draw, draw_boxes, frame_seeds, uniform, view_seeds
-from kinoray.data.recipes import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
+from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
 from kinoray.errors import UsageError
 
 RECIPE = Recipe()

@@ -6,9 +6,9 @@ from engine import fresh_session, spec_of
 
 from kinoray.data.plan import StepFacts
 from kinoray.equations import info_nce
-from kinoray.loop import RunState
 from kinoray.method import Batch
-from kinoray.method_source import find_method
+from kinoray.runs.method_source import find_method
+from kinoray.training.loop import RunState
 
 
 def first_batch(session) -> tuple[StepFacts, Batch]:

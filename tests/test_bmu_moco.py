@@ -7,10 +7,10 @@ import torch
 from engine import digest_of_run, fresh_session, one_step, run_spec, spec_of, state_of
 from test_base_moco import first_batch
 
-from kinoray.checkpoint import newest
 from kinoray.equations import info_nce_two_keys
 from kinoray.method import StepInfo
-from kinoray.method_source import find_method
+from kinoray.runs.method_source import find_method
+from kinoray.training.checkpoint import newest
 
 VARIANTS = get_args(find_method("bmu_moco").load().Config.__annotations__["variant"])
 STEP = StepInfo(step=0, last_of_epoch=False, learning_rate=1e-3)

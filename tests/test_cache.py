@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.data import cache as frame_caching
-from kinoray.data import decode, entries, read
-from kinoray.data.cache import OFF, Cache, cached_clip, fetch_clip, frame_cache, holds_clip
-from kinoray.data.entries import Entries
-from kinoray.data.manifest import Clip, Probe
-from kinoray.data.read import read_clip
-from kinoray.data.sampling import Sampling
+from kinoray.decoding import decode
+from kinoray.decoding import frame_cache as frame_caching
+from kinoray.decoding import frame_files as entries
+from kinoray.decoding import read_clip as read
+from kinoray.decoding.clip import Clip, Probe
+from kinoray.decoding.frame_cache import OFF, Cache, cached_clip, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_files import Entries
+from kinoray.decoding.read_clip import read_clip
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError, VideoError
 
 RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)
@@ -219,12 +221,12 @@ def test_off_touches_no_file(videos, tmp_path, monkeypatch):
 def test_the_name_of_an_entry_knows_all_code_that_decides_its_frames():
     import ast
 
-    known = {"manifest", "pictures"} | {name.removesuffix(".py") for name in frame_caching.DECODING}
+    known = {"clip", "pictures"} | {name.removesuffix(".py") for name in frame_caching.DECODING}
     folder = Path(decode.__file__).parent
     for name in frame_caching.DECODING:
         for node in ast.walk(ast.parse((folder / name).read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kinoray.data."):
-                assert node.module.removeprefix("kinoray.data.") in known, (name, node.module)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kinoray.decoding."):
+                assert node.module.removeprefix("kinoray.decoding.") in known, (name, node.module)
 
 
 # The files

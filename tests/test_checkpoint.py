@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinoray import checkpoint
-from kinoray.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.errors import CheckpointCorrupt, RunFailed, StorageFull
+from kinoray.training import checkpoint
+from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 
 TENSORS = {
     "method": {"a": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)},

@@ -14,7 +14,7 @@ import torch
 from run_folders import make_run
 
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
-from kinoray.result import Result
+from kinoray.runs.result import Result
 
 Outcome = tuple[int, str, str]
 
@@ -178,7 +178,7 @@ def test_every_error_ends_as_one_line_with_its_code(
     def run(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("kinoray.launch.run", run)
+    monkeypatch.setattr("kinoray.execution.run.run", run)
     found, out, err = kino("run", "base_moco")
     assert (found, out) == (code, "")
     assert len(err.strip().splitlines()) <= 1 and "\x1b" not in err and "Traceback" not in err
@@ -188,7 +188,7 @@ def test_debug_shows_the_traceback(kino: Callable[..., Outcome], monkeypatch: py
     def run(*_: Any, **__: Any) -> None:
         raise RunFailed("step 3 failed")
 
-    monkeypatch.setattr("kinoray.launch.run", run)
+    monkeypatch.setattr("kinoray.execution.run.run", run)
     assert "Traceback" in kino("run", "base_moco", "--debug")[2]
 
 
@@ -197,7 +197,7 @@ def test_the_state_of_the_run_is_the_exit_code(
     kino: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str, code: int
 ) -> None:
     result = Result(make_run(tmp_path, state=state))
-    monkeypatch.setattr("kinoray.launch.run", lambda *_, **__: result)
+    monkeypatch.setattr("kinoray.execution.run.run", lambda *_, **__: result)
     assert kino("run", "base_moco")[0] == code
 
 

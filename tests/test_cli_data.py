@@ -15,10 +15,10 @@ import toy_set
 from PIL import Image
 from toy_set import write_set
 
-from kinoray import cli
-from kinoray.cli_data import data_app
-from kinoray.data.journal import FILE
-from kinoray.data.places import prepared_folder
+from kinoray.cli import main as cli
+from kinoray.cli.data import data_app
+from kinoray.datasets.findings import FILE
+from kinoray.disk.folders import prepared_folder
 
 TESTS = Path(__file__).resolve().parent
 Outcome = tuple[int, str, str]

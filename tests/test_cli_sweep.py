@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.errors import UsageError
 
 

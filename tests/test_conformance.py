@@ -28,15 +28,15 @@ from engine import (
 from growth import Late, learn, tasks_of
 from toys import PROTOCOLS, TOYS
 
-from kinoray.checkpoint import newest
 from kinoray.config import matters_from, plain
-from kinoray.lineage import counts_tasks
-from kinoray.loop import RunState
-from kinoray.method_source import find_method, method_names
+from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.momentum import Frozen, Momentum
-from kinoray.optim import names_and_params
-from kinoray.resolve import Resolved
-from kinoray.spec import RunSpec
+from kinoray.runs.method_source import find_method, method_names
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
+from kinoray.training.checkpoint import newest
+from kinoray.training.loop import RunState
+from kinoray.training.optim import names_and_params
 
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
 

@@ -20,14 +20,14 @@ import optuna
 import psutil
 import pytest
 
-from kinoray import dashboard
-from kinoray.dashboard import serve, shown
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
 from kinoray.report import sweep_page
 from kinoray.report.page import write_report
-from kinoray.result import write_json_atomic
-from kinoray.sweep_result import open_study
-from kinoray.sweeping import sweep
+from kinoray.sweeps import dashboard
+from kinoray.sweeps.dashboard import serve, shown
+from kinoray.sweeps.study import open_study
+from kinoray.sweeps.sweep import sweep
 
 pytest.importorskip("optuna_dashboard")
 
@@ -198,7 +198,7 @@ def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_p
         while not seen and time.monotonic() < end:
             time.sleep(0.2)
             for child in psutil.Process().children():
-                for one in child.net_connections() if "kinoray.dashboard" in child.cmdline() else []:
+                for one in child.net_connections() if "kinoray.sweeps.dashboard" in child.cmdline() else []:
                     seen.append(ask(f"http://127.0.0.1:{one.laddr.port}/api/studies"))
 
     thread = threading.Thread(target=look, daemon=True)

@@ -17,10 +17,10 @@ import clips
 import numpy as np
 import pytest
 
-from kinoray.data import decode
-from kinoray.data.decode import Limits, UnreadableStorage, decode_clip
-from kinoray.data.manifest import Clip
-from kinoray.data.sampling import Sampling
+from kinoray.decoding import decode
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Limits, UnreadableStorage, decode_clip
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
 
 

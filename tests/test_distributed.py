@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranks import gather_and_reduce, train_four
 
-from kinoray.distributed import BUCKET_NUMEL, World, gather, noise_source, own_batches, sum_over_ranks
+from kinoray.training.distributed import BUCKET_NUMEL, World, gather, noise_source, own_batches, sum_over_ranks
 
 
 @given(st.integers(0, 50), st.integers(1, 9), st.integers(1, 5))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kinoray import doctor
+from kinoray.browse import doctor
 
 
 @pytest.fixture(autouse=True)

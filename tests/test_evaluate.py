@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from kinoray import evaluate
-from kinoray.distributed import World
-from kinoray.evaluate import rank_queries
+from kinoray.evaluation import ranking as evaluate
+from kinoray.evaluation.ranking import rank_queries
 from kinoray.metrics import mid_ranks
+from kinoray.training.distributed import World
 
 
 def dot(queries: torch.Tensor, block: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kinoray.errors import UsageError
-from kinoray.experiment_file import merged, parse_settings, read_experiment
+from kinoray.runs.experiment_file import merged, parse_settings, read_experiment
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:

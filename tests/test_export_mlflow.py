@@ -9,10 +9,11 @@ import optuna
 import pytest
 from run_folders import TASKS, make_run
 
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
-from kinoray.export_mlflow import export_mlflow, metrics_of
-from kinoray.result import Result, write_json_atomic
-from kinoray.sweep_result import open_study
+from kinoray.report.export_mlflow import export_mlflow, metrics_of
+from kinoray.runs.result import Result
+from kinoray.sweeps.study import open_study
 
 mlflow = pytest.importorskip("mlflow")
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own
@@ -77,7 +78,7 @@ def test_the_same_run_twice_is_one_run_and_another_result_is_another(tmp_path, u
 def test_a_copy_that_was_cut_short_is_made_again(tmp_path, uri: str, monkeypatch) -> None:
     folder = make_run(tmp_path / "runs")
     with monkeypatch.context() as patch:
-        patch.setattr("kinoray.export_mlflow._log_numbers", lambda *_: 1 / 0)
+        patch.setattr("kinoray.report.export_mlflow._log_numbers", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             export_mlflow([folder], uri)
     assert export_mlflow([folder], uri)[0].new

@@ -11,15 +11,15 @@ from growth import Late, Rings, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
-from kinoray import resolve
-from kinoray.attend import Stopped
-from kinoray.checkpoint import newest
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
-from kinoray.extending import extend, read_task
-from kinoray.launch import run
-from kinoray.result import Result
+from kinoray.execution.extend import extend, read_task
+from kinoray.execution.run import run
+from kinoray.processes.signals import Stopped
+from kinoray.runs import resolve
+from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.training.checkpoint import newest
 
 
 def local(method, stream: Stream, folder: Path, **options):
@@ -58,7 +58,7 @@ def test_an_extended_run_can_be_extended_and_is_returned_when_asked_again(micro,
     one, two, three = (tasks_of(micro, count) for count in (1, 2, 3))
     first = local("base_moco", one, tmp_path, settings={"learning_rate": 1e-3})
     second = grown(first, two)
-    monkeypatch.setattr("kinoray.launch._start", lambda *_: pytest.fail("a finished run was started again"))
+    monkeypatch.setattr("kinoray.execution.run._start", lambda *_: pytest.fail("a finished run was started again"))
     assert grown(first, two).outcome == second.outcome
     monkeypatch.undo()
     third = extend(second.folder, three.tasks[2], quiet=True)  # it knows its own stream
@@ -106,7 +106,12 @@ def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None
 
 def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
-    for place in ("kinoray.extending.collect", "kinoray.extending.unpack", "kinoray.forks.sync", "kinoray.forks._link"):
+    for place in (
+        "kinoray.execution.extend.collect",
+        "kinoray.execution.extend.unpack",
+        "kinoray.lineage.prefixes.sync",
+        "kinoray.lineage.prefixes._link",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(KinorayError, match="No space left"):
@@ -205,7 +210,7 @@ def test_a_task_file_names_a_folder_or_a_task_of_a_stream(folder, micro, tmp_pat
     own = load_stream(str(folder))
     assert reads("folder: ./videos\ntask: b") == own.tasks[1]
     assert reads("folder: videos/captions.csv\ntask: a\nname: first") == TaskData("first", own.tasks[0].manifest)
-    monkeypatch.setattr("kinoray.extending.load_stream", lambda name: replace(micro, name=name))
+    monkeypatch.setattr("kinoray.execution.extend.load_stream", lambda name: replace(micro, name=name))
     assert reads("task: moving-cvlm:3/neon") == micro.tasks[1] == read_task("moving-cvlm:3/neon")
 
 

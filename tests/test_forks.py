@@ -14,17 +14,19 @@ from engine import on_protocol, resolved
 from growth import Late, Rings, learn, learned, tasks_of, tree
 from toys import Exemplars, PerBlock, Replays
 
-from kinoray import forks, lineage, resolve
-from kinoray.actors import RunMonitor
-from kinoray.checkpoint import newest
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
+from kinoray.disk.lease import is_leased, lease
 from kinoray.errors import UsageError
-from kinoray.forks import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
-from kinoray.launch import make_spec
-from kinoray.lease import is_leased, lease
-from kinoray.resolve import Resolved
+from kinoray.lineage import prefix_key as lineage
+from kinoray.lineage import prefixes as forks
+from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs import resolve
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
+from kinoray.training.checkpoint import newest
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +77,7 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
     began = time.monotonic()
     learn(one)
     took = time.monotonic() - began
-    from kinoray.result import Result
+    from kinoray.runs.result import Result
 
     cost = Result(one.folder).cost
     assert cost["adopted_s"] == pytest.approx(spent, abs=1e-3)

@@ -7,12 +7,13 @@ import clips
 import numpy as np
 import pytest
 
-from kinoray.data import decode, seek
-from kinoray.data.decode import decode_clip
-from kinoray.data.index import file_digest, probe_clip
-from kinoray.data.manifest import PROBED, Clip, Probe
-from kinoray.data.sampling import Sampling
-from kinoray.data.video import Limits
+from kinoray.data.manifest import PROBED
+from kinoray.decoding import decode, seek
+from kinoray.decoding.clip import Clip, Probe
+from kinoray.decoding.decode import decode_clip
+from kinoray.decoding.probe import file_digest, probe_clip
+from kinoray.decoding.sampling import Sampling
+from kinoray.decoding.video import Limits
 from kinoray.errors import VideoError
 
 SMALL = 1 << 24

@@ -11,13 +11,13 @@ from engine import on_protocol, resolved
 from toys import PerBlock, Replays
 
 import kinoray
-from kinoray import launch
-from kinoray.attend import Stopped
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.folder import locked
-from kinoray.launch import run
+from kinoray.execution import run as launch
+from kinoray.execution.run import run
 from kinoray.method import StepInfo
+from kinoray.processes.signals import Stopped
+from kinoray.runs.run_folder import locked
 from kinoray.streams import TaskData
 
 
@@ -154,7 +154,7 @@ class Diverges(Replays):
 def test_a_loss_that_is_not_finite_stops_and_is_never_committed(micro, tmp_path) -> None:
     import torch
 
-    from kinoray.checkpoint import newest
+    from kinoray.training.checkpoint import newest
 
     with pytest.raises(RunFailed, match="loss is nan at step 0 of task 2"):
         local(Diverges, micro, tmp_path)
@@ -196,7 +196,7 @@ def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
 def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monkeypatch) -> None:
     import errno
 
-    from kinoray import checkpoint
+    from kinoray.training import checkpoint
 
     whole = local("base_moco", micro, tmp_path / "whole")
     save, calls = checkpoint.save_file, iter(range(100))

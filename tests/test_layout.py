@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ PLACES = {
     "kinoray.cluster": "cluster",
 }
 
+FLOORS = """
+errors metrics equations | config disk processes display | backbones | decoding momentum monitoring | data
+| method datasets
+| rehearsal | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
+| papers report cluster | __init__ | cli | __main__
+"""
+"""The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
+
 
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
@@ -27,24 +36,15 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(path: Path, at_top_only: bool = False) -> set[str]:
-    """Dotted names that a file imports (also inside functions unless told otherwise; never for type checking only)."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tree.body if at_top_only else [n for n in ast.walk(tree) if not _for_types_only(n)]
-    hidden = {id(inner) for n in ast.walk(tree) if _for_types_only(n) for inner in ast.walk(n)}
+def imports(path: Path) -> set[str]:
+    """Dotted names that a file imports, also inside functions and for type checking."""
     names = set()
-    for node in nodes:
-        if id(node) in hidden:
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | ({node.module} - {"kinoray"})
     return names
-
-
-def _for_types_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def test_platform_is_the_standard_librarys_from_the_repository_root() -> None:
@@ -54,6 +54,24 @@ def test_platform_is_the_standard_librarys_from_the_repository_root() -> None:
     assert not Path(file.strip()).is_relative_to(ROOT / "platform")
 
 
+def room_of(name: str) -> str:
+    """The folder, or the file, of the package that a module belongs to."""
+    return name.split(".")[1] if "." in name else "__init__"
+
+
+def test_rooms_import_downward_only() -> None:
+    floor = {room: number for number, rooms in enumerate(FLOORS.split("|")) for room in rooms.split()}
+    known = modules()
+    assert {room_of(name) for name in known} == set(floor)
+    up = [
+        f"{name} -> {target}"
+        for name, path in known.items()
+        for target in imports(path)
+        if target in known and room_of(target) != room_of(name) and floor[room_of(target)] >= floor[room_of(name)]
+    ]
+    assert not up, up
+
+
 def test_no_two_files_import_each_other_however_far_round() -> None:
     known = modules()
     graph = {
@@ -61,18 +79,26 @@ def test_no_two_files_import_each_other_however_far_round() -> None:
         for name, path in known.items()
         if name != "kinoray"
     }
-    done: set[str] = set()
+    finished: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> None:
         assert name not in above, " -> ".join([*above[above.index(name) :], name])
-        if name in done:
+        if name in finished:
             return
         for target in graph.get(name, ()):
             visit(target, (*above, name))
-        done.add(name)
+        finished.add(name)
 
     for name in graph:
         visit(name, ())
+
+
+def test_every_folder_of_the_package_is_in_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {name if path.stem == "__init__" else name.rpartition(".")[0] for name, path in modules().items()}
+    assert sorted(listed) == sorted(folders)
+    for room in folders - {"kinoray"}:
+        assert modules()[room].stem == "__init__", f"{room} has no __init__.py"
 
 
 @pytest.mark.parametrize("name", [n for n in modules() if n.startswith("kinoray.methods.")])
@@ -97,8 +123,10 @@ def test_the_engine_imports_no_method() -> None:
 
 
 def test_ray_stays_in_a_handful_of_files() -> None:
-    allowed = ("launch", "attend", "workers", "actors", "data.pipeline", "data.probing", "doctor", "cli")
-    allowed += ("cluster.client", "searcher", "trial_process", "tuning", "warming")
+    allowed = ("execution.run", "execution.watch", "execution.workers", "execution.momentum_store", "monitoring.gauges")
+    allowed += ("processes.actors", "processes.ray_session", "data.pipeline", "data.warm_cache", "datasets.probing")
+    allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")
+    allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit", "cli.main")
     users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
     assert users <= {f"kinoray.{name}" for name in allowed}
 
@@ -111,11 +139,11 @@ def test_nothing_read_can_run_code() -> None:
     )
     for name, path in modules().items():
         text = path.read_text(encoding="utf-8")
-        if name == "kinoray.data.unpickle":  # the one file that may: it restricts what a pickle can name
+        if name == "kinoray.datasets.unpickle":  # the one file that may: it restricts what a pickle can name
             text = text.replace("import pickle\n", "", 1)
         assert not forbidden.search(text), name
         if "exec(" in text.replace("_exec(", ""):
-            assert name == "kinoray.method_source", name
+            assert name == "kinoray.runs.method_source", name
 
 
 def test_no_module_says_too_much() -> None:

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from kinoray import loop
-from kinoray.checkpoint import Position
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
-from kinoray.distributed import World
-from kinoray.loop import RunState, train_stream
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
-from kinoray.stages import Stage
+from kinoray.training import loop
+from kinoray.training.checkpoint import Position
+from kinoray.training.distributed import World
+from kinoray.training.loop import RunState, train_stream
+from kinoray.training.stages import Stage
 
 STEPS = 6
 STAGES = [Stage(0, (0,), 0), Stage(1, (0, 1), 1)]

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from kinoray.config import Recipe
-from kinoray.distributed import World
 from kinoray.errors import RunFailed
-from kinoray.loop import validation_steps
 from kinoray.method import StepOutput, trainable
-from kinoray.optim import (
+from kinoray.training.distributed import World
+from kinoray.training.loop import validation_steps
+from kinoray.training.optim import (
     apply_gradients,
     learning_rate,
     load_optimizer_tensors,

@@ -11,7 +11,7 @@ import pytest
 
 from kinoray.data.manifest import CONTENT, read_manifest
 from kinoray.errors import UsageError
-from kinoray.streams import own
+from kinoray.streams import user_folder as own
 
 
 def folder_with(tmp_path, rows, videos=None, columns=None):

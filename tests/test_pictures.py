@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kinoray.data.manifest import Clip
-from kinoray.data.pictures import decode_item, decode_picture, media_of
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.pictures import decode_item, decode_picture, media_of
 from kinoray.errors import VideoError
 
 COLOURS = np.array([[[200, 30, 30], [30, 200, 30]], [[30, 30, 200], [200, 200, 30]]], dtype=np.uint8)

@@ -13,14 +13,15 @@ import clips
 import numpy as np
 import pytest
 
-from kinoray.data import cache as frame_caching
-from kinoray.data import decode, pipeline
-from kinoray.data import rows as row_decoding
-from kinoray.data.cache import OFF, Cache
+from kinoray.data import pipeline
+from kinoray.data import slots as row_decoding
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
-from kinoray.data.sampling import Sampling
+from kinoray.decoding import decode
+from kinoray.decoding import frame_cache as frame_caching
+from kinoray.decoding.frame_cache import OFF, Cache
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
 
 SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4

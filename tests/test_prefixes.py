@@ -11,21 +11,25 @@ import pytest
 from engine import resolved
 from growth import Late, learn, learned, tasks_of
 
-from kinoray import forks, lineage, resolve, seed_run
-from kinoray.actors import RunMonitor
-from kinoray.cli_sweep import _print_sweep
-from kinoray.data.places import cache_folder
-from kinoray.distributed import World
-from kinoray.forks import prefixes_folder, producing
-from kinoray.launch import make_spec
-from kinoray.lineage import shared_tasks
-from kinoray.method_source import find_method
-from kinoray.resolve import Resolved
-from kinoray.seed_run import Job, Prefix
-from kinoray.session import stage_by_stage
-from kinoray.sweep_result import SweepResult
-from kinoray.sweeping import sweep
-from kinoray.trial import TrialRun
+from kinoray.cli.sweep import _print_sweep
+from kinoray.disk.folders import cache_folder
+from kinoray.execution.run_rank import stage_by_stage
+from kinoray.lineage import prefix_key as lineage
+from kinoray.lineage import prefixes as forks
+from kinoray.lineage.prefix_key import shared_tasks
+from kinoray.lineage.prefixes import prefixes_folder, producing
+from kinoray.lineage.sharing import Prefix
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs import resolve
+from kinoray.runs.method_source import find_method
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
+from kinoray.sweeps import seed_run
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.seed_run import Job
+from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.trial import TrialRun
+from kinoray.training.distributed import World
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +130,7 @@ def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
                 assert time.monotonic() < end, "nobody published the first task"
                 time.sleep(0.05)
 
-    monkeypatch.setattr(seed_run, "_on_workers", learn_slowly)
+    monkeypatch.setattr(seed_run, "on_workers", learn_slowly)
     job = job_of(micro, tmp_path / "runs", workers=1)
     first, second = (whole(TrialRun(job, number, {"distill": number / 2})) for number in range(2))
     assert (first["adopted_steps"], second["adopted_steps"]) == (0.0, 4)

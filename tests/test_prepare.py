@@ -19,12 +19,14 @@ from clips import grey_ramp, write_clip
 from PIL import Image
 from toy_set import NAME, read_rows, write_rows, write_set
 
-from kinoray.data import journal, prepare, probing
-from kinoray.data.check import check
-from kinoray.data.decode import UnreadableStorage
-from kinoray.data.journal import Journal, locked
 from kinoray.data.manifest import read_manifest
-from kinoray.data.places import prepared_folder
+from kinoray.datasets import findings as journal
+from kinoray.datasets import prepare, probing
+from kinoray.datasets.check import check
+from kinoray.datasets.findings import Journal
+from kinoray.decoding.decode import UnreadableStorage
+from kinoray.disk.folders import prepared_folder
+from kinoray.disk.locks import locked
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
 
 TESTS = Path(__file__).resolve().parent

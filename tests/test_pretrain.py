@@ -11,7 +11,7 @@ import torch
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import TowerShape
 from kinoray.errors import UsageError
-from kinoray.pretrain import (
+from kinoray.execution.pretrain import (
     pretrain_tiny,
     pretrain_vit_bert,
     read_image,

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from kinoray.progress import RunProgress, clock
+from kinoray.display.progress import RunProgress
+from kinoray.display.text import clock
 
 
 def lines_of(file: io.StringIO) -> list[str]:

@@ -20,10 +20,10 @@ from clips import grey_ramp, write_clip
 from PIL import Image
 
 from kinoray.data.manifest import SPLITS, read_manifest
-from kinoray.data.prepare import prepare
-from kinoray.data.read import read_clip
-from kinoray.data.readers import PICTURES, data_sets
-from kinoray.data.sampling import Sampling
+from kinoray.datasets.prepare import prepare
+from kinoray.datasets.readers import PICTURES, data_sets
+from kinoray.decoding.read_clip import read_clip
+from kinoray.decoding.sampling import Sampling
 
 SECONDS = 30
 """Length of each video, at one frame a second: what DiDeMo's spans need."""

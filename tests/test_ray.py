@@ -15,11 +15,12 @@ from engine import digest_of_run, run_spec, spec_of
 from toys import Exemplars
 
 import kinoray
-from kinoray.actors import MomentumStore, call, start_actor
-from kinoray.checkpoint import Position, commit, take_fence
 from kinoray.errors import RunFailed
-from kinoray.launch import run
+from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run import run
 from kinoray.method import StepInfo, Task
+from kinoray.processes.actors import call, start_actor
+from kinoray.training.checkpoint import Position, commit, take_fence
 
 pytestmark = pytest.mark.ray
 

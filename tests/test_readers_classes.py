@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from kinoray.data.manifest import write_manifest
-from kinoray.data.places import prepared_folder
-from kinoray.data.readers import Annotations, data_sets, describe, read
+from kinoray.datasets.readers import Annotations, data_sets, describe, read
+from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 
 FAMILIES = ("kinetics", "ucf101", "hmdb51", "cifar", "tiny_imagenet", "imagenet")

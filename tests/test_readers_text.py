@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kinoray.data import readers
 from kinoray.data.manifest import SPLITS, write_manifest
-from kinoray.data.readers import ctvr, didemo, msrvtt
-from kinoray.data.readers.text import span
+from kinoray.datasets import readers
+from kinoray.datasets.readers import ctvr, didemo, msrvtt
+from kinoray.datasets.readers.text import span
 from kinoray.errors import UsageError
 
 REAL = Path(__file__).resolve().parent.parent.parent / "shared" / "annotations"

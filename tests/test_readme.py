@@ -8,12 +8,12 @@ import pytest
 import typer
 
 import kinoray
-from kinoray.cli import app
+from kinoray.cli.main import app
 from kinoray.config import Recipe, names_of
-from kinoray.experiment_file import read_experiment
-from kinoray.method_source import find_method
 from kinoray.report.tables import Comparison
-from kinoray.result import Result
+from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.method_source import find_method
+from kinoray.runs.result import Result
 from kinoray.streams import stream_families
 
 ROOT = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import kinoray
-from kinoray.data import rows
-from kinoray.result import Result
+from kinoray.data import slots as rows
+from kinoray.runs.result import Result
 
 TASKS = ("first", "second", "third")
 SETTINGS = {"batch_size": 8, "frames": 2, "test_frames": 2}
@@ -95,7 +95,7 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
 
 def test_the_fifteen_signs_are_a_five_task_stream_that_trains(clips_folder: Path, tmp_path: Path) -> None:
     from kinoray.backbones import load_backbone
-    from kinoray.checkpoint import newest
+    from kinoray.training.checkpoint import newest
 
     captions = captions_of(clips_folder / "README.md")
     signs = sorted(name for name, said in captions.items() if "Sign Language" in said)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from run_folders import TASKS, make_run
 
+from kinoray.display import plots
 from kinoray.errors import UsageError
-from kinoray.report import plots
 from kinoray.report.page import write_report
-from kinoray.result import Result, find_runs
+from kinoray.runs.result import Result, find_runs
 
 
 class Elements(HTMLParser):

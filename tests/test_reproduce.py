@@ -16,16 +16,21 @@ from optuna.trial import TrialState, create_trial
 from PIL import Image
 from run_folders import TASKS, make_run
 
-from kinoray import metrics, reproducing
-from kinoray.cli_reproduce import exit_code
+from kinoray import metrics
+from kinoray.cli.reproduce import exit_code
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
-from kinoray.method_source import find_method
-from kinoray.report.figures import course
-from kinoray.reproducing import Reproduction, reproduce
-from kinoray.reproductions import REPRODUCTIONS, Entry, Higher, PeakInside
-from kinoray.result import find_runs, write_json_atomic
-from kinoray.search import METRICS, distributions, load_space
-from kinoray.sweep_result import RECORD, SweepResult, open_study
+from kinoray.papers import reproduction as reproducing
+from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
+from kinoray.papers.figure import course
+from kinoray.papers.reproduce import reproduce
+from kinoray.papers.reproduction import Reproduction
+from kinoray.runs.method_source import find_method
+from kinoray.runs.result import find_runs
+from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.space import distributions, load_space
+from kinoray.sweeps.study import open_study
 
 FIG4 = REPRODUCTIONS["bmu-fig4"]
 SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")

@@ -7,7 +7,7 @@ from engine import on_protocol, resolved
 
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
-from kinoray.resolve import union_manifest
+from kinoray.runs.resolve import union_manifest
 
 
 def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):

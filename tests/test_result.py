@@ -10,8 +10,12 @@ import pytest
 from run_folders import TASKS, make_run, square
 
 import kinoray
+from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.folders import runs_root
+from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.result import Result, Results, find_runs, load, printable, runs_root, write_json_atomic, write_matrix
+from kinoray.runs.result import Result, Results, find_runs, load
+from kinoray.runs.write_result import write_matrix
 
 
 def test_the_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinoray.data.draws import uniform
-from kinoray.data.sampling import (
+from kinoray.decoding.sampling import (
     FRAMES,
     Sampling,
     Timeline,

@@ -13,22 +13,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 from kinoray.errors import UsageError
-from kinoray.method_source import find_method
-from kinoray.search import (
-    SAMPLERS,
-    check_sampler,
-    check_space,
-    constants,
-    distributions,
-    falls_behind,
-    grid,
-    load_space,
-    make_sampler,
-    objectives_of,
-    pareto_front,
-    space_names,
-    value_at,
-)
+from kinoray.runs.method_source import find_method
+from kinoray.sweeps.objectives import falls_behind, objectives_of, pareto_front
+from kinoray.sweeps.samplers import SAMPLERS, check_sampler, grid, make_sampler, value_at
+from kinoray.sweeps.space import check_space, constants, distributions, load_space, space_names
 
 SPACE = {
     "m_hat": {"low": 0.9, "high": 1.0},
@@ -64,7 +52,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
     assert "bmu-fig4" in space_names(BMU)
     (tmp_path / "mine.yaml").write_text("m_hat:\n  low: 0.5\n  high: 1.0\nm: 0.9\n")
     assert load_space(BMU, str(tmp_path / "mine.yaml")) == {"m_hat": {"low": 0.5, "high": 1.0}, "m": 0.9}
-    from kinoray.method_source import methods_folder
+    from kinoray.runs.method_source import methods_folder
 
     text = (methods_folder() / "base_moco.py").read_text()
     own = tmp_path / "own.py"
@@ -190,7 +178,7 @@ def test_a_sweep_that_goes_on_draws_what_it_would_have_drawn(kind: str, tmp_path
 
 
 def test_a_running_trial_put_back_in_the_queue_keeps_its_number_parameters_and_values(tmp_path: Path) -> None:
-    from kinoray.searcher import requeue
+    from kinoray.sweeps.study import requeue
 
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "j")))
     study = study_of(storage=storage, study_name="s")
@@ -212,7 +200,7 @@ def test_qmc_fills_a_square_more_evenly_than_random() -> None:
     knobs = {"a": FloatDistribution(0.0, 1.0), "b": FloatDistribution(0.0, 1.0)}
 
     def empty(kind: str) -> int:
-        from kinoray.search import unit_point
+        from kinoray.sweeps.samplers import unit_point
 
         points = np.array([unit_point(kind, 5, n, len(knobs)) for n in range(64)])
         return 64 - len({tuple(p) for p in (points * 8).astype(int)})

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from kinoray.config import build, names_of, split_overrides
-from kinoray.method_source import find_method, method_names
-from kinoray.search import check_space, distributions, make_sampler
+from kinoray.runs.method_source import find_method, method_names
+from kinoray.sweeps.samplers import make_sampler
+from kinoray.sweeps.space import check_space, distributions
 
 
 def spaces_of(name: str) -> dict[str, dict[str, Any]]:

@@ -8,9 +8,9 @@ import pytest
 from clips import grey_ramp, write_clip
 from PIL import Image
 
-from kinoray.data import sheet
+from kinoray.browse import contact_sheet as sheet
+from kinoray.browse.contact_sheet import CELL_PX, LINE_PX, MARGIN_PX, font, sheet_text, show, wrap
 from kinoray.data.manifest import write_manifest
-from kinoray.data.sheet import CELL_PX, LINE_PX, MARGIN_PX, font, sheet_text, show, wrap
 from kinoray.errors import UsageError, VideoError
 
 STEP_PX = CELL_PX + LINE_PX + MARGIN_PX // 2

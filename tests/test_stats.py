@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from kinoray.data import stats as counting
+from kinoray.browse import statistics as counting
+from kinoray.browse.statistics import figure, stats, table
 from kinoray.data.manifest import write_manifest
-from kinoray.data.stats import figure, stats, table
 from kinoray.errors import UsageError
 
 

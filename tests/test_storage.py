@@ -13,9 +13,9 @@ from optuna.trial import TrialState
 from postgres import postgres
 
 from kinoray.errors import UsageError
-from kinoray.searcher import patiently
-from kinoray.sweep_result import SweepResult
-from kinoray.sweeping import sweep
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.study import patiently
+from kinoray.sweeps.sweep import sweep
 
 
 def go(micro, folder: Path, storage: str, trials: int = 3, **options: Any) -> SweepResult:
@@ -100,7 +100,7 @@ def test_a_sweep_is_stopped_and_goes_on_in_a_postgresql_that_restarts(cluster, m
 @pytest.mark.slow
 def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkeypatch) -> None:
     """SQLite itself waits for 20 s; here it gives up at once, so that the sweep has to ask again."""
-    monkeypatch.setattr("kinoray.sweep_result.SQLITE_WAIT_S", 0.1)
+    monkeypatch.setattr("kinoray.sweeps.study.SQLITE_WAIT_S", 0.1)
     refused: list[str] = []
 
     def noting(work: Callable[[], Any]) -> Any:
@@ -113,7 +113,7 @@ def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkey
 
         return patiently(once)
 
-    monkeypatch.setattr("kinoray.searcher.patiently", noting)
+    monkeypatch.setattr("kinoray.sweeps.study.patiently", noting)
     file = tmp_path / "s.db"
     held: list[float] = []
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kinoray.data.manifest import read_manifest, write_manifest
-from kinoray.data.places import prepared_folder
+from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, load_stream, stream_families
 from kinoray.streams.classes import class_order, deal

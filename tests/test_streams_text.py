@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinoray.data.manifest import PROBED, SPLITS, read_manifest, write_manifest
+from kinoray.datasets.prepared import manifest_of, prepared
 from kinoray.errors import UsageError
 from kinoray.streams import load_stream
-from kinoray.streams.prepared import manifest_of, options, prepared, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, rows_by, task_manifests
 
 
 @pytest.fixture(autouse=True)

@@ -11,19 +11,21 @@ import pytest
 from engine import digest_of_run, run_spec, spec_of
 from optuna.trial import TrialState
 
-from kinoray.cli_sweep import exit_code
+from kinoray.cli.sweep import exit_code
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.method_source import find_method, methods_folder
-from kinoray.search import distributions, load_space
-from kinoray.searcher import PruneRule, StudySearch, requeue
-from kinoray.seed_run import STOP_FILE, Job, metrics_after
-from kinoray.sweep_plan import make_plan, open_record
-from kinoray.sweep_result import SweepResult, open_study
-from kinoray.sweep_view import SweepView
-from kinoray.sweeping import sweep
-from kinoray.trial import TrialRun
-from kinoray.trial_process import Clean
-from kinoray.tuning import Keeper, share_of
+from kinoray.runs.method_source import find_method, methods_folder
+from kinoray.sweeps.keeping import Keeper
+from kinoray.sweeps.plan import make_plan, open_record
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.seed_run import STOP_FILE, Job, metrics_after
+from kinoray.sweeps.share import share_of
+from kinoray.sweeps.space import distributions, load_space
+from kinoray.sweeps.study import open_study, requeue
+from kinoray.sweeps.study_search import PruneRule, StudySearch
+from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.trial import TrialRun
+from kinoray.sweeps.trial_process import Clean
+from kinoray.sweeps.view import SweepView
 
 FIXED = {"queue_size": 16}
 
@@ -260,7 +262,7 @@ def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
     import sqlite3
     import threading
 
-    from kinoray import searcher
+    from kinoray.sweeps import study_search as searcher
 
     monkeypatch.setattr(searcher, "STORAGE_WAIT_S", 20.0)
     url = f"sqlite:///{tmp_path}/s.db"

@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ray.cluster_utils import Cluster
 
 from kinoray.errors import UsageError
-from kinoray.method_source import methods_folder
-from kinoray.sweep_result import SweepResult
+from kinoray.runs.method_source import methods_folder
+from kinoray.sweeps.result import SweepResult
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

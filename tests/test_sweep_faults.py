@@ -12,10 +12,11 @@ from optuna.trial import TrialState
 from test_sweep import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.errors import UsageError
-from kinoray.method_source import methods_folder
-from kinoray.sweep_result import JOURNAL, SweepResult, open_study
-from kinoray.sweeping import sweep
-from kinoray.tuning import replace_threads, share_of
+from kinoray.runs.method_source import methods_folder
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.share import replace_threads, share_of
+from kinoray.sweeps.study import JOURNAL, open_study
+from kinoray.sweeps.sweep import sweep
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -78,7 +79,7 @@ def test_a_task_is_known_only_once_all_about_it_is_kept(tmp_path, monkeypatch) -
 def test_a_data_base_that_is_locked_from_the_start_is_one_line(tmp_path, monkeypatch) -> None:
     import sqlite3
 
-    from kinoray import sweep_result
+    from kinoray.sweeps import result as sweep_result
 
     monkeypatch.setattr(sweep_result, "SQLITE_WAIT_S", 0.1)
     lock = sqlite3.connect(tmp_path / "s.db", isolation_level=None)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from run_folders import make_run
 
 from kinoray.errors import UsageError
-from kinoray.report.rows import estimate, smallest_p
+from kinoray.report.estimates import estimate, smallest_p
 from kinoray.report.tables import Comparison, compare
-from kinoray.result import load
+from kinoray.runs.result import load
 
 
 def three_seeds(root: Path) -> Comparison:

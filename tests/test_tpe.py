@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from kinoray import search
-from kinoray.sweep_result import SweepResult
-from kinoray.sweeping import sweep
+from kinoray.sweeps import space as search
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.sweep import sweep
 
 PATH = Path(__file__).resolve().parent.parent / "benchmarks" / "tpe.py"
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from kinoray.data.unpickle import MAX_TUPLES, load_plain
+from kinoray.datasets.unpickle import MAX_TUPLES, load_plain
 from kinoray.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from clips import grey_ramp, write_clip
 
-from kinoray.data import readers
+from kinoray.datasets import readers
 
 NAME = "toy"
 OTHER = "toy-2"
@@ -38,7 +38,7 @@ def write_rows(root: Path, rows: list[dict]) -> None:
 
 def register(patch: pytest.MonkeyPatch) -> None:
     """Make the set known to this process under its name."""
-    family = ModuleType(f"kinoray.data.readers.{NAME}")
+    family = ModuleType(f"kinoray.datasets.readers.{NAME}")
     toy = readers.DataSet(
         name=NAME,
         paper="none",
@@ -67,7 +67,7 @@ def register(patch: pytest.MonkeyPatch) -> None:
 
 def main() -> None:
     """`python toy_set.py ROOT`: prepare it here."""
-    from kinoray.data.prepare import prepare
+    from kinoray.datasets.prepare import prepare
 
     register(pytest.MonkeyPatch())
     report = prepare(NAME, sys.argv[1], workers=0, progress=False)

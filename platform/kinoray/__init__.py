@@ -13,57 +13,53 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinoray.actors import momentum_weights
-    from kinoray.catalogue import list_backbones, list_methods, list_runs, list_streams
+    from kinoray.browse.doctor import examine
+    from kinoray.browse.listing import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
-    from kinoray.doctor import examine
-    from kinoray.extending import extend
-    from kinoray.launch import dry_run, run
+    from kinoray.execution.extend import extend
+    from kinoray.execution.momentum_store import momentum_weights
+    from kinoray.execution.run import dry_run, run
+    from kinoray.papers.reproduce import reproduce
+    from kinoray.papers.reproduction import Reproduction
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
-    from kinoray.reproducing import Reproduction, reproduce
-    from kinoray.result import Result, Results, load
-    from kinoray.sweep_result import SweepResult
-    from kinoray.sweeping import sweep
+    from kinoray.runs.result import Result, Results, load
+    from kinoray.sweeps.result import SweepResult
+    from kinoray.sweeps.sweep import sweep
 
 __version__ = version("kinoray")
 
 _WHERE = {
-    "run": ("launch", "run"),
-    "dry_run": ("launch", "dry_run"),
-    "extend": ("extending", "extend"),
-    "sweep": ("sweeping", "sweep"),
-    "SweepResult": ("sweep_result", "SweepResult"),
-    "reproduce": ("reproducing", "reproduce"),
-    "Reproduction": ("reproducing", "Reproduction"),
-    "submit": ("cluster.submit", "submit"),
-    "list_jobs": ("cluster.submit", "list_jobs"),
-    "load": ("result", "load"),
-    "Result": ("result", "Result"),
-    "Results": ("result", "Results"),
-    "compare": ("report.tables", "compare"),
-    "Comparison": ("report.tables", "Comparison"),
-    "write_report": ("report.page", "write_report"),
-    "momentum_weights": ("actors", "momentum_weights"),
-    "examine": ("doctor", "examine"),
-    "list_methods": ("catalogue", "list_methods"),
-    "list_streams": ("catalogue", "list_streams"),
-    "list_backbones": ("catalogue", "list_backbones"),
-    "list_runs": ("catalogue", "list_runs"),
+    "run": "execution.run",
+    "dry_run": "execution.run",
+    "extend": "execution.extend",
+    "sweep": "sweeps.sweep",
+    "SweepResult": "sweeps.result",
+    "reproduce": "papers.reproduce",
+    "Reproduction": "papers.reproduction",
+    "submit": "cluster.submit",
+    "list_jobs": "cluster.submit",
+    "load": "runs.result",
+    "Result": "runs.result",
+    "Results": "runs.result",
+    "compare": "report.tables",
+    "Comparison": "report.tables",
+    "write_report": "report.page",
+    "momentum_weights": "execution.momentum_store",
+    "examine": "browse.doctor",
+    "list_methods": "browse.listing",
+    "list_streams": "browse.listing",
+    "list_backbones": "browse.listing",
+    "list_runs": "browse.listing",
 }
-__all__ = [  # noqa: RUF022 (in the order a reader meets them)
-    "run", "dry_run", "sweep", "extend", "reproduce", "load", "compare", "write_report", "Result", "Results",
-    "Comparison", "SweepResult", "Reproduction", "submit", "list_jobs", "momentum_weights", "list_methods",
-    "list_streams", "list_backbones", "list_runs", "examine",
-]  # fmt: skip
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public function on first use (PEP 562)."""
     if name not in _WHERE:
         raise AttributeError(f"module 'kinoray' has no attribute {name!r}")
-    module, attribute = _WHERE[name]
-    return getattr(import_module(f"kinoray.{module}"), attribute)
+    return getattr(import_module(f"kinoray.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
 """`python -m kinoray`."""
 
-from kinoray.cli import main
+from kinoray.cli.main import main
 
 main()

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.recipes import Augmentation, Interpolation, Preset
+from kinoray.data.presets import Augmentation, Interpolation, Preset
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24

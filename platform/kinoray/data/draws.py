@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinoray.data.recipes import Augmentation
+from kinoray.data.presets import Augmentation
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 # Branches of a seed; odd and unrelated, so that no branch continues another.

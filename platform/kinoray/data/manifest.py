@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kinoray.decoding.clip import Clip, Probe
 from kinoray.errors import UsageError, VideoError
 
 SPLITS = ("train", "validation", "test")
@@ -62,28 +63,6 @@ ROWS = 1 << 15
 """Rows that a process keeps at hand: some 20 MB."""
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What decoding a clip once told: the columns of `PROBED` that reading it again needs."""
-
-    digest: str
-    num_frames: int
-    key_frames: tuple[int, ...]
-    key_ticks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Clip:
-    """What the decoder needs of one clip: an absolute path and, for a span, seconds since the stream's start."""
-
-    id: str
-    path: str
-    start: float | None = None
-    end: float | None = None
-    item: int | None = None
-    probe: Probe | None = None
 
 
 @dataclass(frozen=True, eq=False)

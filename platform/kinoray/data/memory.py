@@ -45,7 +45,7 @@ class Replay:
     """One entry per view that a replayed row comes with; () is as the current rows. An entry is
 
     - "plain": no augmentation, as clips are tested;
-    - the name of a preset (`data/recipes.py`): of the v-th entry its view v, drawn anew; without a mean and deviation
+    - the name of a preset (`data/presets.py`): of the v-th entry its view v, drawn anew; without a mean and deviation
       of its own it takes those of the current rows;
     - "as-written": view v as it was when the row went into memory, bit for bit, for ring and reservoir. The frames of
       all views are then those of that time. Where a file was or is unreadable a substitute stands, as everywhere.

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kinoray.data.rows import ClipFeed, Row, TrainFeed, share
-from kinoray.data.sampling import Sampling
+from kinoray.data.slots import ClipFeed, Row, TrainFeed, share
+from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
 
 AHEAD = 2

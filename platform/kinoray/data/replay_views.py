@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinoray.data.augment import augment_view, plain_view
 from kinoray.data.memory import AS_WRITTEN, PLAIN
-from kinoray.data.recipes import Preset, find_preset
+from kinoray.data.presets import Preset, find_preset
 
 
 def check_replay_views(names: Sequence[str]) -> None:

@@ -10,9 +10,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from kinoray.report import plots
+from kinoray.display import plots
+from kinoray.display.heat_map import heat_map
+from kinoray.display.text import printable, show
 from kinoray.report.tables import compare
-from kinoray.result import HEADLINES, Result, heat_map, load, printable, show
+from kinoray.runs.result import HEADLINES, Result, load
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""

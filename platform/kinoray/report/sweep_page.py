@@ -8,10 +8,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kinoray.report.plots import svg
-from kinoray.report.sweep_plots import figures
-from kinoray.result import HEADLINES, printable, show
-from kinoray.sweep_result import SweepResult
+from kinoray.display.plots import svg
+from kinoray.display.text import printable, show
+from kinoray.runs.result import HEADLINES
+from kinoray.sweeps.plots import figures
+from kinoray.sweeps.result import SweepResult
 
 MOST_ROWS = 500
 """Trials in the table; the study has them all."""

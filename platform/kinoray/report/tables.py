@@ -13,9 +13,11 @@ from rich.text import Text
 
 from kinoray import metrics
 from kinoray.config import digest_of
+from kinoray.display.heat_map import CELL, TABLE
+from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
-from kinoray.report.rows import Estimate, Row, smallest_p
-from kinoray.result import CELL, TABLE, Result, load, printable, show
+from kinoray.report.estimates import Estimate, Row, smallest_p
+from kinoray.runs.result import Result, load
 
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR")
 BESIDE = ("R@1", "R@5", "R@10", "FR", "HM", "R@1_current", "MedR", "MeanR")
@@ -177,7 +179,7 @@ def compare(runs: Iterable[str | Path | Result], metric: str = "R@1") -> Compari
             raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
     grouped: dict[str, dict[int, Result]] = {}
     for result in results:
-        grouped.setdefault(_identity(result), {})[result.seed] = result
+        grouped.setdefault(identity(result), {})[result.seed] = result
     shared = _shared_overrides(results) if len(grouped) > 1 else {}
     rows = [Row([seeds[n] for n in sorted(seeds)], name, shared) for seeds in grouped.values()]
     rows.sort(key=lambda row: row.is_bound)
@@ -196,7 +198,7 @@ def _shared_overrides(results: Sequence[Result]) -> dict[str, Any]:
     return {name: value for name, value in first if all(r.overrides.get(name) == value for r in results)}
 
 
-def _identity(result: Result) -> str:
+def identity(result: Result) -> str:
     """What makes two runs seeds of one row: everything but the seed."""
     config = {name: value for name, value in result.config.items() if name != "seed"}
     return digest_of([result.method, result.run["backbone"], result.joint, result.zero_shot, config])

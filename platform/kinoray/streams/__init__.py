@@ -49,7 +49,7 @@ def load_stream(name: str) -> Stream:
     Raises: UsageError for an unknown name, with the nearest ones.
     """
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
-        return importlib.import_module("kinoray.streams.own").build(Path(name))
+        return importlib.import_module("kinoray.streams.user_folder").build(Path(name))
     base, _, argument = name.partition(":")
     families = stream_families()
     if base not in families:

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from kinoray.datasets.prepared import prepared
 from kinoray.errors import UsageError
 from kinoray.streams import TaskData
-from kinoray.streams.prepared import options, prepared, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, rows_by, task_manifests
 
 
 def class_order(num_classes: int, seed: int, label_order: int = 1) -> np.ndarray:

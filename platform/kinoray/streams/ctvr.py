@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import Manifest
+from kinoray.datasets.prepared import prepared
 from kinoray.errors import UsageError
 from kinoray.streams import Stream
-from kinoray.streams.prepared import options, prepared, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, rows_by, task_manifests
 
 NAMES = ("ctvr-msrvtt-10", "ctvr-msrvtt-20", "ctvr-actnet-10", "ctvr-actnet-20")
 

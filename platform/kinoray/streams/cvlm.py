@@ -9,10 +9,11 @@ The sets must be prepared: `kinoray data prepare NAME --root DIR`.
 """
 
 from kinoray.config import Recipe
-from kinoray.data.readers import data_sets
+from kinoray.datasets.prepared import manifest_of, need_prepared
+from kinoray.datasets.readers import data_sets
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
-from kinoray.streams.prepared import manifest_of, need_prepared, options
+from kinoray.streams.task_manifests import options
 
 NAMES = ("cvlm",)
 

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, write_manifest
-from kinoray.data.places import cache_folder
+from kinoray.disk.folders import cache_folder
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.streams import Stream, TaskData, world
 

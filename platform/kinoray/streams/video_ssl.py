@@ -14,9 +14,10 @@ paper trains on.
 """
 
 from kinoray.config import Recipe
+from kinoray.datasets.prepared import manifest_of, need_prepared
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
-from kinoray.streams.prepared import manifest_of, need_prepared, options
+from kinoray.streams.task_manifests import options
 
 NAMES = ("video-ssl",)
 

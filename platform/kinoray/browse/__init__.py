@@ -1,0 +1,1 @@
+"""Looking around: lists, manifests, statistics, the machine."""

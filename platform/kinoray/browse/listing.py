@@ -1,0 +1,59 @@
+"""What there is: methods by their file names, streams, backbones and runs. Imports no method and no torch."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from kinoray import streams
+from kinoray.disk.folders import runs_root
+from kinoray.runs.method_source import method_names, methods_folder
+from kinoray.runs.result import Result, find_runs
+
+
+def list_methods() -> list[dict[str, str]]:
+    """Name, file and first docstring line of every installed method, found by file name."""
+    return [{"name": name, "about": first_line(methods_folder() / f"{name}.py")} for name in method_names()]
+
+
+def list_streams() -> list[dict[str, str]]:
+    """The streams by name, and how to name a folder."""
+    folder = Path(streams.__file__).parent
+    found = [
+        {"name": name, "about": first_line(folder / f"{family}.py").partition(": ")[2]}
+        for name, family in streams.stream_families().items()
+    ]
+    own = {"name": "FOLDER", "about": "a folder of your own: videos and captions.csv, .jsonl or .parquet"}
+    return [*found, own]
+
+
+def list_backbones() -> list[dict[str, str]]:
+    """The backbones by name."""
+    return [
+        {"name": "tiny", "about": "small ViT and BERT, 32 px; weights ship with kinoray"},
+        {"name": "vit-bert", "about": "ViT-Base/16 at 384 px and BERT-Base from the hub's local cache"},
+        {"name": "vit-bert:FOLDER", "about": "the same from a folder written by `kinoray pretrain vit-bert`"},
+    ]
+
+
+def list_runs(runs: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every run in the runs folder: state and headline metrics."""
+    return [run_line(result) for result in find_runs(runs_root(runs))]
+
+
+def run_line(result: Result) -> dict[str, Any]:
+    """One run in one line."""
+    return {
+        "name": result.label,
+        "stream": result.stream,
+        "seed": result.seed,
+        "state": result.state,
+        "metrics": result.metrics,
+        "error": result.error,
+        "folder": str(result.folder),
+    }
+
+
+def first_line(file: Path) -> str:
+    """First line of a Python file's docstring, read without running the file."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return docstring.split("\n", 1)[0]

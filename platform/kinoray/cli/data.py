@@ -1,0 +1,191 @@
+"""`kinoray data`: prepare a data set, check it, count it, look at a clip. Every command is a public function."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kinoray.cli.options import Debug, Json, Quiet
+from kinoray.display.text import printable
+from kinoray.errors import UsageError
+
+if TYPE_CHECKING:
+    from kinoray.datasets.prepare import Report
+
+data_app = typer.Typer(help="Data sets: prepare, check, count, look.", no_args_is_help=True)
+
+SetName = Annotated[str, typer.Argument(metavar="NAME", help="A data set, as in `kinoray data list`.")]
+AnyName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A prepared data set, a stream, a folder of yours, or manifest.parquet.")
+]
+
+SHOWN_PROBLEMS = 3
+"""Lines of each kind of problem on the screen; all are in the list files."""
+LINE = 160
+"""Characters of such a line at most."""
+
+
+@data_app.command("prepare")
+def prepare_command(
+    name: SetName,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Folder of the set's files. [KINORAY_DATA/NAME]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Probing tasks at once on Ray; 0: in this process. [one a CPU]")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Read a set's annotations, probe every file, write its manifest; the same command goes on where it stopped."""
+    from kinoray.datasets.prepare import prepare
+
+    report = prepare(name, root or _default_root(name), workers, progress=not quiet)
+    if as_json:
+        print(json.dumps(report.to_json(), indent=1))
+    else:
+        _print_report(report)
+
+
+def _default_root(name: str) -> Path:
+    parent = os.environ.get("KINORAY_DATA")
+    if not parent:
+        raise UsageError(f"Where are the files of {name}? Give their folder with --root DIR, or set KINORAY_DATA.")
+    return Path(parent) / name
+
+
+def _print_report(report: "Report") -> None:
+    """What was found, expected and wrong."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("split", "published", "annotated", "ready", "captions published", "captions"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for split, counts in report.splits.items():
+        table.add_row(split, *("-" if count is None else f"{count:,}" for count in counts.values()))
+    printer(f"{report.name} in {report.root}", f"Layout: {report.layout}")
+    _print_table(table)
+    folder = Path(report.manifest).parent
+    for kind, lines in report.problems.items():
+        if lines:
+            print(f"{len(lines):,} {kind}: {folder / kind}.txt")
+            shown = () if kind == "extra" else lines[:SHOWN_PROBLEMS]
+            printer(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
+    printer(*(f"Note: {oddity}" for oddity in report.oddities))
+    printer(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
+
+
+def _shorten(text: str, longest: int) -> str:
+    """Text cut where it is longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def printer(*lines: str) -> None:
+    for line in lines:
+        print(printable(line))
+
+
+def _print_table(table: Any) -> None:
+    from rich.console import Console
+
+    Console(width=1000).print(table)
+
+
+@data_app.command("check")
+def check_command(
+    name: SetName,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every file and compare its digest.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Are the files of a prepared set still there and the same? Exits with 1 where they are not."""
+    from dataclasses import asdict
+
+    from kinoray.datasets.check import check
+
+    found = check(name, deep, progress=not quiet)
+    if as_json:
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        printer(*found.problems)
+        verdict = "all as they were probed" if not found.problems else f"{len(found.problems):,} are not"
+        printer(f"{name}: {found.files:,} files in {found.root}, {verdict}.")
+        if found.problems:
+            printer(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
+    raise typer.Exit(int(bool(found.problems)))
+
+
+@data_app.command("stats")
+def stats_command(
+    name: AnyName,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw it (.png, .svg, .pdf).")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Clips, lengths, words and labels of each split."""
+    from kinoray.browse import statistics as stats
+
+    found = stats.stats(name)
+    if out:
+        stats.write_figure(found, out)
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+        return
+    _print_table(stats.table(found))
+    if found.labels:
+        most = ", ".join(f"{label} {count:,}" for label, count in list(found.labels.items())[:5])
+        printer(f"{len(found.labels):,} labels; most clips: {most}")
+    if out:
+        printer(f"Figure: {out}")
+
+
+@data_app.command("show")
+def show_command(
+    name: AnyName,
+    id: Annotated[str, typer.Argument(metavar="ID", help="A clip's id; after -- where it begins with a dash.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.png", help="File to write. [ID.png]")] = None,
+    frames: Annotated[int, typer.Option(min=1, help="Frames, evenly spread.")] = 8,
+    debug: Debug = False,
+) -> None:
+    """Frames of a clip and what the set says of it, as a picture."""
+    from kinoray.browse.contact_sheet import show
+
+    printer(f"Wrote {show(name, id, out, frames)}")
+
+
+@data_app.command("list")
+def list_command(as_json: Json = False, debug: Debug = False) -> None:
+    """The data sets that can be prepared: paper, licence, published counts, prepared or not."""
+    rows = list(list_data_sets())
+    if as_json:
+        print(json.dumps({"data_sets": rows}, indent=1))
+        return
+    for row in rows:
+        counts = ", ".join(f"{count:,} {split}" for split, count in row["expected"].items())
+        state = "prepared" if row["prepared"] else "-"
+        printer(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
+
+
+def list_data_sets() -> Iterable[dict[str, Any]]:
+    """What is known of each data set, by name."""
+    from kinoray.datasets import readers
+    from kinoray.disk.folders import prepared_folder
+
+    for name in sorted(readers.data_sets()):
+        known = readers.describe(name)
+        yield {
+            "name": name,
+            "prepared": (prepared_folder(name) / "manifest.parquet").is_file(),
+            "expected": known.expected,
+            "captions": known.captions,
+            "paper": known.paper,
+            "source": known.source,
+            "licence": known.licence,
+            "layouts": list(known.layouts),
+            "notes": known.notes,
+        }

@@ -1,0 +1,56 @@
+"""`kinoray export` and `kinoray dashboard`: finished runs and sweeps in other people's tools."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinoray.cli.options import Debug, Json, Runs
+from kinoray.disk.folders import runs_root
+from kinoray.display.text import printable
+from kinoray.runs.result import run_folder
+
+export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
+
+
+@export_app.command("mlflow")
+def mlflow_command(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="FOLDER...", help="Runs and sweeps: folders, or names in the runs folder.")
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="URI", help="As sqlite:///mlflow.db or http://host:5000.")],
+    experiment: Annotated[str | None, typer.Option(help="Its name in MLflow. [the run's stream]")] = None,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
+    from kinoray.report.export_mlflow import export_mlflow
+
+    done = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
+    if as_json:
+        rows = [{"folder": str(one.folder), "mlflow_run": one.mlflow_run, "new": one.new} for one in done]
+        print(json.dumps({"runs": rows}, indent=1))
+        return
+    for one in done:
+        print(printable(f"{one.folder}: {'run' if one.new else 'there already as'} {one.mlflow_run}"))
+    if not done:
+        print("There are no finished runs.", file=sys.stderr)
+
+
+def dashboard_command(
+    sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="Its folder, or its name in the runs folder.")],
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8080 on]")] = None,
+    root: Runs = None,
+    debug: Debug = False,
+) -> None:
+    """Show the study of a sweep, finished or going on, in optuna-dashboard until Ctrl-C."""
+    import contextlib
+
+    from kinoray.sweeps.dashboard import serve
+
+    folder = Path(sweep) if Path(sweep).exists() else runs_root(root) / sweep
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(folder, port, lambda address: print(f"{address}  (Ctrl-C ends it)", flush=True))

@@ -1,0 +1,179 @@
+"""`kinoray submit` and `kinoray jobs`: run a command on a cluster and look after it."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kinoray.cli.options import Debug, Json
+from kinoray.display.text import printable
+from kinoray.errors import KinorayError, UsageError
+
+jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
+
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The cluster's dashboard. [RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `kinoray jobs list` shows it.")]
+WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
+"""Context settings of `submit`: all that stands behind `run` belongs to `run`."""
+
+
+class Left(KinorayError):
+    """Ctrl-C while a job was followed; the job runs on."""
+
+    exit_code = 130
+
+
+def submit_command(
+    context: typer.Context,
+    words: Annotated[
+        list[str], typer.Argument(metavar="run|sweep ...", help="A kinoray command as you would type it.")
+    ],
+    address: Address = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Show the job's progress; end with its exit code.")] = False,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the job's environment.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what has finished before.")] = False,
+    without_token: Annotated[
+        bool, typer.Option("--without-token", help="Allow a cluster beyond this machine without token.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent; send nothing.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run a command on a cluster; the same command again finds its job."""
+    from kinoray.cluster.submit import submit
+
+    _check(context, words)
+    variables = dict(_variable(pair) for pair in env or [])
+    if dry_run:
+        _show_plan(words, address, variables, as_json)
+        return
+    job = submit(words, address=address, env=variables, again=again, without_token=without_token)
+    code = _follow(job, as_json) if follow else 0
+    if as_json:
+        print(json.dumps(job.info(), indent=1))
+    elif not follow:
+        print(f"Follow it: {_command('logs', job)} --follow")
+    raise typer.Exit(code)
+
+
+def _check(context: typer.Context, words: Sequence[str]) -> None:
+    """Read the words as the command itself would, so that a wrong one is known before anything is sent."""
+    commands: dict[str, Any] = getattr(context.find_root().command, "commands", {})
+    if words[0] in ("run", "sweep") and words[0] in commands:
+        commands[words[0]].make_context(f"kinoray {words[0]}", list(words[1:]))
+
+
+def _variable(pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"--env {pair}: it must be NAME=VALUE, for example --env KINORAY_DATA=/data.")
+    return name, value
+
+
+def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], as_json: bool) -> None:
+    from kinoray.cluster.client import dashboard
+    from kinoray.cluster.submit import prepare
+
+    url = dashboard(address)
+    with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
+        shipment = prepare(words, Path(folder), url, env)
+        size = sum(p.stat().st_size for m in shipment.modules for p in m.rglob("*") if p.is_file())
+    plan: dict[str, Any] = {"id": shipment.id, "address": url, "entrypoint": shipment.entrypoint}
+    plan |= {"files": list(shipment.files), "package_bytes": size, "env": sorted(env), "runs": shipment.runs}
+    if as_json:
+        print(json.dumps(plan, indent=1))
+    else:
+        printer(*(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items()))
+
+
+def _follow(job: Any, as_json: bool = False) -> int:
+    """The job's lines on stdout (stderr beside JSON). Raises: Left after Ctrl-C."""
+    try:
+        return job.follow(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    except KeyboardInterrupt:
+        again, stop = _command("logs", job), _command("stop", job)
+        raise Left(f"{job.id} runs on. Follow it: {again} --follow. Stop it: {stop}") from None
+
+
+def _command(verb: str, job: Any) -> str:
+    return f"kinoray jobs {verb} {job.id} --address {job.address}"
+
+
+@jobs_app.command("list")
+def list_command(address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
+    """The kinoray jobs that the cluster remembers, oldest first."""
+    from kinoray.cluster.submit import list_jobs
+
+    rows = list_jobs(address)
+    if as_json:
+        print(json.dumps({"jobs": rows}, indent=1))
+        return
+    for row in rows:
+        printer(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
+    if not rows:
+        print("No kinoray jobs on this cluster.", file=sys.stderr)
+
+
+@jobs_app.command("status")
+def status_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Where a job stands."""
+    from kinoray.cluster.submit import find_job
+
+    row = find_job(id, address).info()
+    if as_json:
+        print(json.dumps(row, indent=1))
+    else:
+        printer(*(f"{name}: {value}" for name, value in row.items() if value is not None))
+
+
+@jobs_app.command("logs")
+def logs_command(
+    id: Id,
+    address: Address = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Until the job ends; ends with its exit code.")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What a job has printed."""
+    from kinoray.cluster.submit import find_job
+
+    job = find_job(id, address)
+    if follow:
+        code = _follow(job, as_json)
+    elif not as_json:
+        print(job.logs(), end="")
+        return
+    else:
+        code = 0
+    if as_json:
+        print(json.dumps({"id": job.id, "log": job.logs().splitlines()}, indent=1))
+    raise typer.Exit(code)
+
+
+@jobs_app.command("stop")
+def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
+    """Let a job commit its state and end; the same submit goes on with it."""
+    from kinoray.cluster.submit import find_job
+
+    job = find_job(id, address)
+    job.stop()
+    row = job.info()
+    if as_json:
+        print(json.dumps(row, indent=1))
+        return
+    goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
+    printer(f"{job.id} {'has ' * (row['state'] in ('finished', 'failed'))}{row['state']}{goes_on}")
+
+
+def printer(*lines: str) -> None:
+    for line in lines:
+        print(printable(line))

@@ -1,0 +1,305 @@
+"""The command line. Every command is a public function of `kinoray` with the same words; errors end here, in one place.
+
+Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 75 stopped early, run the
+same command to go on; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
+"""
+
+import _thread
+import json
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import kinoray
+from kinoray.cli import data as cli_data
+from kinoray.cli import export as cli_export
+from kinoray.cli import extend as cli_extend
+from kinoray.cli import jobs as cli_jobs
+from kinoray.cli import printing
+from kinoray.cli import reproduce as cli_reproduce
+from kinoray.cli import sweep as cli_sweep
+from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
+from kinoray.disk.folders import runs_root
+from kinoray.display.text import printable
+from kinoray.errors import KinorayError, UsageError
+from kinoray.runs.result import Result, run_folder
+
+app = typer.Typer(
+    help="Continual video-language learning on Ray.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
+new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
+app.add_typer(cli_jobs.jobs_app, name="jobs")
+app.add_typer(cli_data.data_app, name="data")
+app.add_typer(cli_export.export_app, name="export")
+app.add_typer(pretrain_app, name="pretrain")
+app.add_typer(new_app, name="new")
+
+EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
+STOPPED = 75
+GOES_ON = "The same command goes on from the last saved state."
+
+
+def main() -> None:
+    """Run the command line; the only place where errors become lines and exit codes."""
+    signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", 143))  # runs have their own handler
+    sys.unraisablehook = _interrupt_again
+    try:
+        app()
+    except KinorayError as error:
+        _fail(f"{type(error).__name__}: {error}", error.exit_code)
+    except SystemExit as left:
+        if left.code == 130:  # typer's answer to Ctrl-C says nothing
+            _fail(f"Interrupted. {GOES_ON}", 130)
+        raise
+    except BrokenPipeError:  # the reader (`| head`) has gone
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:  # a bug, ours or a method's: the line says where the rest is
+        _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", 1)
+
+
+def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """A Ctrl-C that falls into a destructor is swallowed (imports make many); it is sent again."""
+    if ignored.exc_type is KeyboardInterrupt:
+        threading.Timer(0.1, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
+def _fail(message: str, code: int) -> None:
+    if "--debug" in sys.argv and code not in (130, 143):
+        traceback.print_exc()
+    print(printable(" ".join(message.split())), file=sys.stderr)
+    sys.exit(code)
+
+
+def _write_traceback() -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="kinoray-", suffix=".log", delete=False) as file:
+        traceback.print_exc(file=file)
+    return file.name
+
+
+@app.command()
+def run(
+    methods: Annotated[list[str], typer.Argument(metavar="METHOD...", help="Names, ./my_method.py, experiment.yaml.")],
+    stream: Annotated[str | None, typer.Option(help="A stream's name or a folder. [moving-cvlm]")] = None,
+    backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run. [0]")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="So many seeds from --seed on, side by side where possible.")
+    ] = None,
+    num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes; 0: in this one.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting.")] = None,
+    config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
+    joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
+    zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
+    smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
+    dry_run: DryRun = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
+    runs: Runs = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
+    from kinoray.runs.experiment_file import merged, parse_settings
+
+    options: dict[str, Any] = {
+        "stream": stream,
+        "backbone": backbone,
+        "seed": seed,
+        "seeds": seeds,
+        "num_workers": num_workers,
+    }
+    options |= {"joint": joint, "zero_shot": zero_shot, "smoke": smoke, "runs": runs}
+    given = parse_settings(settings or [])
+    calls = [
+        (method, merged(file_options, options) | {"settings": merged(file_settings) | given})
+        for method, file_options, file_settings in _experiments(methods, config)
+    ]
+    if dry_run:
+        printing.print_plans([kinoray.dry_run(method, **asked) for method, asked in calls], as_json)
+        return
+    results: list[Result] = []
+    with _one_ray(calls, fresh):
+        for method, asked in calls:
+            done = kinoray.run(method, **asked, fresh=fresh, quiet=quiet)
+            results += [done] if isinstance(done, Result) else done
+    printing.print_results(results, as_json)
+    raise typer.Exit(_exit_code(results))
+
+
+def _one_ray(calls: Sequence[tuple[str, dict[str, Any]]], fresh: bool) -> AbstractContextManager[None]:
+    """One start of Ray for all methods, unless at most one of them has anything left to do there."""
+    if len(calls) < 2:
+        return nullcontext()
+    from kinoray.processes.ray_session import ray_session
+
+    open_calls = [call for call in calls if call[1].get("num_workers") != 0 and (fresh or not _is_done(*call))]
+    return ray_session() if len(open_calls) > 1 else nullcontext()
+
+
+def _is_done(method: str, asked: Mapping[str, Any]) -> bool:
+    plan = kinoray.dry_run(method, **asked)
+    folders = [Path(plan["folder"]) / f"seed-{seed}" for seed in plan["seeds"]]
+    return all((folder / "result.json").is_file() and Result(folder).state == "finished" for folder in folders)
+
+
+def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """(method, options, settings) of everything named: methods, and experiment files that name methods."""
+    from kinoray.runs.experiment_file import merged, read_experiment
+
+    base_options, base_settings = read_experiment(config) if config else ({}, {})
+    base_options.pop("method", None)  # the command line names the method
+    for name in methods:
+        if Path(name).suffix not in EXPERIMENT_FILES:
+            yield name, base_options, base_settings
+            continue
+        options, settings = read_experiment(name)
+        named = options.pop("method", None)
+        if not named:
+            raise UsageError(f"{name}: it names no method. Add a line `method: bmu_moco`.")
+        for method in named if isinstance(named, list) else [named]:
+            yield str(method), merged(base_options, options), merged(base_settings, settings)
+
+
+def _exit_code(results: Iterable[Result]) -> int:
+    states = {result.state for result in results}
+    return 1 if "failed" in states else STOPPED if states - {"finished"} else 0
+
+
+app.command("sweep")(cli_sweep.sweep)
+app.command("dashboard")(cli_export.dashboard_command)
+app.command("extend")(cli_extend.extend_command)
+app.command("reproduce")(cli_reproduce.reproduce_command)
+app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the runs folder.")],
+    metric: Annotated[str, typer.Option(help="r1, r5 or r10.")] = "r1",
+    output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """The papers' table: recall and forgetting per task and overall, means and intervals over seeds."""
+    comparison = kinoray.compare([run_folder(name, root) for name in runs], metric)
+    if as_json:
+        printing.print_warnings(comparison)
+        print(json.dumps(comparison.to_json(), indent=1))
+    elif output == "table":
+        printing.print_comparison(comparison)
+    elif output in ("markdown", "latex"):
+        printing.print_warnings(comparison)
+        print(comparison.markdown() if output == "markdown" else comparison.latex(), end="")
+    else:
+        raise UsageError(f"There is no format {output!r}. Use table, markdown or latex.")
+
+
+@app.command()
+def report(run: Annotated[str, typer.Argument(metavar="RUN")], root: Runs = None, debug: Debug = False) -> None:
+    """One self-contained HTML page about a run, or about all seeds of a run."""
+    print(kinoray.write_report(run_folder(run, root)))
+
+
+class Kind(StrEnum):
+    """What `kinoray list` lists."""
+
+    methods = "methods"
+    streams = "streams"
+    backbones = "backbones"
+    runs = "runs"
+
+
+@app.command("list")
+def list_things(kind: Kind, root: Runs = None, as_json: Json = False) -> None:
+    """Methods, streams, backbones, or the runs so far."""
+    from kinoray.browse import listing as catalogue
+
+    if kind is Kind.runs:
+        rows: list[dict[str, Any]] = catalogue.list_runs(root)
+    else:
+        lister = {"methods": catalogue.list_methods, "streams": catalogue.list_streams}
+        rows = list(lister.get(kind.value, catalogue.list_backbones)())
+    printing.print_list(kind.value, rows, runs_root(root), as_json)
+
+
+@app.command()
+def doctor(root: Runs = None, as_json: Json = False) -> None:
+    """Check the machine: what is there, what is missing, what to do about it."""
+    from kinoray.browse.doctor import examine
+
+    findings = examine(runs_root(root))
+    printing.print_findings(findings, as_json)
+    raise typer.Exit(int(any(finding.state == "fail" for finding in findings)))
+
+
+@new_app.command("method")
+def new_method(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
+) -> None:
+    """Write a method that runs as it is: method, search space and test (or one file), to be filled in."""
+    from kinoray.cli.new_method import write_method
+
+    for file in write_method(name, Path(), single):
+        print(f"Wrote {file}")
+
+
+@pretrain_app.command("tiny")
+def pretrain_tiny(
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny"),
+    steps: Annotated[int, typer.Option(min=1)] = 1500,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    debug: Debug = False,
+) -> None:
+    """Make the small towers that ship with kinoray again, from pairs of the embedded world."""
+    from kinoray.execution import pretrain
+
+    pretrain.pretrain_tiny(out, steps=steps, seed=seed)
+    print(f"Wrote {out}. Use it with --backbone tiny:{out}")
+
+
+@pretrain_app.command("vit-bert")
+def pretrain_vit_bert(
+    data: Annotated[Path, typer.Option(help="Table of image and caption (.parquet, .csv, .jsonl).")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/vit-bert"),
+    start: Annotated[str | None, typer.Option(help="Backbone to go on from, as vit-bert:FOLDER.")] = None,
+    epochs: Annotated[int, typer.Option(min=1)] = 10,
+    batch_size: Annotated[int, typer.Option(min=2)] = 48,
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-5,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    debug: Debug = False,
+) -> None:
+    """Train ViT-Base and BERT-Base on image-text pairs of your own, as the paper does."""
+    from kinoray.execution import pretrain
+
+    pretrain.pretrain_vit_bert(
+        data,
+        out,
+        start=start,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+        device=device,
+    )
+    print(f"Wrote {out}. Use it with --backbone vit-bert:{out}")

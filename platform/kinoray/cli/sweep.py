@@ -1,0 +1,145 @@
+"""`kinoray sweep`: search a method's settings with Ray Tune and Optuna."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
+from kinoray.display.text import printable
+from kinoray.errors import UsageError
+
+if TYPE_CHECKING:
+    from kinoray.sweeps.result import SweepResult
+
+STOPPED, SOME_FAILED = 75, 3
+
+
+def sweep(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.")],
+    stream: Annotated[str, typer.Option(help="A stream's name or a folder.")] = "moving-cvlm",
+    trials: Annotated[int | None, typer.Option(help="Trials in all. [32; a grid: all its points]")] = None,
+    space: Annotated[str | None, typer.Option(help="A name in the method's SPACES, or a YAML file. [SPACE]")] = None,
+    sampler: Annotated[str, typer.Option(help="tpe, qmc, random or grid.")] = "tpe",
+    objective: Annotated[
+        list[str] | None, typer.Option(help="Metric to aim at; given several times: their Pareto front. [the stream's]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs per trial, advancing task by task together.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="First of the seeds; also seeds the sampler.")] = 0,
+    backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all.")] = None,
+    concurrent: Annotated[int | None, typer.Option(help="Trials at a time. [what the cluster holds]")] = None,
+    workers_per_trial: Annotated[
+        int | None, typer.Option(help="Ray workers of each trial; 0: in its process. [by the size of the towers]")
+    ] = None,
+    time_budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so long.")] = None,
+    prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Give up trials that fall behind.")] = True,
+    keep: Annotated[float, typer.Option(help="Share of the trials that pruning keeps after each task.")] = 0.5,
+    keep_best: Annotated[int, typer.Option(help="Trials whose checkpoints stay, beside the last; -1: all.")] = 5,
+    storage: Annotated[str | None, typer.Option(metavar="URL", help="Data base of the study. [a file]")] = None,
+    retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed trials again.")] = None,
+    warm_start: Annotated[str | None, typer.Option(metavar="SWEEP", help="Try its best settings first.")] = None,
+    share_prefixes: Annotated[
+        bool, typer.Option("--share-prefixes/--no-share-prefixes", help="Train once what trials have in common.")
+    ] = True,
+    smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files of the trials.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the study in optuna-dashboard, here.")] = False,
+    name: Annotated[str | None, typer.Option(help="The sweep's folder. [from a hash of all this]")] = None,
+    dry_run: DryRun = False,
+    runs: Runs = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
+    from kinoray.runs.experiment_file import parse_settings
+    from kinoray.sweeps.sweep import sweep as run_sweep
+
+    if retry not in (None, "failed"):
+        raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")
+    found = run_sweep(
+        method,
+        stream=stream,
+        trials=trials,
+        space=space,
+        sampler=sampler,
+        objective=_split(objective),
+        seeds=seeds,
+        seed=seed,
+        backbone=backbone,
+        settings=parse_settings(settings or []),
+        concurrent=concurrent,
+        workers_per_trial=workers_per_trial,
+        time_budget_s=time_budget,
+        prune=keep if prune else False,
+        keep_best=None if keep_best == -1 else keep_best,
+        storage=storage,
+        runs=runs,
+        name=name,
+        retry=retry is not None,
+        warm_start=warm_start,
+        share_prefixes=share_prefixes,
+        smoke=smoke,
+        tensorboard=tensorboard,
+        dashboard=dashboard,
+        dry_run=dry_run,
+        quiet=quiet,
+    )
+    if dry_run:
+        print_outline(found, as_json)
+        return
+    _print_sweep(found, as_json)
+    raise typer.Exit(exit_code(found))
+
+
+def _split(objective: list[str] | None) -> list[str] | None:
+    """`--objective HM,FR` and `--objective HM --objective FR` say the same."""
+    return [name for given in objective for name in given.split(",")] if objective else None
+
+
+def exit_code(found: "SweepResult") -> int:
+    """0 done; 3 with failed trials, 1 when all failed; 75 when some are left for the next time."""
+    states = found.states
+    if states["running"] + states["waiting"]:
+        return STOPPED
+    if states["fail"]:
+        return SOME_FAILED if states["complete"] + states["pruned"] else 1
+    return 0
+
+
+def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
+    import yaml
+
+    print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
+
+
+def _print_sweep(found: "SweepResult", as_json: bool) -> None:
+    """The winner, what counts, and the page with everything else."""
+    from kinoray.report.page import write_report
+
+    page = str(write_report(found.folder))
+    if as_json:
+        print(json.dumps(found.to_json() | {"report": page}, indent=1))
+        return
+    print(repr(found))
+    if len(found.objectives) > 1:
+        print("Pareto front:")
+        print(printable_lines(found.pareto.drop(columns=["state", "error"]).to_string(index=False)))
+    importance = found.importance
+    if importance:
+        print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
+    if found.saved_s:
+        print(f"Pruning saved about {found.saved_s:.0f} s of training.")
+    if found.prefix_saved_s:
+        print(f"Shared prefixes saved about {found.prefix_saved_s:.0f} s of training.")
+    print(f"Report: {page}")
+    left = found.states["running"] + found.states["waiting"]
+    if left:
+        print(f"{left} trials are left; the same command goes on.", file=sys.stderr)
+
+
+def printable_lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.splitlines())

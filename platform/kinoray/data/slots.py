@@ -1,0 +1,224 @@
+"""What stands in one slot of the sequence of rows that a rank consumes, from the slot's number alone.
+
+Its frames come from the cache or are decoded; only `Row.cached` tells. A clip that cannot be read becomes a record, and
+a substitute takes its place (training) or none (test).
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.memory import AS_WRITTEN
+from kinoray.data.plan import (
+    TaskPlan,
+    num_rows,
+    rank_slice,
+    replay_rows,
+    row_seed,
+    step_rows,
+    substitutes,
+    written_seeds,
+)
+from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.sampling import Sampling
+from kinoray.errors import VideoError
+
+BAD_IN_A_ROW = 100
+"""Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
+
+
+@dataclass(slots=True)
+class Row:
+    """What stands in one slot. Without `video` the slot's clip is left out; with `failure` the run must stop.
+
+    `cached`: nothing was decoded for it; `trouble`: what is wrong with the cache, empty if nothing.
+    """
+
+    group: int
+    task: int
+    sample: int
+    seed: int
+    video: np.ndarray | None
+    bad: list[dict[str, Any]]
+    failure: tuple[str, str] | None = None
+    cached: bool = False
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class TrainFeed:
+    """What one rank trains on during one task; manifests and names run over tasks 0..task."""
+
+    plan: TaskPlan
+    manifests: tuple[str, ...]
+    names: tuple[str, ...]
+    sampling: Sampling
+    size_px: int
+    rank: int = 0
+    world: int = 1
+    start_step: int = 0
+    cache: Cache = field(default_factory=frame_cache)
+
+    @property
+    def groups(self) -> range:
+        return range(self.start_step, self.plan.steps[self.plan.task])
+
+    @property
+    def slots_per_group(self) -> int:
+        """Slots of a step; where the memory is still empty the replayed ones stay empty."""
+        return len(share(self, self.plan.batch_size)) + len(share(self, replay_rows(self.plan)))
+
+    def slots_of(self, group: int) -> int:
+        return sum(len(share(self, count)) for count in num_rows(self.plan, group))
+
+    def decode(self, group: int, slot: int) -> Row:
+        return _train_row(self, group, slot)
+
+    def holds(self, group: int, slot: int) -> bool:
+        manifest, row, _ = _planned(self, group, slot)
+        return _holds(manifest, row, self.sampling, self.size_px, self.cache)
+
+
+@dataclass(frozen=True)
+class ClipFeed:
+    """Clips of one manifest by row number, in groups of `batch`; where frames are drawn, always with seed 0."""
+
+    manifest: str
+    rows: tuple[int, ...]
+    sampling: Sampling
+    size_px: int
+    batch: int
+    cache: Cache = field(default_factory=frame_cache)
+
+    @property
+    def groups(self) -> range:
+        return range(-(-len(self.rows) // self.batch))
+
+    @property
+    def slots_per_group(self) -> int:
+        return self.batch
+
+    def slots_of(self, group: int) -> int:
+        return min(self.batch, len(self.rows) - group * self.batch)
+
+    def decode(self, group: int, slot: int) -> Row:
+        return _clip_row(self, group, slot)
+
+    def holds(self, group: int, slot: int) -> bool:
+        row = self.rows[group * self.batch + slot]
+        return _holds(read_manifest(self.manifest), row, self.sampling, self.size_px, self.cache)
+
+
+def share(feed: TrainFeed, count: int) -> range:
+    """This rank's part of `count` global rows."""
+    return range(count)[rank_slice(count, feed.rank, feed.world)]
+
+
+@lru_cache(maxsize=64)
+def _step_rows(plan: TaskPlan, step: int) -> list[list[int]]:
+    """Every slot of a step asks for the same rows."""
+    return step_rows(plan, step).tolist()
+
+
+@lru_cache(maxsize=64)
+def _written_seeds(plan: TaskPlan, step: int) -> list[int]:
+    return written_seeds(plan, step).tolist()
+
+
+def _frame_seed(plan: TaskPlan, step: int, place: int) -> int:
+    """The seed of a row's frame choice: its own, or of the step that wrote it where a view is wanted as it was then."""
+    if place >= plan.batch_size and plan.replay and AS_WRITTEN in plan.replay.views:
+        return _written_seeds(plan, step)[place - plan.batch_size]
+    return row_seed(plan, step, place)
+
+
+def _place(feed: TrainFeed, slot: int) -> int:
+    """Where a slot of this rank stands in the global batch."""
+    current = share(feed, feed.plan.batch_size)
+    if slot < len(current):
+        return current[slot]
+    replayed = share(feed, replay_rows(feed.plan))
+    return feed.plan.batch_size + replayed[slot - len(current)]
+
+
+def _planned(feed: TrainFeed, step: int, slot: int) -> tuple[Manifest, int, tuple[int, int]]:
+    """The clip that the plan wants in a slot: its manifest, its row there, and (task, sample)."""
+    task, sample = _step_rows(feed.plan, step)[_place(feed, slot)]
+    manifest = read_manifest(feed.manifests[task])
+    return manifest, int(manifest.samples("train")[0][sample]), (task, sample)
+
+
+def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
+    """One training row: its own clip, or the first substitute that can be read."""
+    plan, place = feed.plan, _place(feed, slot)
+    manifest, _, (task, sample) = _planned(feed, step, slot)
+    seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
+    clip_rows, _ = manifest.samples("train")
+    bad: dict[int, dict[str, Any]] = {}
+    for chosen in chain([sample], (other for _, other in substitutes(plan, step, place, task, sample))):
+        row = int(clip_rows[chosen])
+        if row in bad:  # another caption of a clip that was tried
+            continue
+        found = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
+        if isinstance(found, Fetched):
+            video = _as_many(found.video, feed.sampling.count)
+            return Row(step, task, chosen, seed, video, list(bad.values()), None, found.cached, found.trouble)
+        if isinstance(found, UnreadableStorage):
+            return Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(found)))
+        bad[row] = {"task": feed.names[task]} | found
+        if len(bad) == BAD_IN_A_ROW:
+            break
+    failure = _nothing_readable(list(bad.values()), len(manifest.clips("train")), feed.names[task])
+    return Row(step, task, sample, seed, None, list(bad.values()), ("data", failure))
+
+
+def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
+    found = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
+    return (
+        f"{found} of task {name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
+        f"Repair the files or correct the manifest."
+    )
+
+
+def _clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
+    """One test clip."""
+    row = feed.rows[group * feed.batch + slot]
+    found = _try_clip(read_manifest(feed.manifest), row, feed.sampling, 0, feed.size_px, feed.cache)
+    if isinstance(found, Fetched):
+        video = _as_many(found.video, feed.sampling.count)
+        return Row(group, 0, row, 0, video, [], None, found.cached, found.trouble)
+    if isinstance(found, UnreadableStorage):
+        return Row(group, 0, row, 0, None, [], ("storage", str(found)))
+    return Row(group, 0, row, 0, None, [found])
+
+
+def _as_many(video: np.ndarray, count: int) -> np.ndarray:
+    """The frame of a picture as often as a video's frames are wanted."""
+    return video if len(video) == count else np.repeat(video, count, axis=0)
+
+
+def _try_clip(
+    manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache
+) -> Fetched | dict[str, Any] | UnreadableStorage:
+    """The frames of a clip, the record of why it has none, or the failure of the storage."""
+    try:
+        return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
+    except VideoError as error:
+        cause = type(error.__cause__ or error).__name__
+        id, uri = manifest.id(row), manifest.uri(row)
+        return {"id": id, "uri": uri, "stage": error.stage, "error": cause, "message": str(error)}
+    except UnreadableStorage as error:
+        return error
+
+
+def _holds(manifest: Manifest, row: int, sampling: Sampling, size_px: int, cache: Cache) -> bool:
+    """Whether a clip needs no decoding."""
+    try:
+        return holds_clip(manifest.clip(row), sampling, size_px, cache)
+    except VideoError:  # it leads out of its folder
+        return False

@@ -1,0 +1,84 @@
+"""Fills the frame cache before a sweep: what all trials will read is decoded once, not by several of them at a time.
+
+The Ray tasks that decode import this file, so torch is imported only where the driver needs it.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.decoding.frame_cache import fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.sampling import Sampling
+from kinoray.errors import VideoError
+
+if TYPE_CHECKING:
+    from kinoray.config import Recipe
+
+CLIPS = 64
+"""Clips that one Ray task reads."""
+HERE = 16
+"""So few are decoded in this process: starting another takes longer."""
+
+
+def warm_cache(
+    manifests: Sequence[str | Path], recipe: "Recipe", say: Callable[[str], None], wanted: Callable[[], bool]
+) -> int:
+    """Decode into the frame cache what the cache lacks, each clip once; returns how many were decoded.
+
+    wanted: asked between batches; False ends it. Clips that are too long to be kept whole are left alone. What cannot
+    be decoded is left to the runs, which know what to say.
+    """
+    if not frame_cache().folder:
+        return 0
+    batches = list(_missing(manifests, recipe))
+    if sum(len(batch[1]) for batch in batches) <= HERE:
+        return sum(_fill(*batch) for batch in batches)
+    import ray
+
+    began, decoded = time.monotonic(), 0
+    at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
+    waiting: list[Any] = []
+    remote = ray.remote(_fill).options(num_cpus=1, scheduling_strategy="SPREAD")
+    for batch in batches:
+        if not wanted():
+            break
+        waiting.append(remote.remote(*batch))
+        if len(waiting) >= at_once:
+            ready, waiting = ray.wait(waiting)
+            decoded += sum(ray.get(ready))
+    decoded += sum(ray.get(waiting))
+    say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began:.0f} s, once for all trials.")
+    return decoded
+
+
+def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
+    """Rows of each manifest that the cache lacks, in batches."""
+    from kinoray.data.presets import test_sampling, train_sampling
+
+    cache = frame_cache()
+    for path in manifests:
+        manifest = read_manifest(path)
+        for split in SPLITS:
+            rule = train_sampling(recipe) if split == "train" else test_sampling(recipe, recipe.test_frames)
+            rows = [int(row) for row in manifest.clips(split)]
+            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, recipe.size_px, cache)]
+            for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:
+                yield str(path), [int(row) for row in part], rule, recipe.size_px
+
+
+def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:
+    """Read a batch of clips through the cache; how many were decoded."""
+    cache, manifest = frame_cache(), read_manifest(path)
+    decoded = 0
+    for position, row in enumerate(rows):
+        clip = manifest.clip(row)
+        with contextlib.suppress(VideoError, OSError):
+            decoded += not fetch_clip(clip, rule, 0, size_px, cache).cached
+            if position == 2 and not holds_clip(clip, rule, size_px, cache):
+                break  # such clips are not kept
+    return decoded

@@ -1,0 +1,1 @@
+"""Published sets' files: readers, checks, preparation."""

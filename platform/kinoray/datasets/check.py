@@ -1,0 +1,72 @@
+"""`kinoray data check`: whether the files of a prepared set are still those that were probed."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kinoray.datasets.findings import Journal
+from kinoray.datasets.prepared import prepared_manifest
+from kinoray.datasets.readers import describe
+from kinoray.disk.folders import prepared_folder
+from kinoray.display.counting import counting_bar
+from kinoray.display.text import printable
+
+THREADS = 16
+LOT = 1000
+"""Files in one go: a pool keeps a kilobyte for each."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Files looked at, and a line for each that is not what it was."""
+
+    name: str
+    root: str
+    files: int
+    deep: bool
+    problems: list[str]
+
+
+def check(name: str, deep: bool = False, progress: bool = True) -> Check:
+    """Compare every file of a set's manifest with what was probed: is it there, has it the same size.
+
+    deep: read the files, too, and compare the digests of their bytes. Array files have no recorded size: they are only
+    looked for.
+    Raises: UsageError for an unknown set or one that is not prepared.
+    """
+    describe(name)
+    manifest = prepared_manifest(name)
+    sizes = {uri: size for (uri, _, _), size in Journal(prepared_folder(name)).sizes().items()}
+    digests = dict(zip(*(manifest.table[column].to_pylist() for column in ("uri", "digest")), strict=True))
+    root = str(manifest.root)
+
+    def problem(uri: str) -> str | None:
+        return _problem(os.path.join(root, uri), sizes.get(uri), digests[uri] if deep else None)
+
+    def found() -> Iterator[str]:
+        with ThreadPoolExecutor(THREADS) as pool, counting_bar(f"Checking {name}", len(digests), progress) as advance:
+            uris = list(digests)
+            for first in range(0, len(uris), LOT):
+                lot = uris[first : first + LOT]
+                for uri, said in zip(lot, pool.map(problem, lot), strict=True):
+                    advance(1, said is not None)
+                    if said:
+                        yield f"{printable(uri)}: {said}"
+
+    return Check(name, root, len(digests), deep, list(found()))
+
+
+def _problem(path: str, size: int | None, digest: str | None) -> str | None:
+    """What is wrong with one file; `size` and `digest` are None where they are not to be compared."""
+    try:
+        found = os.stat(path).st_size
+        if size is not None and found != size:
+            return f"{found:,} bytes, was {size:,}"
+        if digest is not None:
+            from kinoray.decoding.probe import file_digest
+
+            return None if file_digest(path) == digest else "other content than was probed"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None

@@ -1,0 +1,199 @@
+"""Every file of a data set read once, side by side: in Ray tasks, or in threads of this process."""
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from kinoray.data.manifest import PROBED
+from kinoray.datasets.findings import Finding, Part
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Limits
+from kinoray.errors import RunFailed, VideoError
+from kinoray.processes.signals import noted_signals
+
+BATCH_FILES, BATCH_BYTES = 32, 16 << 20
+"""Of one Ray task at most: starting a task costs about as much as probing a picture."""
+AHEAD = 2
+"""Tasks that wait in line behind those that run."""
+ATTEMPTS = 2
+"""How often a file is tried alone after its task died; the second death is taken for its fault."""
+POLL_S = 0.5
+STUCK_S = 1800.0
+"""Without any answer for so long, Ray has no free CPU or a file hangs."""
+LIMITS = Limits(wall_s=900.0)
+"""As in training but for the time: probing decodes all of a clip, training a part."""
+SIDEWAYS = (5, 6, 7, 8)
+"""EXIF orientations that swap width and height."""
+
+CHANGED = "the file changed while it was read"
+KILLED = "reading it ended its process"
+
+
+def lasts(finding: Finding) -> bool:
+    """Whether a finding depends on the file alone, not on the machine's load or on what else happened to it."""
+    return finding.get("stage") != "limits" and finding.get("error") not in (CHANGED, KILLED)
+
+
+def probe_parts(
+    parts: Sequence[Part], root: str, workers: int | None = None
+) -> Generator[list[tuple[Part, Finding]], None, None]:
+    """Probe all parts; a few findings at a time, in no order.
+
+    workers: tasks at once on Ray (None: one for each of its CPUs), 0: threads of this process.
+    Raises: UnreadableStorage where reading failed and the file is not at fault; RunFailed where Ray does not answer.
+    """
+    if workers == 0:
+        yield from _in_threads(parts, root)
+    elif parts:
+        yield from _on_ray(parts, root, workers)
+
+
+def probe_part(part: Part, root: str) -> Finding:
+    """What one file or span holds; an error record where it cannot be read."""
+    try:
+        path = _inside(root, part.uri)
+        probed = probe_clip_or_picture(Clip(part.uri, path, part.start, part.end))
+        state = os.stat(path)
+    except VideoError as error:
+        return {"stage": error.stage, "error": str(error)}
+    except FileNotFoundError:
+        return {"stage": "open", "error": CHANGED}
+    if (state.st_size, state.st_mtime_ns) != (part.size, part.mtime_ns):
+        return {"stage": "open", "error": CHANGED}
+    return {name: probed.get(name) for name in PROBED.names}
+
+
+def probe_clip_or_picture(clip: Clip) -> dict[str, Any]:
+    """Columns of `PROBED` by name. Raises: VideoError, UnreadableStorage."""
+    from kinoray.decoding.pictures import media_of
+    from kinoray.decoding.probe import probe_clip
+
+    return _probe_picture(clip) if media_of(clip) == "picture" else probe_clip(clip, LIMITS)
+
+
+def probe_batch(parts: Sequence[Part], root: str) -> list[Finding]:
+    """What a Ray task does."""
+    return [probe_part(part, root) for part in parts]
+
+
+def _inside(root: str, uri: str) -> str:
+    """The real path of a file. Raises: VideoError where it is not under the root."""
+    real_root = os.path.realpath(root).rstrip(os.sep) + os.sep
+    path = os.path.realpath(real_root + uri)
+    if not path.startswith(real_root):
+        raise VideoError("open", "the path leaves the data folder through a symbolic link")
+    return path
+
+
+def _probe_picture(clip: Clip) -> dict[str, Any]:
+    """A picture is read as training reads it, so that both find the same pictures unreadable."""
+    from PIL import Image
+
+    from kinoray.decoding.pictures import DAMAGE, FORMATS, ORIENTATION, decode_picture
+    from kinoray.decoding.probe import file_digest
+
+    decode_picture(clip, 32)
+    with Image.open(clip.path, formats=FORMATS) as image:
+        width, height, codec = *image.size, str(image.format).lower()
+        try:
+            sideways = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+        except DAMAGE:  # of the header alone: the picture could be read
+            sideways = False
+    size = {"width_px": height, "height_px": width} if sideways else {"width_px": width, "height_px": height}
+    return {"digest": file_digest(clip.path), "num_frames": 1, "key_frames": [], "key_ticks": [], "codec": codec} | size
+
+
+def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:
+    """PyAV and Pillow decode without the interpreter's lock. Left early, this waits for the files being read."""
+    threads = len(os.sched_getaffinity(0))
+    waiting, running = deque(parts), dict[Future[Finding], Part]()
+    with ThreadPoolExecutor(threads, thread_name_prefix="probe") as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < threads + AHEAD:
+                    part = waiting.popleft()
+                    running[pool.submit(probe_part, part, root)] = part
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                yield [(running.pop(future), future.result()) for future in done]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _batches(parts: Sequence[Part], slots: int) -> Iterator[list[Part]]:
+    """Parts in order, in lots that are small enough to keep all slots busy to the end."""
+    most = min(BATCH_FILES, 1 + len(parts) // (8 * slots))
+    batch: list[Part] = []
+    for part in parts:
+        if batch and (len(batch) == most or sum(other.size for other in batch) + part.size > BATCH_BYTES):
+            yield batch
+            batch = []
+        batch.append(part)
+    if batch:
+        yield batch
+
+
+def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[list[tuple[Part, Finding]]]:
+    """Bounded in flight. A task whose process dies is split, so that the file at fault is found."""
+    import ray
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
+
+    from kinoray.processes.ray_session import num_cpus, ray_session
+
+    with noted_signals() as noted, ray_session():
+        slots = workers or max(1, int(num_cpus()))
+        task = ray.remote(probe_batch).options(num_cpus=1, max_retries=0)
+        waiting, running = deque(_batches(parts, slots)), dict[Any, list[Part]]()
+        deaths: Counter[Part] = Counter()
+        answered_at = time.monotonic()
+        try:
+            while (waiting or running) and not noted:
+                while waiting and len(running) < slots + AHEAD:
+                    batch = waiting.popleft()
+                    running[task.remote(batch, root)] = batch
+                done, _ = ray.wait(list(running), timeout=POLL_S)
+                if not done and time.monotonic() - answered_at < STUCK_S:
+                    continue
+                if not done:
+                    first = next(iter(running.values()))[0].uri
+                    raise RunFailed(
+                        f"No answer from Ray for {STUCK_S:g} s, {first} was being read. Free CPUs of its cluster, "
+                        "or use --workers 0; what was probed is kept."
+                    )
+                batch, answered_at = running.pop(done[0]), time.monotonic()
+                try:
+                    findings = ray.get(done[0])
+                except RayTaskError as error:
+                    raise error.cause from None
+                except (WorkerCrashedError, OutOfMemoryError, NodeDiedError):
+                    deaths.update(batch if len(batch) == 1 else ())
+                    if deaths[batch[0]] < ATTEMPTS:
+                        waiting.extend([part] for part in batch)
+                        continue
+                    findings = [{"stage": "decode", "error": KILLED}]
+                _check_seen(batch, findings, root)
+                yield list(zip(batch, findings, strict=True))
+        finally:
+            for ref in running:
+                ray.cancel(ref, force=True)
+
+
+def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -> None:
+    """Stop where another machine of the cluster does not see the files that this one sees."""
+    for part, finding in zip(batch, findings, strict=True):
+        unseen = finding.get("error") in (CHANGED, "the file is missing")
+        if unseen and _unchanged(part, root):
+            raise RunFailed(
+                f"{part.uri} is in {root} here but not where Ray read it. Put the data on a folder that all machines "
+                "share, or use --workers 0; what was probed is kept."
+            )
+
+
+def _unchanged(part: Part, root: str) -> bool:
+    try:
+        state = os.stat(os.path.join(root, part.uri))
+    except OSError:
+        return False
+    return (state.st_size, state.st_mtime_ns) == (part.size, part.mtime_ns)

@@ -1,0 +1,126 @@
+"""Kinetics-400 (Kay et al., 2017, arXiv 1705.06950): clips of 10 s of 400 actions, from as many YouTube videos.
+
+A clip is `<YouTube id>_<start>_<end>.mp4`, seconds in six digits. With the CSV lists (`label,youtube_id,time_start,
+time_end,split,is_cc`) clips are found by this name wherever they lie below the root, and the label is the list's;
+without lists the folders tell: `{train,val,test}/<class>/<clip>.mp4`, with spaces or underscores in the class.
+
+Oddities: many clips were never downloaded; some downloads are empty or were cut off before their index, which probing
+finds; older test lists have no label; a few clips are listed twice.
+"""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, find, media_files, read_table
+from kinoray.errors import UsageError
+
+NAMES = ("kinetics400",)
+WORDS = {"train": ("train",), "validation": ("val", "validate", "validation"), "test": ("test",)}
+"""What a split is called in file and folder names."""
+
+SETS = {
+    "kinetics400": DataSet(
+        name="kinetics400",
+        paper="Kay et al., The Kinetics Human Action Video Dataset, 2017",
+        source="https://github.com/cvdfoundation/kinetics-dataset",
+        licence="lists: CC BY 4.0; the videos belong to those who uploaded them",
+        layouts=(
+            "train.csv, val.csv (or validate.csv), test.csv and the clips anywhere below the root, flat or in folders",
+            "{train,val,test}/<class>/<YouTube id>_<start>_<end>.mp4 without lists; spaces or underscores in <class>",
+        ),
+        expected={"train": 246_534, "validation": 19_906, "test": 39_805},
+        notes="Validation as published. About 240,000, 20,000 and 40,000 clips can still be had.",
+    )
+}
+
+
+def read(name: str, root: Path) -> Annotations:
+    """The clips of the lists, or, where there are none, of the class folders.
+
+    Raises: UsageError where there are neither.
+    """
+    data_set = SETS[name]
+    lists = {split: _list(root, words) for split, words in WORDS.items()}
+    found = {split: path for split, path in lists.items() if path is not None}
+    return _from_lists(data_set, root, found) if found else _from_folders(data_set, root)
+
+
+def _list(root: Path, words: tuple[str, ...]) -> Path | None:
+    names = [f"{start}{word}.csv" for word in words for start in ("", "kinetics400_", "kinetics_", "kinetics-400_")]
+    return find(root, *names, folders=("kinetics400", "k400", "k400/annotations"))
+
+
+def _from_lists(data_set: DataSet, root: Path, lists: dict[str, Path]) -> Annotations:
+    rows: dict[str, dict[str, Any]] = {}
+    repeated = 0
+    for split, path in lists.items():
+        for entry in read_table(path, "youtube_id", "time_start", "time_end"):
+            row = _row(path, entry, split)
+            repeated += row["id"] in rows
+            rows.setdefault(row["id"], row)
+    oddities = [f"no list of the {split} split: left out" for split in WORDS if split not in lists]
+    if repeated:
+        oddities.append(f"{repeated} clips are listed again: the first entry counts")
+    files = media_files(root, VIDEOS)
+    paths = {stem: path for path, stem in reversed(files.items())}
+    for row in rows.values():
+        row["uri"] = next((paths[stem] for stem in row.pop("stems") if stem in paths), None)
+    oddities += _misplaced(rows.values())
+    named = {row["uri"] for row in rows.values()}
+    extra = [path for path in files if path not in named]
+    layout = f"lists {', '.join(str(path.relative_to(root)) for path in lists.values())}; clips by name"
+    return Annotations(data_set, layout, list(rows.values()), oddities, extra)
+
+
+def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
+    video = entry["youtube_id"]
+    try:
+        start, end = int(float(entry["time_start"])), int(float(entry["time_end"]))
+    except (TypeError, ValueError, OverflowError):
+        said = f"{path}: clip {video!r:.40} has no whole seconds in time_start and time_end."
+        raise UsageError(f"{said} Get the list again.") from None
+    id = f"{video}_{start:06d}_{end:06d}"
+    label = (entry.get("label") or "").strip().strip('"') or None
+    return {"id": id, "uri": None, "label": label, "split": split, "stems": (id, f"{video}_{start}_{end}", video)}
+
+
+def _misplaced(rows: Any) -> list[str]:
+    """Clips that lie in the folder of another class than their list says; the list counts."""
+    plain = re.compile(r"[^0-9a-z]")
+    labels = {label: plain.sub("", label.lower()) for label in {row["label"] for row in rows} if label}
+    known = set(labels.values())
+    odd = 0
+    for row in rows:
+        if row["uri"] is not None and row["label"]:
+            folder = plain.sub("", row["uri"].rpartition("/")[0].rpartition("/")[2].lower())
+            odd += folder in known and folder != labels[row["label"]]
+    return [f"{odd} clips lie in the folder of another class: the list's label counts"] if odd else []
+
+
+def _from_folders(data_set: DataSet, root: Path) -> Annotations:
+    folders = {split: next((root / w for w in words if (root / w).is_dir()), None) for split, words in WORDS.items()}
+    found = {split: folder for split, folder in folders.items() if folder is not None}
+    rows: list[dict[str, Any]] = []
+    for split, folder in found.items():
+        for path, stem in media_files(folder, VIDEOS).items():
+            label = path.rpartition("/")[0].replace("_", " ")
+            if label and "/" not in label:
+                uri = f"{folder.name}/{path}"
+                rows.append({"id": stem, "uri": uri, "label": label, "split": split})
+    if not rows:
+        raise UsageError(
+            f"{root} has neither lists nor class folders of kinetics400 (looked for train.csv, val.csv, test.csv and "
+            f"train/<class>/*.mp4). Known layouts: {'; '.join(data_set.layouts)}."
+        )
+    copies = Counter(row["id"] for row in rows)
+    unique = {row["id"]: row for row in reversed(rows)}
+    rows = [row for row in rows if unique[row["id"]] is row]
+    oddities = [f"no folder of the {split} split: left out" for split in WORDS if split not in found]
+    if len(copies) < copies.total():
+        oddities.append(f"{copies.total() - len(copies)} clips lie in several class folders: the first counts")
+    named = {row["uri"] for row in rows}
+    extra = [path for path in media_files(root, VIDEOS) if path not in named]
+    layout = f"class folders in {', '.join(folder.name for folder in found.values())}; no lists"
+    return Annotations(data_set, layout, rows, oddities, extra)

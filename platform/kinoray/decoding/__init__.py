@@ -1,0 +1,1 @@
+"""One clip: from a file to frames."""

@@ -1,0 +1,25 @@
+"""What is known of a clip before it is decoded."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What decoding a clip once told: the columns of `PROBED` that reading it again needs."""
+
+    digest: str
+    num_frames: int
+    key_frames: tuple[int, ...]
+    key_ticks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What the decoder needs of one clip: an absolute path and, for a span, seconds since the stream's start."""
+
+    id: str
+    path: str
+    start: float | None = None
+    end: float | None = None
+    item: int | None = None
+    probe: Probe | None = None

@@ -1,0 +1,107 @@
+"""One clip from file to frames, safely: local files only, within limits, with a verdict that depends on the file alone.
+
+Policy. A clip is decoded in order, on one thread, through its end (or its span's), and only the wanted frames are
+converted. An error anywhere rejects the clip, whatever frames were drawn; so does a stream that ends far short of its
+packets or of its header without an error (damaged and cut-off files do that), and one without frames. The frame count
+is first taken from the packets; where decoding gives another count, the frames are chosen again from the true one and
+decoded again. The number of a frame is its place in the decoder's output: timestamps that go backwards do not matter.
+A picture that the decoder patched up without an error is taken as it is, as all readers do.
+
+A clip that was probed (`kinoray.data.index`) has its verdict from the probe, which decoded all of it: then only what
+the wanted frames need is decoded (`kinoray.data.seek`), to the same bits. Where the file disagrees with the probe it is
+decoded through as if there were none.
+
+A span [start, end) is in seconds since the stream's start. Decoding begins at the last key frame before it, which the
+container tells.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+from av.packet import Packet
+from av.video.reformatter import VideoReformatter
+
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.sampling import Timeline
+from kinoray.decoding.seek import Disagreement, places_of, seek_frames
+from kinoray.decoding.video import (
+    RETRY_WAITS_S,
+    Limits,
+    UnreadableStorage,
+    Video,
+    all_frames,
+    check_count,
+    count_packets,
+    open_video,
+    read_packets,
+    times_of,
+    to_square,
+    with_retries,
+)
+
+__all__ = ["RETRY_WAITS_S", "Choose", "Limits", "UnreadableStorage", "clip_times", "decode_clip"]
+
+Choose = Callable[[Timeline], np.ndarray]
+"""From a clip's frames to the frame numbers wanted, repeats allowed; the same answer for the same frames."""
+
+
+def decode_clip(clip: Clip, choose: Choose, size_px: int, limits: Limits | None = None) -> np.ndarray:
+    """Decode the chosen frames of a clip, upright, scaled to a square.
+
+    Returns: uint8 (T, size, size, 3), RGB, in the order chosen; a frame chosen twice is there twice.
+    Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
+    it failed three times.
+    """
+    return with_retries(clip, lambda: _decode(clip, choose, size_px, limits or Limits()))
+
+
+def _decode(clip: Clip, choose: Choose, size_px: int, limits: Limits) -> np.ndarray:
+    if clip.probe is not None and clip.probe.key_frames:
+        timeline = Timeline(clip.probe.num_frames, partial(clip_times, clip, clip.probe.num_frames, limits))
+        with suppress(Disagreement), open_video(clip, limits) as video:
+            return seek_frames(video, clip.probe, choose(timeline), size_px)
+    with open_video(clip, limits) as video:
+        return _decode_through(video, choose, size_px, clip.probe.num_frames if clip.probe else None)
+
+
+def clip_times(clip: Clip, num_frames: int, limits: Limits) -> np.ndarray:
+    """When each frame of a clip is shown (`times_of`), without decoding any."""
+    with open_video(clip, limits) as video:
+        return times_of(video, read_packets(video), num_frames)
+
+
+def _decode_through(video: Video, choose: Choose, size_px: int, probed: int | None) -> np.ndarray:
+    """Decode once if the packets, or a probe, told the number of frames, twice if not."""
+    packets = read_packets(video)
+    announced = count_packets(video, packets)
+    expected = probed or max(announced, 1)
+    frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), size_px)
+    check_count(count, announced)
+    if count != expected:
+        video.stream.codec_context.flush_buffers()
+        frames, _ = _pass(video, packets, choose(_timeline(video, packets, count)), size_px)
+    return frames
+
+
+def _timeline(video: Video, packets: list[Packet], num_frames: int) -> Timeline:
+    return Timeline(num_frames, partial(times_of, video, packets, num_frames))
+
+
+def _pass(video: Video, packets: list[Packet], wanted: np.ndarray, size_px: int) -> tuple[np.ndarray, int]:
+    """Decode everything once.
+
+    Returns: the wanted frames, uint8 (T, size, size, 3), and the number of frames of the span.
+    """
+    frames = np.empty((len(wanted), size_px, size_px, 3), dtype=np.uint8)
+    places = places_of(wanted)
+    scaler = VideoReformatter()
+    count = 0
+    for frame in all_frames(video, packets):
+        if not video.span.holds(frame.pts):
+            continue
+        if count in places:
+            frames[places[count]] = to_square(scaler, frame, size_px, video.limits)
+        count += 1
+    return frames, count

@@ -1,0 +1,185 @@
+"""Pictures and items of array files: clips of one frame, read within limits; the verdict depends on the file alone.
+
+A clip is an *item* where its manifest row has `item` (its file is a `.npy` array, uint8 (N, H, W, 3)), a *picture*
+where its file's name ends like one, else a *video*. The name only chooses the reader: a PNG called `.JPEG` is read.
+
+Policy. Grey, palette, CMYK and 16-bit pictures become 8-bit RGB; transparency is dropped, as the usual loaders do; of
+animations the first frame counts. Pictures are turned upright by their EXIF orientation, where it can be read. A file
+that ends early or cannot be decoded is rejected whole. The square is made as for videos: width and height are scaled
+alone, bilinear with support of the whole source pixel area. JPEGs more than four times larger are first shrunk by their
+own transform, to twice the target at least.
+
+Differs: the usual loaders ignore the EXIF orientation, and clip 16-bit grey at 255; here its upper byte is taken.
+"""
+
+import io
+import os
+import stat
+import struct
+import time
+import zlib
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import RETRY_WAITS_S, Limits, UnreadableStorage
+from kinoray.errors import VideoError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+PICTURE_LIMITS = Limits(pixels=1 << 26, packet_bytes=1 << 28)
+"""Of one picture: 67 million pixels, which cost at most 0.8 GB, and 256 MB of file."""
+
+SCANNED_PIXELS = 1 << 31
+"""Pixels times scans of a JPEG: a few kilobytes can hold thousands of scans, each a pass over the whole picture."""
+
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture of each EXIF orientation upright."""
+
+# What the decoders of pictures raise for damaged files.
+DAMAGE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error, zlib.error)
+BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
+def media_of(clip: Clip) -> Literal["video", "picture", "item"]:
+    """What kind of file a clip lies in, by its manifest row alone."""
+    if clip.item is not None:
+        return "item"
+    return "picture" if clip.path.lower().endswith(ENDINGS) else "video"
+
+
+def decode_picture(clip: Clip, size_px: int, limits: Limits = PICTURE_LIMITS) -> np.ndarray:
+    """One picture, upright, scaled to a square.
+
+    Returns: uint8 (1, size, size, 3), RGB.
+    Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
+    it failed three times.
+    """
+    data = _bytes_of(clip, limits)
+    stage: Literal["open", "decode"] = "open"
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check_size(image, data, limits)
+            stage = "decode"
+            image.draft(None, (2 * size_px, 2 * size_px))  # a JPEG's own cheap shrinking, never below this
+            image.load()
+            turn = TURNS.get(_orientation(image))
+            small = _to_square(_rgb(image), size_px)
+            upright = small.transpose(turn) if turn is not None else small
+    except BOMB as error:
+        raise VideoError("limits", f"more pixels than the limit of {limits.pixels}") from error
+    except UnidentifiedImageError as error:
+        raise VideoError("open", "not a JPEG, PNG, BMP or WebP picture") from error
+    except DAMAGE as error:
+        raise VideoError(stage, " ".join(str(error).split()) or type(error).__name__) from error
+    return np.asarray(upright)[None].copy()
+
+
+def decode_item(clip: Clip, size_px: int) -> np.ndarray:
+    """One item of an array file, scaled to a square where it has another size.
+
+    Returns: uint8 (1, size, size, 3), RGB.
+    Raises: VideoError where the file or the item is at fault, UnreadableStorage where the storage is.
+    """
+    array = _array(clip)
+    if clip.item is None or not 0 <= clip.item < len(array):
+        raise VideoError("open", f"item {clip.item} of an array of {len(array)}")
+    frame = np.array(array[clip.item])
+    if frame.shape[:2] == (size_px, size_px):
+        return frame[None]
+    return np.asarray(_to_square(Image.fromarray(frame), size_px))[None].copy()
+
+
+def _bytes_of(clip: Clip, limits: Limits) -> bytes:
+    """The whole file: reading it before decoding tells the storage's failures from the file's."""
+    for wait_s in (*RETRY_WAITS_S, None):
+        try:
+            _check_file(clip.path, limits)
+            with open(clip.path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            if wait_s is None:
+                raise _unreadable(clip, error) from error
+            time.sleep(wait_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _check_file(path: str, limits: Limits | None = None) -> os.stat_result:
+    try:
+        state = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise VideoError("open", "the file is missing") from error
+    if not stat.S_ISREG(state.st_mode):
+        raise VideoError("open", "not a regular file")
+    if state.st_size == 0:
+        raise VideoError("open", "the file is empty")
+    if limits and state.st_size > limits.packet_bytes:
+        raise VideoError("limits", f"a file of {state.st_size} bytes is more than the limit of {limits.packet_bytes}")
+    return state
+
+
+def _unreadable(clip: Clip, error: OSError) -> UnreadableStorage:
+    said = error.strerror or type(error).__name__
+    return UnreadableStorage(f"{os.path.basename(clip.path)} (clip {clip.id}): reading failed: {said}")
+
+
+def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:
+    width, height = image.size
+    if width * height > limits.pixels:
+        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {limits.pixels}")
+    scans = data.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
+    if width * height * scans > SCANNED_PIXELS:
+        raise VideoError("limits", f"{scans} scans of {width} x {height} pixels are more than the limit")
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 (upright) where there is none or it is damaged."""
+    try:
+        return int(image.getexif().get(ORIENTATION, 1))
+    except DAMAGE:
+        return 1
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Any picture as 8-bit RGB."""
+    if image.mode.startswith("I"):  # 16-bit grey, whatever the byte order
+        grey = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if "transparency" in image.info and image.mode == "P":  # drop it without a word of the library
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _to_square(image: Image.Image, size_px: int) -> Image.Image:
+    return image.resize((size_px, size_px), Image.Resampling.BILINEAR)
+
+
+def _array(clip: Clip) -> np.ndarray:
+    try:
+        state = _check_file(clip.path)
+        return _open_array(clip.path, state.st_mtime_ns, state.st_size)
+    except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
+        raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
+    except OSError as error:
+        raise _unreadable(clip, error) from error
+
+
+@lru_cache(maxsize=16)
+def _open_array(path: str, mtime_ns: int, size: int) -> np.ndarray:
+    """Map the version of a file that has this time and size; both only tell versions apart."""
+    array = np.lib.format.open_memmap(path, mode="r")  # of the array formats the one that never unpickles
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
+        raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
+    return array

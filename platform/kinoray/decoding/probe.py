@@ -1,0 +1,197 @@
+"""What decoding a clip once tells: its true count, size, rate, and where decoding may begin.
+
+The clip is decoded through and a digest of every frame kept. A key frame enters the list only when seeking to it and
+decoding on gave bit-equal frames up to the next one in the list; the first frame of a file needs no such proof, for
+nothing is sought. The list stays empty where the frames' times cannot name them: times missing, repeated or going
+backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames); and where the decoder patched
+up damage without an error, for it does that with whatever frames it has at hand. Such clips are decoded through.
+
+Memory holds the compressed clip and 16 bytes a frame, never the decoded frames.
+"""
+
+import hashlib
+import itertools
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from av.packet import Packet
+from av.video.frame import VideoFrame
+
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.seek import Disagreement, Run, decode_run
+from kinoray.decoding.video import (
+    Limits,
+    Video,
+    all_frames,
+    check_count,
+    check_pixels,
+    count_packets,
+    open_video,
+    quarter_turns,
+    read_packets,
+    with_retries,
+)
+from kinoray.errors import VideoError
+
+APART = 8
+"""Frames between listed key frames at least: a nearer one spares nothing."""
+
+
+@dataclass
+class _Seen:
+    """Every frame that decoding through gave, in order, with those before a span's start."""
+
+    ticks: list[int | None] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    concealed: bool = False
+    """Whether the decoder patched up a frame, from any others it had."""
+    first: int = 0
+    """Place of the clip's first frame."""
+    count: int = 0
+    """Frames of the clip."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Size, rotation of the clip's first frame."""
+
+
+def file_digest(path: str) -> str:
+    """BLAKE2b-128 of a file's bytes, as hex."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def probe_clip(clip: Clip, limits: Limits | None = None, digest: str | None = None) -> dict[str, Any]:
+    """Decode a video clip through and tell what its manifest row should hold: every column of `PROBED`.
+
+    Takes about twice as long as decoding it. `digest`: of the file, where it is known already.
+    Raises: VideoError where `decode_clip` would reject the clip, UnreadableStorage where the storage failed.
+    """
+    return with_retries(clip, partial(_probe, clip, limits or Limits(), digest))
+
+
+def _probe(clip: Clip, limits: Limits, digest: str | None) -> dict[str, Any]:
+    with open_video(clip, limits) as video:
+        packets = read_packets(video)
+        seen = _see(video, packets)
+        check_count(seen.count, count_packets(video, packets))
+        candidates = _candidates(video, packets, seen)
+        duration_s, fps = _pace(video, seen)
+        codec = video.stream.codec_context.codec.canonical_name
+    key_frames = candidates[:1]
+    if len(candidates) > 1 or clip.start is not None:
+        with open_video(clip, limits) as video:  # anew: a reader begins with a fresh decoder, too
+            key_frames = _proven(video, seen, candidates)
+    return {
+        "digest": digest or file_digest(clip.path),
+        "num_frames": seen.count,
+        "key_frames": [number for number, _ in key_frames],
+        "key_ticks": [ticks for _, ticks in key_frames],
+        "duration_s": duration_s,
+        "fps": fps,
+        **seen.facts,
+        "codec": codec,
+    }
+
+
+def _see(video: Video, packets: list[Packet]) -> _Seen:
+    seen = _Seen()
+    for place, frame in enumerate(all_frames(video, packets)):
+        check_pixels(frame.width, frame.height, video.limits)
+        seen.concealed |= frame.is_corrupt
+        seen.ticks.append(frame.pts)
+        seen.digests.append(_frame_digest(frame))
+        if not video.span.holds(frame.pts):
+            continue
+        if not seen.count:
+            seen.first, turns = place, quarter_turns(frame)
+            width, height = (frame.height, frame.width) if turns % 2 else (frame.width, frame.height)
+            seen.facts = {"width_px": width, "height_px": height, "rotation": 90 * turns}
+        seen.count += 1
+    return seen
+
+
+def _frame_digest(frame: VideoFrame) -> bytes:
+    """All that conversion to upright RGB depends on."""
+    colours = (frame.format.name, int(frame.colorspace), int(frame.color_range), int(frame.color_trc))
+    shape = (*colours, int(frame.color_primaries), frame.width, frame.height, frame.rotation, frame.interlaced_frame)
+    digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+    # A palette is no plane of its own; rows may be stored from the bottom up.
+    if frame.format.has_palette or any(plane.line_size <= 0 for plane in frame.planes):
+        frame = frame.reformat(format="rgb24")
+    for number, plane in enumerate(frame.planes):
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # type: ignore[arg-type]  # a buffer
+        digest.update(rows[:, : plane.width * _sample_bytes(frame, number)].tobytes())
+    return digest.digest()
+
+
+def _sample_bytes(frame: VideoFrame, plane: int) -> int:
+    """Bytes of one place of a plane, padding of rows left out; perhaps too many for formats that pack pairs."""
+    return sum((part.bits + 7) // 8 for part in frame.format.components if part.plane == plane)
+
+
+def _candidates(video: Video, packets: list[Packet], seen: _Seen) -> list[tuple[int, int]]:
+    """Key frames (number, time) by the container's flags; none where times cannot name the frames."""
+    ticks = [t for t in seen.ticks if t is not None]
+    keys = [packet.pts for packet in packets if packet.is_keyframe and packet.pts is not None]
+    if (
+        seen.concealed
+        or len(ticks) < len(seen.ticks)
+        or not keys
+        or not all(a < b for a, b in itertools.pairwise(ticks))
+    ):
+        return []
+    begin = min(keys)
+    shown = sorted(p.pts for p in packets if p.pts is not None and not p.is_discard and p.pts >= begin)
+    if shown != [t for t in ticks if t >= begin]:
+        return []
+    places = {time: place for place, time in enumerate(ticks)}
+    chosen: list[tuple[int, int]] = []
+    for time in sorted(set(keys)):
+        number = places[time] - seen.first
+        if not chosen or number >= chosen[-1][0] + APART:
+            chosen.append((number, time))
+    if video.span.start is None and chosen[0][0] != 0:
+        return []
+    return [(number, time) for number, time in chosen if number < seen.count]
+
+
+def _proven(video: Video, seen: _Seen, candidates: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The candidates from which decoding gives the bits of `seen`, each up to the next one in the list.
+
+    They are tried from the last to the first, each against all that follows it up to one already proven. What is not
+    proven when the time is over is left out.
+    """
+    end = seen.count
+    proven: list[tuple[int, int]] = []
+    for number, ticks in reversed(candidates):
+        opening = video.span.start is None and number == 0
+        if opening or _gives_the_same(video, seen, Run(number, ticks, range(number, end))):
+            proven.append((number, ticks))
+            end = number
+    return proven[::-1]
+
+
+def _gives_the_same(video: Video, seen: _Seen, run: Run) -> bool:
+    """Whether a run gives all its frames, none between left out, with the digests that decoding through gave."""
+    expected = run.key_frame
+    try:
+        for number, frame in decode_run(video, run):
+            if number != expected or _frame_digest(frame) != seen.digests[seen.first + number]:
+                return False
+            expected += 1
+    except (Disagreement, VideoError):  # out of time, among others
+        return False
+    return expected == run.wanted[-1] + 1
+
+
+def _pace(video: Video, seen: _Seen) -> tuple[float | None, float | None]:
+    """Duration in seconds and frames per second, from the frames' own times where they have two, else the header's."""
+    ticks = [t for t in seen.ticks if video.span.holds(t) and t is not None]
+    rate = video.stream.average_rate
+    shown_s = (max(ticks) - min(ticks)) * video.tick_s if ticks else 0.0
+    fps = (seen.count - 1) / shown_s if shown_s > 0 else float(rate) if rate else None
+    return (seen.count / fps if fps else None), fps

@@ -1,0 +1,32 @@
+"""The frames of any clip: a video, a span of one, a picture, or an item of an array file."""
+
+from functools import partial
+
+import numpy as np
+
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Choose, decode_clip
+from kinoray.decoding.sampling import Sampling
+
+
+def read_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int) -> np.ndarray:
+    """The frames that a rule chooses, upright, scaled to a square.
+
+    Returns: uint8 (T, size, size, 3), RGB; T is `sampling.count` for videos, 1 for pictures and items.
+    Ranges:  seed >= 0; used only where `sampling.seeded`.
+    Raises:  VideoError where the file is at fault, UnreadableStorage where reading it failed three times.
+    """
+    return read_frames(clip, partial(sampling.frames, seed=seed), size_px)
+
+
+def read_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
+    """As `read_clip`, for any rule; pictures and items have one frame, for which `choose` is not asked."""
+    from kinoray.decoding.pictures import decode_item, decode_picture, media_of
+
+    match media_of(clip):
+        case "item":
+            return decode_item(clip, size_px)
+        case "picture":
+            return decode_picture(clip, size_px)
+        case "video":
+            return decode_clip(clip, choose, size_px)

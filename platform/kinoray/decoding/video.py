@@ -1,0 +1,284 @@
+"""Opening one local video file within limits, and what its packets tell before anything is decoded.
+
+Every error of the decoder becomes a `VideoError` with its stage, every failure of the storage is tried again.
+"""
+
+import itertools
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import av
+import av.error
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.reformatter import Interpolation, VideoReformatter
+from av.video.stream import VideoStream
+
+from kinoray.decoding.clip import Clip
+from kinoray.errors import VideoError
+
+FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv"
+"""Containers that may be opened. Never the play lists (hls, dash, concat, sdp): they open other files and hosts."""
+
+# Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
+SHORT_SHARE, SHORT_SLACK = 0.9, 2
+RETRY_WAITS_S = (0.05, 0.5)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one clip may cost; beyond it the clip is rejected, at stage "limits"."""
+
+    pixels: int = 4096 * 2304
+    """Width x height of a frame."""
+    frames: int = 100_000
+    packet_bytes: int = 1 << 29
+    """Compressed video of the clip held in memory."""
+    wall_s: float = 120.0
+
+
+class UnreadableStorage(OSError):
+    """The storage, not the file, failed; trying again later may help, so the run stops instead of skipping the clip."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Presentation times in ticks of a stream; None is unbounded."""
+
+    start: float | None
+    end: float | None
+
+    def begins_by(self, ticks: int | None) -> bool:
+        return self.start is None or ticks is None or ticks >= self.start
+
+    def ended_by(self, ticks: int | None) -> bool:
+        return self.end is not None and ticks is not None and ticks >= self.end
+
+    def holds(self, ticks: int | None) -> bool:
+        return self.begins_by(ticks) and not self.ended_by(ticks)
+
+
+@dataclass(frozen=True)
+class Video:
+    """An opened file: its first video stream, the span of interest, and what it may still cost."""
+
+    container: InputContainer
+    stream: VideoStream
+    span: Span
+    limits: Limits
+    deadline: float
+    """On the monotonic clock."""
+
+    @property
+    def tick_s(self) -> float:
+        return float(self.stream.time_base or 0)
+
+
+def with_retries(clip: Clip, work: Callable[[], Result]) -> Result:
+    """Run `work` on a clip's file, three times where the storage fails.
+
+    Raises: VideoError where the file is at fault, UnreadableStorage where the storage is.
+    """
+    for wait_s in (*RETRY_WAITS_S, None):
+        try:
+            _check_file(clip.path)
+            return work()
+        except OSError as error:  # decoders use some of these classes for damaged files, so ask the storage itself
+            failure = error if not isinstance(error, av.error.FFmpegError) else _read_failure(clip.path)
+            if failure is None:
+                raise _video_error("decode", error) from error
+            if wait_s is None:
+                name = os.path.basename(clip.path)
+                said = failure.strerror or type(failure).__name__
+                raise UnreadableStorage(f"{name} (clip {clip.id}): reading failed 3 times: {said}") from error
+            time.sleep(wait_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _check_file(path: str) -> None:
+    try:
+        state = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise VideoError("open", "the file is missing") from error
+    if not stat.S_ISREG(state.st_mode):
+        raise VideoError("open", "not a regular file")
+    if state.st_size == 0:
+        raise VideoError("open", "the file is empty")
+
+
+def _read_failure(path: str) -> OSError | None:
+    """The error of plainly reading the whole file, if there is one."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 22):
+                pass
+    except OSError as error:
+        return error
+    return None
+
+
+def _video_error(stage: str, error: BaseException) -> VideoError:
+    """One line about a decoder's error, without the path that it holds."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return VideoError(stage, " ".join(said.split()))
+
+
+@contextmanager
+def open_video(clip: Clip, limits: Limits) -> Iterator[Video]:
+    """Open a clip's file; what goes wrong inside the block is an error of decoding."""
+    deadline = time.monotonic() + limits.wall_s
+    stage = "open"
+    try:
+        options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
+        # Names of many sets are not UTF-8; by default they make opening fail.
+        with av.open(clip.path, options=options, metadata_errors="replace") as container:
+            stream = _video_stream(container, limits)
+            stage = "decode"
+            yield Video(container, stream, _span_of(clip, stream), limits, deadline)
+    except (av.error.FFmpegError, ValueError, RuntimeError, LookupError) as error:  # PyAV's own checks, too
+        if isinstance(error, OSError) and not isinstance(error, av.error.FileNotFoundError):
+            raise
+        raise _video_error(stage, error) from error
+
+
+def _video_stream(container: InputContainer, limits: Limits) -> VideoStream:
+    if not container.streams.video:
+        raise VideoError("open", "no video stream")
+    stream = container.streams.video[0]
+    codec = stream.codec_context
+    if codec is None:
+        raise VideoError("open", "no decoder for its video stream")
+    check_pixels(codec.width, codec.height, limits)
+    # Set on the stream's options it would not hold; here it does, before the first frame is allocated.
+    codec.options = {"max_pixels": str(limits.pixels)}
+    codec.thread_type = "NONE"
+    codec.thread_count = 1
+    return stream
+
+
+def check_pixels(width: int, height: int, limits: Limits) -> None:
+    """Raises: VideoError where a frame is larger than the limit."""
+    if width * height > limits.pixels:
+        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {limits.pixels}")
+
+
+def check_time(video: Video) -> None:
+    """Raises: VideoError where the video has taken longer than the limit."""
+    if time.monotonic() > video.deadline:
+        raise VideoError("limits", f"decoding took more than the limit of {video.limits.wall_s:g} s")
+
+
+def _span_of(clip: Clip, stream: VideoStream) -> Span:
+    if stream.time_base is None:
+        raise VideoError("open", "a stream without a time base")
+    tick_s = float(stream.time_base)
+    first = stream.start_time or 0
+    start, end = (None if seconds is None else first + seconds / tick_s for seconds in (clip.start, clip.end))
+    return Span(start, end)
+
+
+def read_packets(video: Video) -> list[Packet]:
+    """The compressed video that the span needs, in decoding order, held in memory so that it can be decoded twice.
+
+    Raises: VideoError beyond the limits, or where the file was cut off.
+    """
+    packets: list[Packet] = []
+    span, limits, size = video.span, video.limits, 0
+    for packet in video.container.demux(video.stream):
+        if packet.size == 0:  # the marker that ends a stream
+            continue
+        if span.ended_by(packet.dts):  # a frame is never shown before it is decoded
+            break
+        if span.start is not None and packet.is_keyframe and packet.pts is not None and packet.pts <= span.start:
+            packets, size = [], 0
+        packets.append(packet)
+        size += packet.size
+        if size > limits.packet_bytes or len(packets) > limits.frames:
+            raise VideoError("limits", f"more than {limits.frames} frames or {limits.packet_bytes} bytes of video")
+        check_time(video)
+    if span == Span(None, None):
+        _check_whole(video, packets)
+    return packets
+
+
+def _check_whole(video: Video, packets: list[Packet]) -> None:
+    """Reject a file that was cut off: its header promises a longer video, and, if it counts frames, more of them.
+
+    Many readers take such files for shorter ones. The container's duration counts only where nothing but the video can
+    make it longer. A header may be off by the longest gap between frames.
+    """
+    stream, container, tick_s = video.stream, video.container, video.tick_s
+    promised_s = stream.duration * tick_s if stream.duration else 0.0
+    if not promised_s and container.duration and len(container.streams) == 1:
+        promised_s = container.duration / av.time_base
+    times = sorted(packet.pts for packet in packets if packet.pts is not None)
+    if len(times) < 2 or len(packets) + SHORT_SLACK >= SHORT_SHARE * (stream.frames or np.inf):
+        return
+    gap = max(after - before for before, after in itertools.pairwise(times))
+    seen_s = (times[-1] - (stream.start_time or 0) + gap) * tick_s
+    if seen_s < SHORT_SHARE * promised_s:
+        raise VideoError("decode", f"the file is cut off: {seen_s:.2f} of {promised_s:.2f} s")
+
+
+def count_packets(video: Video, packets: list[Packet]) -> int:
+    """How many frames of the span the packets announce; decoding may give another number."""
+    return sum(not packet.is_discard and video.span.holds(packet.pts) for packet in packets)
+
+
+def check_count(count: int, expected: int) -> None:
+    """Raises: VideoError where decoding gave no frames, or far fewer than the packets announced."""
+    if count == 0:
+        raise VideoError("decode", "no frames")
+    if count + SHORT_SLACK < SHORT_SHARE * expected:
+        raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
+
+
+def times_of(video: Video, packets: list[Packet], num_frames: int) -> np.ndarray:
+    """When each frame is shown, from the packets: float64 (num_frames,), ascending, seconds since the first frame.
+
+    Where the packets are not as many as the frames their times are spread over these evenly by number.
+    """
+    stamps = (packet.dts if packet.pts is None else packet.pts for packet in packets if not packet.is_discard)
+    ticks = np.sort(np.array([stamp for stamp in stamps if stamp is not None and video.span.holds(stamp)] or [0]))
+    places = np.linspace(0, len(ticks) - 1, num_frames)
+    return np.interp(places, np.arange(len(ticks)), ticks - ticks[0]) * video.tick_s
+
+
+def all_frames(video: Video, packets: list[Packet]) -> Iterator[VideoFrame]:
+    """Every frame of the packets in the decoder's order, also those before a span's start.
+
+    Raises: VideoError beyond the limits; the decoder's own errors.
+    """
+    count = 0
+    for packet in (*packets, None):
+        for frame in video.stream.codec_context.decode(packet):
+            count += 1
+            yield frame
+        if count > video.limits.frames:
+            raise VideoError("limits", f"more than {video.limits.frames} frames")
+        check_time(video)
+
+
+def to_square(scaler: VideoReformatter, frame: VideoFrame, size_px: int, limits: Limits) -> np.ndarray:
+    """One frame as upright RGB, uint8 (size, size, 3), scaled and converted in one pass."""
+    check_pixels(frame.width, frame.height, limits)
+    # One thread: by default the scaler starts a pool as large as the machine.
+    small = scaler.reformat(frame, size_px, size_px, "rgb24", interpolation=Interpolation.BILINEAR, threads=1)
+    image = small.to_ndarray()
+    turns = quarter_turns(frame)
+    return np.rot90(image, turns) if turns else image
+
+
+def quarter_turns(frame: VideoFrame) -> int:
+    """Counter-clockwise quarter turns, 0-3, that make a frame upright; other angles are nonsense in the file."""
+    turns, rest = divmod(frame.rotation, 90)
+    return 0 if rest else turns % 4

@@ -1,0 +1,190 @@
+"""Figures of the result matrix, of forgetting (BMU-MoCo, Fig. 3) and of the loss. No pyplot: nothing global changes."""
+
+import io
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any, Protocol
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kinoray import metrics
+
+COLOURS = ("#8a8f98", "#1f6fb4", "#d8572a", "#2a9d6f", "#8e5bb0", "#c49a1a", "#c2457e")
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+}
+SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "kinoray"}
+
+
+class Run(Protocol):
+    """What a figure needs of a result."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def matrix(self) -> pd.DataFrame: ...
+
+
+class Picture(Figure):
+    """A figure that shows itself as the last line of a notebook cell, also where pyplot was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=130)
+        return file.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element; the same figure gives the same text."""
+    file = io.StringIO()
+    with mpl.rc_context(SVG):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]
+
+
+def run_figure(matrix: pd.DataFrame) -> Figure:
+    """One run: the result matrix beside the forgetting curve of each task."""
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(9, 3.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        draw_matrix(left, matrix)
+        draw_forgetting(right, [matrix])
+    return figure
+
+
+def matrix_figure(matrix: pd.DataFrame) -> Figure:
+    """The result matrix as a heat map."""
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(4.6, 3.8), layout="constrained")
+        draw_matrix(figure.subplots(), matrix)
+    return figure
+
+
+def forgetting_figure(matrices: Sequence[pd.DataFrame]) -> Figure:
+    """R@1 of each task after each later training; one matrix per seed."""
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(5.4, 3.8), layout="constrained")
+        draw_forgetting(figure.subplots(), matrices)
+    return figure
+
+
+def loss_figure(losses: Mapping[str, pd.DataFrame], tasks: Sequence[str]) -> Figure:
+    """Training loss over all steps, with the borders of the tasks; one line per seed."""
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(10, 3), layout="constrained")
+        axes = figure.subplots()
+        for (name, frame), colour in zip(losses.items(), cycle(COLOURS[1:])):
+            steps = frame.dropna(subset="loss")
+            loss = steps["loss"].to_numpy()
+            axes.plot(loss, color=colour, alpha=0.25, linewidth=0.7)
+            axes.plot(_smooth(loss), color=colour, linewidth=1.4, label=plain_text(name))
+        first = next(iter(losses.values())).dropna(subset="loss")["task"].to_numpy()
+        for border in [0, *(np.flatnonzero(np.diff(first)) + 1)]:
+            axes.axvline(border, color="#0003", linewidth=0.8)
+            axes.text(
+                border, 1.01, f" {plain_text(tasks[first[border]])}", transform=axes.get_xaxis_transform(), fontsize=8
+            )
+        axes.set(xlabel="optimizer step", ylabel="loss")
+        axes.margins(x=0.01)
+        if len(losses) > 1:
+            axes.legend()
+    return figure
+
+
+def overview(results: Sequence[Run]) -> Figure:
+    """Methods side by side: R@1 of each task but the last as later tasks are learned, and the harmonic mean at the end.
+
+    Runs with the same label are seeds: thin lines and dots, the thick line and the bar are their means.
+    """
+    runs: dict[str, list[pd.DataFrame]] = {}
+    for result in results:
+        if not np.isnan(np.diagonal(result.matrix)).any():  # joint and zero-shot have no curve
+            runs.setdefault(result.label, []).append(result.matrix)
+    tasks = list(results[0].matrix.columns)
+    forgettable = tasks[:-1] or tasks
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(2.2 * len(forgettable) + 2.8, 2.9), layout="constrained")
+        *curves, bars = figure.subplots(1, len(forgettable) + 1)
+        for t, axes in enumerate(curves):
+            for (label, matrices), colour in zip(runs.items(), cycle(COLOURS)):
+                _draw_curve(axes, matrices, t, colour, label)
+            axes.set_title(plain_text(f"Task {t + 1}: {tasks[t]}"))
+            axes.set_xlabel("after task")
+            axes.set_xticks(range(t + 1, len(tasks) + 1))
+            axes.set_xlim(0.7, len(tasks) + 0.3)
+            axes.set_ylim(0, 100)  # one scale for all, whatever is drawn later
+            axes.tick_params(labelleft=t == 0)
+        curves[0].set_ylabel("R@1 (%)")
+        _draw_harmonic_means(bars, runs)
+        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(runs))
+    return figure
+
+
+def draw_matrix(axes: Axes, matrix: pd.DataFrame) -> None:
+    """The result matrix; colour from 0 to 100 %."""
+    scores = matrix.to_numpy(dtype=float)
+    axes.imshow(scores, cmap="Blues", vmin=0, vmax=100)
+    for (i, t), score in np.ndenumerate(scores):
+        if not np.isnan(score):
+            axes.text(t, i, f"{score:.1f}", ha="center", va="center", color="white" if score > 60 else "#111")
+    names = [plain_text(name) for name in matrix.columns]
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="R@1 (%) on task", ylabel="after training task")
+    axes.spines[:].set_visible(False)
+
+
+def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame]) -> None:
+    """R@1 on task t of the models M_t .. M_n, one line per task (thin: seeds, thick: mean)."""
+    names = [plain_text(name) for name in matrices[0].columns]
+    for (t, name), colour in zip(enumerate(names), cycle(COLOURS[1:])):
+        _draw_curve(axes, matrices, t, colour, name)
+    axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
+    axes.set(xlabel="after training task", ylabel="R@1 (%)")
+    axes.set_ylim(bottom=0)
+    axes.legend(title="on task", fontsize=8)
+
+
+def _draw_curve(axes: Axes, matrices: Sequence[pd.DataFrame], task: int, colour: str, label: str) -> None:
+    scores = np.array([matrix.to_numpy(dtype=float)[:, task] for matrix in matrices])  # (seeds, n)
+    after = np.arange(1, scores.shape[1] + 1)
+    if len(scores) > 1:
+        axes.plot(after, scores.T, color=colour, alpha=0.35, linewidth=0.8)
+    axes.plot(
+        after, scores.mean(axis=0), color=colour, marker="o", markersize=3.5, linewidth=1.8, label=plain_text(label)
+    )
+
+
+def _draw_harmonic_means(axes: Axes, runs: Mapping[str, Sequence[pd.DataFrame]]) -> None:
+    for x, (matrices, colour) in enumerate(zip(runs.values(), cycle(COLOURS))):
+        means = [metrics.harmonic_mean(matrix) or 0.0 for matrix in matrices]
+        axes.bar(x, np.mean(means), color=colour, width=0.65, alpha=0.85)
+        axes.plot([x] * len(means), means, "o", color="#222", markersize=3)
+        axes.text(x, max(means), f"{np.mean(means):.1f}\n", ha="center", va="bottom", linespacing=0.4)
+    axes.set_title("HM at the end (%)")
+    axes.set_xticks([])
+    axes.margins(y=0.15)
+
+
+def _smooth(values: np.ndarray, share: float = 0.02) -> np.ndarray:
+    """Running mean over the given share of all steps, over fewer at the start."""
+    width = max(1, int(len(values) * share))
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    last = np.arange(1, len(values) + 1)
+    first = np.maximum(last - width, 0)
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def plain_text(text: str) -> str:
+    """Text from data, without matplotlib's formulas and without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in str(text)).replace("$", r"\$")

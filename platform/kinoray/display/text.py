@@ -1,0 +1,36 @@
+"""Words and numbers as people read them."""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def show(value: float | None, digits: int = 1) -> str:
+    """A number as tables print it; a dash where there is none."""
+    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def printable(text: object) -> str:
+    """Text from data without control characters: a caption must not reach the terminal as a command."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def clock(seconds: float) -> str:
+    """m:ss, or h:mm:ss from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def words(params: Mapping[str, Any]) -> str:
+    """`m=0.99, variant=full`."""
+    return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
+
+
+def printer(quiet: bool) -> Callable[[str], None]:
+    return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))

@@ -1,0 +1,56 @@
+"""The cross-task momentum weights, published by a run as an actor."""
+
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from kinoray.errors import KinorayError
+from kinoray.processes.actors import NAMESPACE, call
+
+
+class MomentumStore:
+    """The last two published versions of the cross-task weights, as NumPy arrays behind object refs.
+
+    A version is a position (stage, phase, step). A restarted actor publishes the newest committed checkpoint again.
+    """
+
+    def __init__(self, checkpoints: str) -> None:
+        from kinoray.training.checkpoint import newest
+
+        self.versions: dict[tuple[int, ...], Any] = {}
+        found = newest(Path(checkpoints), say=lambda text: None)
+        if found and found.state["published"]:
+            tensors = found.tensors("method")
+            self.publish(astuple(found.position), {name: tensors[name].numpy() for name in found.state["published"]})
+
+    def publish(self, version: tuple[int, ...], arrays: dict[str, np.ndarray]) -> bool:
+        """Add a version; False if one as new is there already (a repeated call)."""
+        if self.versions and version <= max(self.versions):
+            return False
+        self.versions[version] = ray.put(arrays)
+        for old in sorted(self.versions)[:-2]:
+            del self.versions[old]
+        return True
+
+    def fetch(self, newer_than: tuple[int, ...] = ()) -> dict[str, Any] | None:
+        """{"version", "ref": [ref]} of the newest weights, or None when nothing newer is there."""
+        if not self.versions or max(self.versions) <= tuple(newer_than):
+            return None
+        version = max(self.versions)
+        return {"version": version, "ref": [self.versions[version]]}
+
+
+def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:
+    """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
+
+    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
+    """
+    try:
+        actor: Any = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
+    except ValueError:
+        raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
+    found = call(actor, "fetch", newer_than)
+    return None if found is None else (found["version"], ray.get(found["ref"][0]))

@@ -1,0 +1,87 @@
+"""What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors, Ray itself."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch.distributed as dist
+
+from kinoray.disk.durable import storage_error
+from kinoray.display.text import one_line
+from kinoray.errors import RunFailed
+from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run_rank import run_rank
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.processes.actors import call, start_actor
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
+from kinoray.training.distributed import World
+
+MAX_RESTARTS = 3
+"""How often a run starts again after a process of it died."""
+
+
+def train_loop(config: dict[str, Any]) -> dict[str, Any]:
+    """A TorchTrainer worker: one rank of one run."""
+    import ray.train
+    from ray.train.torch import get_device
+
+    context = ray.train.get_context()
+    world = World(context.get_world_rank(), context.get_world_size(), get_device())
+    monitor = config["monitor"]
+    failure = call(monitor, "failed")
+    if failure:  # a rank's own error restarted the group: it would come again
+        return failure
+    answer = guarded(config["spec"], world, monitor, config["momentum"])
+    if "error" in answer and world.size > 1:
+        call(monitor, "note_failure", answer)
+        raise RunFailed(answer["error"])
+    return answer
+
+
+def one_process(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """A Ray task: one whole run."""
+    return guarded(spec, World(), monitor, momentum)
+
+
+def run_alone(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
+    task = ray.remote(one_process).options(
+        num_cpus=spec.threads, max_retries=MAX_RESTARTS, retry_exceptions=[ray.exceptions.RayError]
+    )
+    try:
+        return ray.get(task.remote(spec, monitor, momentum))
+    except ray.exceptions.RayError as error:
+        return {"kind": "RunFailed", "error": f"the run's process died: {str(error).splitlines()[0]}"}
+
+
+def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """Run a rank. What would fail again is told, not raised; lost peers and actors are raised, so that Ray retries."""
+    try:
+        return {"finished": run_rank(spec, world, monitor, momentum)}
+    except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say
+        cause = error.cause or error
+        if isinstance(cause, OSError):
+            cause = storage_error(cause, Path(spec.folder))
+        return {"kind": type(cause).__name__, "error": one_line(cause), "traceback": traceback.format_exc()}
+    except (dist.DistError, ray.exceptions.RayError):
+        raise
+    except Exception as error:
+        if "gloo" in str(error) or "Connection closed by peer" in str(error):
+            raise
+        return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
+
+
+@contextmanager
+def run_actors(one: Resolved, folder: str) -> Iterator[tuple[Any, Any]]:
+    """The run's monitor and momentum actors, for as long as the run lasts."""
+    monitor = start_actor(RunMonitor, f"monitor:{one.label}", folder, True)
+    momentum = start_actor(MomentumStore, f"momentum:{one.label}", str(Path(folder) / "checkpoints"))
+    try:
+        yield monitor, momentum
+    finally:
+        for actor in (monitor, momentum):
+            ray.kill(actor)

@@ -1,0 +1,80 @@
+"""What a trial waits for before it trains a prefix that another trains already."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+LOOK_EVERY_S = 0.5
+
+
+PREFIX_WAIT_S = 3600.0
+"""How long a run waits for tasks that another one is learning."""
+
+
+class Prefix:
+    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree.
+
+    Of the runs that agree, one at a time learns a task: who holds its lease. It takes the next task's lease before it
+    publishes, so that those who wait for this task do not begin the next one beside it.
+    """
+
+    def __init__(self, run_folder: Path, keys: Sequence[str]) -> None:
+        """keys: of the state after 1, 2, ... tasks, as many as may be shared."""
+        self.folder, self.keys = run_folder, keys
+        self.leases: dict[int, ExitStack] = {}
+        """Of tasks, numbered from 1."""
+
+    def begin(self, wish: Path) -> None:
+        """Adopt the longest prefix; where another run is learning the next task right now, wait for it.
+
+        The trial keeps its CPUs while it waits: learning the task itself would keep them for longer. The wait ends when
+        the task is there, when its producer ended, was killed or has not renewed its lease for a minute (then this run
+        learns the task for all), on a `wish` to stop, and after `PREFIX_WAIT_S` (then it learns beside the other).
+        """
+        from kinoray.lineage import prefixes as forks
+
+        if forks.has_state(self.folder):  # it goes on by itself, and says where
+            self._take(forks.stages_begun(self.folder) + 1)
+            return
+        end = time.monotonic() + PREFIX_WAIT_S
+        while True:
+            stages = forks.best_prefix(self.keys)
+            ours = self._take(stages + 1)
+            if ours and forks.best_prefix(self.keys) > stages:
+                continue  # published between the look and the lease
+            if not ours and time.monotonic() < end and not wish.exists():
+                forks.wait_for(self.keys[stages], LOOK_EVERY_S)
+                continue
+            if not stages or forks.adopt(self.folder, self.keys[stages - 1]) or forks.is_there(self.keys[stages - 1]):
+                break
+        self._release(stages)
+
+    def share(self, stages: int) -> None:
+        """Keep the state after so many tasks."""
+        from kinoray.lineage import prefixes as forks
+
+        self._take(stages + 1)
+        if stages <= len(self.keys) and forks.has_stage(self.folder, stages):
+            forks.publish(self.folder, stages, self.keys[stages - 1])
+        self._release(stages)
+
+    def _take(self, task: int) -> bool:
+        """Tell others that a task is being learned here; False where somebody else has said so."""
+        from kinoray.lineage import prefixes as forks
+
+        if task > len(self.keys) or task in self.leases:
+            return True
+        with ExitStack() as stack:
+            if stack.enter_context(forks.producing(self.keys[task - 1])):
+                self.leases[task] = stack.pop_all()
+        return task in self.leases
+
+    def _release(self, tasks: int) -> None:
+        """Give back the leases of the first tasks."""
+        for task in [held for held in self.leases if held <= tasks]:
+            self.leases.pop(task).close()
+
+    def close(self) -> None:
+        """Let others learn what this run did not."""
+        self._release(len(self.keys))

@@ -1,0 +1,140 @@
+"""State that crosses tasks and processes: the run monitor and the momentum weights.
+
+Actors hold caches, never truth: each rebuilds itself from the run folder. They are created by the driver and named by
+run; every write carries its place in the run and counts once, so a retried call changes nothing. Both are plain
+classes: with `num_workers=0` the driver uses them directly.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from kinoray.disk.json_lines import read_jsonl, replace_lines
+from kinoray.monitoring.gauges import Gauges
+from kinoray.processes.actors import call
+
+FLUSH_S = 0.5
+"""How often a rank sends its numbers."""
+
+
+class RunMonitor:
+    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a wish to stop."""
+
+    def __init__(self, folder: str, gauges: bool = False, show: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self.folder = Path(folder)
+        self.show = show
+        self.start = time.monotonic()
+        self.last: dict[str, Any] = {"notes": []}
+        self.stop = False
+        self.failure: dict[str, Any] | None = None
+        self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
+        self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
+        self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
+
+    def rewind(self, stage: int, step: int) -> None:
+        """Drop what was logged after a checkpoint: those steps will be made again."""
+        path = self.folder / "metrics.jsonl"
+        kept = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
+        replace_lines(path, kept)
+        self.newest = _place(kept[-1:])
+
+    def log(self, records: list[dict[str, Any]]) -> bool:
+        """Append records that are not there yet; True when the run should stop."""
+        records = [r for r in records if _place([r]) > self.newest]
+        self.newest = _place(records[-1:]) if records else self.newest
+        now = round(time.monotonic() - self.start, 3)
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.writelines(json.dumps(r | {"time_s": now}) + "\n" for r in records)
+        for record in records:
+            self.last = self.last | record
+            if self.gauges:
+                self.gauges.show(record)
+        if self.show and any("loss" in record for record in records):
+            self.show(self.last)
+        return self.stop
+
+    def report_bad(self, records: list[dict[str, str]]) -> int:
+        """Note unreadable clips, each once; returns how many the run has met."""
+        self.bad |= {(r["task"], r["id"]): r for r in records}
+        replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
+        return len(self.bad)
+
+    def note(self, text: str) -> None:
+        """Something the user should read."""
+        self.last = self.last | {"notes": [*self.last["notes"], text]}
+        if self.show:
+            self.show(self.last)
+
+    def note_failure(self, answer: dict[str, Any]) -> None:
+        """Keep the first error of a rank's own; those of its peers only follow from it."""
+        self.failure = self.failure or answer
+
+    def failed(self) -> dict[str, Any] | None:
+        """The error that `note_failure` kept."""
+        return self.failure
+
+    def num_bad(self) -> int:
+        """Unreadable clips met so far."""
+        return len(self.bad)
+
+    def request_stop(self) -> None:
+        """Ask the ranks to commit and stop after their current step."""
+        self.stop = True
+
+    def latest(self) -> dict[str, Any]:
+        """The newest value of everything logged."""
+        return self.last
+
+
+class MonitorClient:
+    """A rank's side of the monitor: buffers numbers and never waits for them, except before a commit."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.buffer: list[dict[str, Any]] = []
+        self.sent: list[Any] = []
+        self.sent_at = time.monotonic()
+        self.wants_stop = False
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Queue one record; sends at most twice a second."""
+        self.buffer.append(record)
+        if time.monotonic() - self.sent_at > FLUSH_S:
+            self._send()
+
+    def poll(self) -> bool:
+        """True when somebody asked the run to stop."""
+        if isinstance(self.target, RunMonitor):
+            return self.target.stop
+        if self.sent:
+            ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
+            self.wants_stop = any(ray.get(ready)) or self.wants_stop
+        return self.wants_stop
+
+    def flush(self) -> None:
+        """Send everything and wait until it is written."""
+        self._send()
+        if self.sent:
+            self.wants_stop = any(ray.get(self.sent)) or self.wants_stop
+            self.sent = []
+
+    def call(self, verb: str, *args: Any) -> Any:
+        """Call the monitor and wait for the answer."""
+        return call(self.target, verb, *args)
+
+    def _send(self) -> None:
+        self.sent_at = time.monotonic()
+        if isinstance(self.target, RunMonitor):
+            self.target.log(self.buffer)
+        else:
+            self.sent.append(self.target.log.remote(self.buffer))
+        self.buffer = []
+
+
+def _place(records: list[dict[str, Any]]) -> tuple[int, int, bool]:
+    """Where in the run the last of some records stands: stage, step, and validation after training."""
+    return max(((r["task"], r["step"], "loss" not in r) for r in records[-1:]), default=(-1, -1, False))

@@ -1,0 +1,1 @@
+"""This process and Ray's: sessions, actors, signals, threads. Knows no run."""

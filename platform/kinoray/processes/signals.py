@@ -1,0 +1,95 @@
+"""Ctrl-C and SIGTERM as requests to stop."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kinoray.errors import KinorayError
+
+
+class Stopped(KinorayError):
+    """Ctrl-C or SIGTERM: the state is committed, the same command continues."""
+
+    def __init__(self, label: str, number: int | None) -> None:
+        by = f" by {signal.Signals(number).name}" if number else ""
+        super().__init__(f"{label} stopped{by}; the same command continues it.")
+        self.exit_code = 128 + number if number else 75
+
+
+class Signals:
+    """SIGINT and SIGTERM as a wish to stop; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.listeners: list[Callable[[], None]] = []
+
+    def handle(self, number: int, frame: Any) -> None:
+        """Remember the first signal and tell the listeners."""
+        if self.number is not None:
+            os._exit(128 + number)
+        self.number = number
+        print("Stopping after this step; once more ends at once.", file=sys.stderr)
+        for listener in self.listeners:
+            listener()
+
+    def check(self, label: str) -> None:
+        """Start nothing more after a wish to stop. Raises: Stopped."""
+        if self.number is not None:
+            raise Stopped(label, self.number)
+
+    @contextmanager
+    def told_to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Tell `listener` of the wish to stop, also of one that came before."""
+        self.listeners.append(listener)
+        if self.number is not None:
+            listener()
+        try:
+            yield
+        finally:
+            self.listeners.remove(listener)
+
+
+@contextmanager
+def caught_signals() -> Iterator[Signals]:
+    """Catch signals while runs are on; outside the main thread there is nothing to catch."""
+    signals = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    old = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM are noted, and delivered at the end; a second one at once.
+
+    Raised inside Ray's calls, what the handlers raise would lose its exit code.
+    """
+    noted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: Any) -> None:
+        handler = before[signal.Signals(number)]
+        if noted and callable(handler):
+            handler(number, frame)
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if noted:
+            signal.raise_signal(noted[0])

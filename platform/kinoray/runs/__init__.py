@@ -1,0 +1,1 @@
+"""What a run is: its request, record, folder and result."""

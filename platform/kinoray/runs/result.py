@@ -1,0 +1,240 @@
+"""A run folder, read and written: `Result` is a read-only view of it, the `write_*` functions are the engine's.
+
+Reading needs no cluster and resumes nothing; a running, stopped or failed run shows what it has so far. Formats are
+plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
+"""
+
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinoray.disk.folders import runs_root
+from kinoray.display.heat_map import CELL, TABLE, heat_map
+from kinoray.display.text import printable, show
+from kinoray.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+HEADLINES = ("R@1", "R@5", "R@10", "MedR", "MeanR", "FR", "HM", "R@1_current")
+
+
+class Result:
+    """One run: a method on a stream with a seed. Properties read their file anew, so a running run can be watched."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not (self.folder / "run.json").is_file():
+            raise UsageError(
+                f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."
+            )
+        self.run: dict[str, Any] = _read_json(self.folder / "run.json")
+        self.method: str = self.run["method"]
+        self.stream: str = self.run["stream"]
+        self.seed: int = self.run["seed"]
+        self.tasks: list[str] = self.run["tasks"]
+        self.joint: bool = self.run["joint"]
+        self.zero_shot: bool = self.run["zero_shot"]
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """All of result.json; a run that has not written it yet counts as running."""
+        file = self.folder / "result.json"
+        return _read_json(file) if file.is_file() else {"state": "running"}
+
+    @property
+    def state(self) -> str:
+        """finished, stopped (can be resumed), failed or running."""
+        return self.outcome["state"]
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """Headline metrics; recalls in percent, FR in points, ranks counted from 1. None where one has no meaning."""
+        return self.outcome.get("metrics", {})
+
+    @property
+    def validation_metrics(self) -> dict[str, float | None]:
+        """The same metrics on the validation splits: what may choose between settings."""
+        return self.outcome.get("validation", {})
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Where the time went, in seconds, and the number of steps and clips."""
+        return self.outcome.get("cost", {})
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed, in one line."""
+        return self.outcome.get("error")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return self.run["config"]
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Settings that differ from the defaults of the method and of the stream's recipe."""
+        return self.config.get("overrides", {})
+
+    @property
+    def label(self) -> str:
+        """The method with its overrides, as tables show it."""
+        return self.label_without({})
+
+    def label_without(self, shared: Mapping[str, Any]) -> str:
+        """The label without overrides that go without saying."""
+        changed = ", ".join(f"{name}={value}" for name, value in self.overrides.items() if name not in shared)
+        kinds = [kind for kind, is_so in (("joint", self.joint), ("zero-shot", self.zero_shot)) if is_so]
+        return " ".join([self.method, *(f"({words})" for words in (changed, *kinds) if words)])
+
+    @property
+    def matrix(self) -> "pd.DataFrame":
+        """R@1 in percent: rows = after task, columns = task; nan where not measured."""
+        return self.matrix_of("R@1")
+
+    def matrix_of(self, metric: str) -> "pd.DataFrame":
+        """The result matrix of "R@1", "R@5" or "R@10"."""
+        import pandas as pd
+
+        cells = self._cells()
+        cells = cells[cells["metric"] == metric]
+        numbers = range(len(self.tasks))
+        matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(index=numbers, columns=numbers)
+        rows, columns = pd.Index(self.tasks, name="after task"), pd.Index(self.tasks, name="task")
+        return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """Tidy: one row per measured cell, with columns method stream seed after_task task metric value."""
+        cells = self._cells()
+        named = cells.assign(method=self.label, stream=self.stream, seed=self.seed, task=cells["task_name"])
+        named["after_task"] = [self.tasks[i] for i in cells["after_task"]]
+        return named[["method", "stream", "seed", "after_task", "task", "metric", "value"]]
+
+    @property
+    def losses(self) -> "pd.DataFrame":
+        """One row per step of metrics.jsonl (also validation rows, with their own columns)."""
+        import pandas as pd
+
+        return pd.DataFrame(_read_lines(self.folder / "metrics.jsonl"))
+
+    @property
+    def ranks(self) -> "pd.DataFrame":
+        """One row per query and evaluation; `rank` is a 0-based mid-rank among `gallery` videos."""
+        columns = ["after_task", "task", "sample", "clip_id", "rank", "gallery"]
+        return _read_table(self.folder / "ranks.parquet", columns)
+
+    @property
+    def bad_samples(self) -> "pd.DataFrame":
+        """One row per clip that could not be used, with the reason."""
+        import pandas as pd
+
+        columns = ["task", "id", "uri", "stage", "error", "message"]
+        return pd.DataFrame(_read_lines(self.folder / "bad_samples.jsonl"), columns=columns)
+
+    def plot(self) -> "Figure":
+        """The result matrix, and how each task is forgotten."""
+        from kinoray.display import plots
+
+        return plots.run_figure(self.matrix)
+
+    def _cells(self) -> "pd.DataFrame":
+        return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])
+
+    def __repr__(self) -> str:
+        head = f"{self.label} on {self.stream}, seed {self.seed}: {self.state}"
+        numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in ("R@1", "FR", "HM"))
+        lines = [head, numbers, *([self.error] if self.error else []), str(self.folder)]
+        return "\n".join(printable(line) for line in lines)
+
+    def _repr_html_(self) -> str:
+        head = f"<b>{html.escape(self.label)}</b> on {html.escape(self.stream)}, seed {self.seed}: {self.state}"
+        error = f"<div>{html.escape(printable(self.error))}</div>" if self.error else ""
+        numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in HEADLINES)
+        values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in HEADLINES)
+        table = f"<table style='{TABLE}'><tr>{numbers}</tr><tr>{values}</tr></table>"
+        time = f"{self.cost['wall_s']:.0f} s, " if "wall_s" in self.cost else ""
+        foot = f"<div style='opacity:.7'>{time}{html.escape(str(self.folder))}</div>"
+        return f"<div>{head}{error}{table}{heat_map(self.matrix)}{foot}</div>"
+
+
+class Results(list[Result]):
+    """The seeds of one run folder, or several runs: a list that shows itself."""
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The tidy frames of all runs, one below the other."""
+        import pandas as pd
+
+        return pd.concat([result.frame for result in self], ignore_index=True)
+
+    def __repr__(self) -> str:
+        return "\n".join(repr(result) for result in self)
+
+    def _repr_html_(self) -> str:
+        return "".join(result._repr_html_() for result in self)
+
+
+def load(folder: str | Path) -> Result | Results:
+    """Open a seed folder, or a run folder: one seed gives its `Result`, several give `Results`.
+
+    Raises: UsageError if there is no run.
+    """
+    results = Results(Result(seed) for seed in _seeds(Path(folder)))
+    return results if len(results) > 1 else results[0] if results else Result(folder)
+
+
+def find_runs(root: str | Path) -> Results:
+    """Every run below `root` (run folders with seeds), in the order of their names."""
+    return Results(Result(seed) for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder))
+
+
+def run_folder(name: str, root: str | Path | None = None) -> Path:
+    """A run by path, or by its name in the runs folder."""
+    if Path(name).exists():
+        return Path(name)
+    folder = runs_root(root) / name
+    if folder.exists():
+        return folder
+    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
+    if not known:
+        raise UsageError(
+            f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
+        )
+    raise unknown("run", name, known)
+
+
+def _seeds(folder: Path) -> list[Path]:
+    """The seed folders of a run folder, by number; not those that `--fresh` set aside (seed-0.old-1)."""
+    found = {name: file.parent for file in folder.glob("seed-*/run.json") if (name := file.parent.name[5:]).isdigit()}
+    return [found[name] for name in sorted(found, key=int)]
+
+
+# --- what people see ------------------------------------------------------------------------------------------------
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}. It is damaged; run again with --fresh.") from None
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """JSON lines; a last line that is still being written is left out."""
+    if not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _read_table(path: Path, columns: list[str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.read_parquet(path) if path.is_file() else pd.DataFrame(columns=columns)

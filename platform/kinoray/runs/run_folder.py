@@ -1,0 +1,68 @@
+"""A run's folder as the driver keeps it: locked while the run is on, finished or not, set aside, failed in one line."""
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kinoray import errors
+from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.locks import hold
+from kinoray.display.text import one_line
+from kinoray.errors import KinorayError, RunFailed
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved
+
+
+@contextmanager
+def locked(one: Resolved) -> Iterator[None]:
+    """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
+    with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed."):
+        yield
+
+
+def is_finished(one: Resolved, say: Callable[[str], None]) -> bool:
+    """Whether the run's result is there already; says when the code has changed since."""
+    path = one.folder / "result.json"
+    if not path.exists() or json.loads(path.read_text())["state"] != "finished":
+        return False
+    open_run(one, 0, 0, say)
+    say(f"{one.label} is finished already: {one.folder}")
+    return True
+
+
+def set_aside(folder: Path) -> None:
+    """Move what an old run left to a folder beside; nothing is deleted. The caller holds the lock."""
+    left = [path for path in folder.iterdir() if path.name != "lock"]
+    if left:
+        number = next(n for n in range(1, 1 << 20) if not folder.with_name(f"{folder.name}.old-{n}").exists())
+        beside = folder.with_name(f"{folder.name}.old-{number}")
+        beside.mkdir()
+        for path in left:
+            path.rename(beside / path.name)
+
+
+def failed(one: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
+    """Record a failure in the run folder and make it one line."""
+    if isinstance(problem, dict):
+        kind, text, trace = problem["kind"], problem["error"], problem.get("traceback", "")
+    else:
+        kind, text = type(problem).__name__, one_line(problem)
+        trace = "".join(traceback.format_exception(problem))
+    known = getattr(errors, kind, None)
+    own = isinstance(known, type) and issubclass(known, KinorayError)
+    log = one.folder / "log.txt"
+    with contextlib.suppress(OSError):
+        with log.open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{trace}\n")
+        path = one.folder / "result.json"
+        then = json.loads(path.read_text()) if path.exists() else {"format": 1, "metrics": {}, "matrix": {}}
+        write_json_atomic(path, then | {"state": "failed", "error": f"{kind}: {text}"})
+    if own:
+        assert known is not None
+        return known(text)
+    return RunFailed(f"{one.label}: {kind}: {text}. The traceback is in {log}; the committed state stands.")

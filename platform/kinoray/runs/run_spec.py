@@ -1,0 +1,106 @@
+"""What a rank is told: a run as plain data, and the method that it describes."""
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinoray.backbones.towers import TwoTower
+from kinoray.config import digest_of, plain
+from kinoray.data.manifest import read_manifest
+from kinoray.decoding.frame_cache import Cache
+from kinoray.method import BaseMethod
+from kinoray.runs.method_source import MethodSource
+from kinoray.runs.record import open_run
+from kinoray.runs.resolve import Resolved, union_manifest
+from kinoray.training.stages import Stage
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that a rank needs to know; travels to the workers as plain data."""
+
+    folder: str
+    method: MethodSource
+    settings: dict[str, Any]
+    recipe: dict[str, Any]
+    protocol: str
+    names: tuple[str, ...]
+    tests: tuple[str, ...]
+    """Names and manifests of the tasks, as tested."""
+    train_names: tuple[str, ...]
+    trained: tuple[str, ...]
+    """Names and manifests of what is trained: the tasks, or their union."""
+    stages: tuple[Stage, ...]
+    backbone: str
+    seed: int
+    threads: int
+    autocast: bool
+    decode_slots: float
+    cache: Cache | None = None
+    """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks that methods and memories make room for."""
+        return max(len(self.names), self.recipe["planned_tasks"])
+
+    @property
+    def num_clips(self) -> int:
+        """Clips of the whole stream, all splits."""
+        return sum(read_manifest(path).table.num_rows for path in self.tests)
+
+
+def build_method(spec: RunSpec, towers: TwoTower) -> BaseMethod:
+    """The method with its initial weights: a function of the spec and the backbone's weights alone."""
+    cls = spec.method.load()
+    seed = int(digest_of(["build", spec.seed])[:15], 16)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    return cls(cls.Config(**spec.settings), towers, spec.num_tasks)
+
+
+def make_spec(
+    one: Resolved,
+    *,
+    num_workers: int,
+    decode_slots: float,
+    gpu: bool,
+    say: Callable[[str], None],
+    abreast: int = 1,
+) -> Any:
+    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
+    from kinoray.decoding.frame_cache import frame_cache
+
+    pass
+
+    cores = len(os.sched_getaffinity(0))
+    threads = max(1, (cores - 1) // max(1, abreast))
+    record = open_run(one, threads, num_workers, say)
+    tasks = one.stream.tasks
+    trained = [(task.name, str(task.manifest)) for task in tasks]
+    if one.joint:
+        trained = [("joint", str(union_manifest(one).path))]
+    return RunSpec(
+        folder=str(one.folder),
+        method=MethodSource(**asdict(one.method)),
+        settings=one.settings,
+        recipe=plain(one.recipe),
+        protocol=one.stream.protocol,
+        names=tuple(task.name for task in tasks),
+        tests=tuple(str(task.manifest) for task in tasks),
+        train_names=tuple(name for name, _ in trained),
+        trained=tuple(path for _, path in trained),
+        stages=one.stages,
+        backbone=one.backbone,
+        seed=one.seed,
+        threads=record["threads"],
+        autocast=one.recipe.precision == "bfloat16" or (one.recipe.precision == "auto" and gpu),
+        decode_slots=decode_slots,
+        cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
+    )

@@ -1,0 +1,91 @@
+"""What the streams over published data sets share: the manifests that `kinoray data prepare` made, cut into tasks."""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kinoray.data.manifest import ROOT_KEY, SPLITS, Manifest
+from kinoray.disk.folders import cache_folder
+from kinoray.errors import StorageFull, UsageError, unknown
+from kinoray.streams import TaskData
+
+
+def task_manifests(
+    manifest: Manifest, groups: Sequence[tuple[str, np.ndarray]], needed: Sequence[str] = SPLITS
+) -> tuple[TaskData, ...]:
+    """A manifest of its own for each task: (name, rows of `manifest`, int64), in the order given.
+
+    They lie in `cache_folder()/tasks/<digest>`; the digest covers the file cut up, the names and the rows, so the same
+    call finds what it wrote before. What probing found is kept.
+    Raises: UsageError where a task lacks one of the `needed` splits; StorageFull where they cannot be written.
+    """
+    with open(manifest.path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    is_in = {split: np.isin(np.arange(manifest.table.num_rows), manifest.clips(split)) for split in needed}
+    for name, rows in groups:
+        for split in needed:
+            if not is_in[split][rows].any():
+                raise UsageError(
+                    f"Task {name!r} of {manifest.path.parent.name} has no {split} clips. See what is missing with "
+                    f"`kinoray data check {manifest.path.parent.name}`."
+                )
+        for part in (name.encode(), np.ascontiguousarray(rows, dtype="<i8").tobytes()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    home = cache_folder() / "tasks" / digest.hexdigest()[:24]
+    tasks = [TaskData(name, home / f"task-{number}.parquet") for number, (name, _) in enumerate(groups, start=1)]
+    try:
+        for task, (_, rows) in zip(tasks, groups, strict=True):
+            if not task.manifest.is_file():
+                _write(manifest, rows, task.manifest)
+    except OSError as error:
+        raise StorageFull(
+            f"Cannot write task manifests into {home}: {error.strerror or error}. Free space there or set "
+            "XDG_CACHE_HOME to another folder."
+        ) from None
+    return tuple(tasks)
+
+
+def _write(manifest: Manifest, rows: np.ndarray, path: Path) -> None:
+    """Some rows of a manifest as one of its own, whole or not at all."""
+    table = manifest.table.take(pa.array(np.asarray(rows, dtype=np.int64)))
+    table = table.replace_schema_metadata({ROOT_KEY: os.fsencode(manifest.root)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        pq.write_table(table, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def rows_by(manifest: Manifest, column: str) -> dict[str, np.ndarray]:
+    """Row numbers (int64, ascending) by the values of a text column, in order of first appearance; nulls left out."""
+    encoded = manifest.table[column].combine_chunks().dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
+    return {
+        value: order[bounds[number] : bounds[number + 1]] for number, value in enumerate(encoded.dictionary.to_pylist())
+    }
+
+
+def options(name: str, argument: str, defaults: dict[str, str]) -> dict[str, str]:
+    """A stream's argument, `key=value,key=value`, over its defaults; a value alone is the first key's.
+
+    Raises: UsageError for an unknown key.
+    """
+    found = dict(defaults)
+    for part in filter(None, argument.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            key, value = next(iter(defaults)), part
+        if key not in defaults:
+            raise unknown(f"option of {name}", key, defaults)
+        found[key] = value
+    return found

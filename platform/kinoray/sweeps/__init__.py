@@ -1,0 +1,1 @@
+"""Many runs chosen by Optuna through Ray Tune."""

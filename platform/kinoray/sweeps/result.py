@@ -1,0 +1,234 @@
+"""A sweep's folder, read: trials from the Optuna study, runs from their folders. Needs no cluster, resumes nothing."""
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from kinoray.display.heat_map import CELL, TABLE
+from kinoray.display.text import printable, show
+from kinoray.errors import UsageError
+from kinoray.runs.result import Result, Results
+from kinoray.sweeps.objectives import METRICS, pareto_front
+from kinoray.sweeps.study import open_study, quiet_optuna, retried
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+RECORD = "sweep.json"
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """A trial that was chosen on the validation splits."""
+
+    number: int
+    params: dict[str, Any]
+    """Its settings."""
+    values: dict[str, float]
+    """What the sweep aimed at, on the validation splits: means over the seeds."""
+    runs: Results
+    """Its runs, one per seed."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics on the test splits, means over the seeds."""
+        found = [run.metrics for run in self.runs]
+        names = set.intersection(*(set(f) for f in found)) if found else set()
+        kept = [n for n in found[0] if n in names and all(f[n] is not None for f in found)] if found else []
+        return {name: sum(float(f[name] or 0.0) for f in found) / len(found) for name in kept}
+
+    def __repr__(self) -> str:
+        tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in ("R@1", "FR", "HM"))
+        aims = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
+        return f"trial {self.number}: {worded(self.params)}\nvalidation {aims}; test {tests} ({len(self.runs)} seeds)"
+
+
+class SweepResult:
+    """A sweep: `.best`, `.frame`, `.pareto`, `.importance`, `.plot()`. Properties read the study anew."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not (self.folder / RECORD).is_file():
+            raise UsageError(f"{self.folder} is no sweep: it has no {RECORD}.")
+        self.record: dict[str, Any] = json.loads((self.folder / RECORD).read_text())
+        self.method: str = self.record["method"]
+        self.stream: str = self.record["stream"]
+        self.objectives: list[str] = self.record["objectives"]
+
+    @property
+    def study(self) -> optuna.Study:
+        """The Optuna study itself."""
+        return open_study(self.folder, self.record)[0]
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """All trials in the order of their numbers."""
+        return self.study.get_trials(deepcopy=False)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many trials are complete, pruned, fail (not those that a retry replaced), running, waiting."""
+        trials = self.trials
+        gone = retried(trials)
+        found = {state.name.lower(): 0 for state in TrialState}
+        for trial in trials:
+            if trial.number not in gone:
+                found[trial.state.name.lower()] += 1
+        return found
+
+    @property
+    def complete(self) -> list[FrozenTrial]:
+        """Trials that learned every task, best first (several objectives: by number)."""
+        done = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        if len(self.objectives) > 1:
+            return done
+        sign = -1.0 if METRICS[self.objectives[0]] == "max" else 1.0
+        return sorted(done, key=lambda t: (sign * t.values[0], t.number))
+
+    @property
+    def best(self) -> BestTrial | None:
+        """The winner on the validation splits; None where no trial is complete. With several objectives: of the first.
+        """  # fmt: skip
+        done = self.complete
+        if not done:
+            return None
+        sign = -1.0 if METRICS[self.objectives[0]] == "max" else 1.0
+        return self.trial(min(done, key=lambda t: (sign * t.values[0], t.number)).number)
+
+    @property
+    def pareto(self) -> "pd.DataFrame":
+        """The trials that no other beats in one objective without losing in another, with their settings."""
+        done = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        front = pareto_front([t.values for t in done], [METRICS[o] for o in self.objectives])
+        frame = self.frame
+        return frame[frame["trial"].isin([done[i].number for i in front])].reset_index(drop=True)
+
+    def trial(self, number: int) -> BestTrial:
+        """One trial by its number."""
+        trial = self.trials[number]
+        folders = [Path(f) for f in trial.user_attrs.get("folders", [])]
+        runs = Results(Result(f) for f in folders if (f / "run.json").is_file())
+        return BestTrial(number, trial.params, dict(zip(self.objectives, trial.values or (), strict=False)), runs)
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """One row per trial: number, state, tasks done, settings, values on the validation splits, seconds, error."""
+        import pandas as pd
+
+        rows = []
+        for trial in self.trials:
+            numbers = trial.user_attrs.get("metrics", {})
+            tasks = (
+                self.record["num_tasks"]
+                if trial.state is TrialState.COMPLETE
+                else max(trial.intermediate_values, default=0)
+            )
+            rows.append(
+                {"trial": trial.number, "state": trial.state.name.lower(), "tasks": tasks}
+                | trial.params
+                | {name: numbers.get(name) for name in (*self.objectives, *(n for n in METRICS if n in numbers))}
+                | {"time_s": numbers.get("wall_s"), "error": trial.user_attrs.get("error")}
+            )
+        return pd.DataFrame(rows, columns=None if rows else ["trial", "state", "tasks", *self.objectives])
+
+    @property
+    def curves(self) -> "pd.DataFrame":
+        """One row per trial and task: the objective after it."""
+        import pandas as pd
+
+        rows = [(t.number, k, v) for t in self.trials for k, v in sorted(t.intermediate_values.items())]
+        return pd.DataFrame(rows, columns=["trial", "task", self.objectives[0]])
+
+    @property
+    def importance(self) -> dict[str, float]:
+        """Share of the first objective's variance that each knob explains (fANOVA); {} below four complete trials."""
+        if len(self.complete) < 4 or len({t.values[0] for t in self.complete}) < 2:
+            return {}
+        quiet_optuna()
+        target = (lambda t: t.values[0]) if len(self.objectives) > 1 else None
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator() if not _has_sklearn() else None
+        return optuna.importance.get_param_importances(self.study, target=target, evaluator=evaluator)
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds that pruning saved, estimated from the tasks left out at the mean time of complete trials' tasks."""
+        found = [t.user_attrs.get("metrics", {}) for t in self.complete]
+        known = [m["wall_s"] + m.get("adopted_s", 0.0) for m in found if m.get("wall_s")]
+        if not known:
+            return 0.0
+        per_task = sum(known) / len(known) / self.record["num_tasks"]
+        left = [self.record["num_tasks"] - max(t.intermediate_values, default=0)
+                for t in self.trials if t.state is TrialState.PRUNED]  # fmt: skip
+        return per_task * sum(left)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that all trials' runs took, starts and evaluations included."""
+        return sum(t.user_attrs.get("metrics", {}).get("wall_s", 0.0) for t in self.trials)
+
+    @property
+    def prefix_saved_s(self) -> float:
+        """Seconds that shared prefixes saved: what the runs that learned the adopted tasks took for them."""
+        return sum(t.user_attrs.get("metrics", {}).get("adopted_s", 0.0) for t in self.trials)
+
+    def plot(self) -> "Figure":
+        """History, and the objective over each knob; with two objectives the front."""
+        from kinoray.sweeps.plots import sweep_figure
+
+        return sweep_figure(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        best = self.best
+        return {
+            "folder": str(self.folder),
+            "states": self.states,
+            "objectives": self.objectives,
+            "best": best and {"trial": best.number, "params": best.params, "validation": best.values,
+                              "test": best.metrics, "runs": [str(r.folder) for r in best.runs]},
+            "importance": self.importance,
+            "pareto": self.pareto["trial"].tolist() if len(self.objectives) > 1 else None,
+            "saved_s": round(self.saved_s, 1),
+            "prefix_saved_s": round(self.prefix_saved_s, 1),
+            "spent_s": round(self.spent_s, 1),
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        best = self.best
+        counts = ", ".join(f"{n} {state}" for state, n in self.states.items() if n)
+        head = f"sweep of {self.method} on {self.stream} for {', '.join(self.objectives)}: {counts or 'no trials'}"
+        lines = [head, *(repr(best).splitlines() if best else []), str(self.folder)]
+        return "\n".join(printable(line) for line in lines)
+
+    def _repr_html_(self) -> str:
+        frame = self.frame.head(50)
+        head = "".join(f"<th style='{CELL}'>{html.escape(printable(c))}</th>" for c in frame.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td style='{CELL}'>{html.escape(_cell(v))}</td>" for v in row) + "</tr>"
+            for row in frame.itertuples(index=False)
+        )
+        lines = "<br>".join(html.escape(line) for line in repr(self).splitlines())
+        return f"<div>{lines}<table style='{TABLE}'><tr>{head}</tr>{body}</table></div>"
+
+
+def worded(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return show(value, 3)
+    return "" if value is None else printable(value)
+
+
+def _has_sklearn() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("sklearn") is not None

@@ -1,0 +1,192 @@
+"""Between Ray Tune and the Optuna study: who proposes trials, what the study is told, and which trials are pruned.
+
+The study is the truth, Tune only carries it out. `StudySearch` touches three private attributes of Ray's OptunaSearch
+(`_ot_study`, `_ot_trials`, `_completed_trials`); Ray's minor version is pinned and tests hold on to them.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import BaseStorage
+from optuna.trial import TrialState
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+from kinoray.sweeps.objectives import COSTS, METRICS, falls_behind
+from kinoray.sweeps.samplers import make_sampler
+from kinoray.sweeps.study import patiently, requeue
+
+MAX_RESTARTS = 3
+"""How often a trial goes on after its process died."""
+CLOSE_WAIT_S = 60.0
+"""How long running trials may take to commit and stop."""
+PRUNE_STARTUP = 4
+"""So many trials must have come to a task before one is pruned there."""
+
+Listener = Callable[..., None]
+
+
+class _NotKept:
+    """Tune pickles what it is given, to restore it later; a sweep goes on from its study, so nothing goes in."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class StudySearch(_NotKept, OptunaSearch):
+    """Asks the study for trials and tells it what became of them; a pruned trial is PRUNED, with its values by task."""
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        storage: BaseStorage,
+        space: Mapping[str, BaseDistribution],
+        objectives: Sequence[str],
+        *,
+        sampler: str,
+        seed: int,
+        num_tasks: int,
+        tell: Listener,
+    ) -> None:
+        several = len(objectives) > 1
+        super().__init__(
+            dict(space),
+            metric=list(objectives) if several else objectives[0],
+            mode=[METRICS[o] for o in objectives] if several else METRICS[objectives[0]],
+            sampler=make_sampler(sampler, seed, 0, space),
+            study_name=study.study_name,
+            storage=storage,
+        )
+        self._ot_study = study  # type: ignore[assignment]
+        self.study, self.storage, self.space = study, storage, dict(space)
+        self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
+        self.tell = tell
+        self.closing = False
+        """From here on, trials that end are left for the next time."""
+        self.reported: dict[str, set[int]] = {}
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next trial: one that waits, or a new one."""
+        if self.closing:
+            return Searcher.FINISHED
+        trial, reported = patiently(self._ask)
+        self._ot_trials[trial_id], self.reported[trial_id] = trial, reported
+        self.tell("begun", trial.number, params=dict(trial.params))
+        return {"number": trial.number, "params": dict(trial.params)}
+
+    def _ask(self) -> tuple[optuna.Trial, set[int]]:
+        """The study's next trial, and the tasks it has values of; first one that a failing storage left half-asked."""
+        requeue(self.study, self.storage, but={trial.number for trial in self._ot_trials.values()})
+        trials = self.study.get_trials(deepcopy=False)
+        waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
+        number = waiting.number if waiting else len(trials)
+        self.study.sampler = make_sampler(self.kind, self.seed, number, self.space)
+        trial = self.study.ask(fixed_distributions=self.space)
+        return trial, set(waiting.intermediate_values if waiting else ())
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """One more task is done."""
+        if trial_id in self._completed_trials or "failed" in result or "halted" in result:
+            return
+        trial, task = self._ot_trials[trial_id], int(result["task"])
+        if task not in self.reported[trial_id]:
+            values = [result[name] for name in self.objectives]
+            self._keep(trial, result)  # before the value, which says that this task needs nothing more
+            if len(values) == 1:
+                patiently(lambda: trial.report(values[0], task))
+            self.reported[trial_id].add(task)
+        self.tell("advanced", trial.number, task=task, value=result[self.objectives[0]])
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial ended: by itself, by pruning, or with what went wrong."""
+        if trial_id in self._completed_trials or trial_id not in self._ot_trials:
+            return
+        trial = self._ot_trials[trial_id]
+        whole = result and not error and "halted" not in result and result["task"] >= self.num_tasks
+        if (self.closing and not whole) or (result and "halted" in result):
+            return
+        if error or not result or "failed" in result:
+            died = f"RunFailed: its process died {MAX_RESTARTS + 1} times"
+            self._completed_trials.add(trial_id)
+            self.fail(trial, died if error or not result else result["failed"])
+            return
+        self.on_trial_result(trial_id, result)
+        self._completed_trials.add(trial_id)
+        values = [float(result[name]) for name in self.objectives]
+        if int(result["task"]) < self.num_tasks:
+            patiently(lambda: self.study.tell(trial, state=TrialState.PRUNED))
+            self.tell("pruned", trial.number, task=int(result["task"]), value=values[0])
+        else:
+            patiently(lambda: self.study.tell(trial, values))
+            self.tell("complete", trial.number, task=self.num_tasks, value=values[0])
+
+    def fail(self, trial: optuna.Trial, said: str) -> None:
+        """A trial that gave no result."""
+        patiently(lambda: trial.set_user_attr("error", said))
+        patiently(lambda: self.study.tell(trial, state=TrialState.FAIL))
+        self.tell("failed", trial.number, text=said)
+
+    def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
+        """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
+        numbers = {k: v for k, v in result.items() if k in (*METRICS, *COSTS) and isinstance(v, int | float)}
+        kept = {name: result[name] for name in ("folders", "made", "node") if name in result} | {"metrics": numbers}
+        for name, value in kept.items():
+            patiently(lambda name=name, value=value: trial.set_user_attr(name, value))  # type: ignore[misc]
+        for note in result.get("notes", []):
+            self.tell("note", trial.number, text=note)
+
+    def behind(self, trial_id: str, result: Mapping[str, Any], keep: float) -> bool:
+        """Whether a trial is to be pruned, by all values that the study has after the same task."""
+        task, (name,) = int(result["task"]), self.objectives
+        own = self._ot_trials[trial_id].number
+        trials = patiently(lambda: self.study.get_trials(deepcopy=False))
+        others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
+        return falls_behind(result[name], others, METRICS[name], keep, PRUNE_STARTUP)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Tune's own snapshots are never used: the study is the truth."""
+        with open(checkpoint_path, "w") as file:
+            json.dump({}, file)
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise NotImplementedError("A sweep goes on from its study.")
+
+
+class PruneRule(_NotKept, FIFOScheduler):
+    """Stops a trial that, after the same task, is not among the best `keep` of all trials that came so far."""
+
+    def __init__(self, search: StudySearch, keep: float) -> None:
+        super().__init__()
+        self.search, self.keep = search, keep
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if result.get("done") or int(result["task"]) >= self.search.num_tasks:
+            return TrialScheduler.CONTINUE
+        behind = self.search.behind(trial.trial_id, result, self.keep)
+        return TrialScheduler.STOP if behind else TrialScheduler.CONTINUE
+
+
+class Closing(_NotKept, tune.Stopper):
+    """Ends the experiment when `wish` says so: the trials commit and stop by themselves, and are left for next time."""
+
+    def __init__(self, search: StudySearch, stop_file: Path, wish: Callable[[], bool]) -> None:
+        self.search, self.stop_file, self.wish = search, stop_file, wish
+        self.since = math.inf
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        if self.since == math.inf and self.wish():
+            self.since = time.monotonic()
+            self.search.closing = True
+            self.stop_file.touch()
+        return time.monotonic() - self.since > CLOSE_WAIT_S

@@ -1,0 +1,133 @@
+"""Carries a sweep out on Ray: how many trials at a time, the frame cache filled first, Ray Tune, what stays on disk."""
+
+import contextlib
+import logging
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from ray import tune
+
+from kinoray.display.text import one_line
+from kinoray.errors import RunFailed
+from kinoray.processes.background import in_thread
+from kinoray.processes.signals import Signals
+from kinoray.sweeps.keeping import Keeper, keep_events
+from kinoray.sweeps.seed_run import STOP_FILE, Job
+from kinoray.sweeps.share import Share
+from kinoray.sweeps.study import requeue
+from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, PruneRule, StudySearch
+from kinoray.sweeps.trial_process import SweepTrial
+
+TUNE_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_AUTO_INIT": "1",
+    "TUNE_MAX_PENDING_TRIALS_PG": "auto",
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+
+def carry_out(
+    *,
+    folder: Path,
+    record: Mapping[str, Any],
+    job: Job,
+    space: Mapping[str, Any],
+    study: optuna.Study,
+    store: Any,
+    missing: int,
+    share: Share,
+    time_budget_s: float | None,
+    keep_best: int | None,
+    tensorboard: bool,
+    view: Any,
+    signals: Signals,
+) -> None:
+    """Run the missing trials. Raises: RunFailed when Tune or the storage cannot go on."""
+    for name, value in TUNE_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    stop_file = folder / STOP_FILE
+    stop_file.unlink(missing_ok=True)
+    end = time.monotonic() + (time_budget_s or math.inf)
+    keeper = Keeper(study, Path(job.runs), keep_best)
+
+    def tell(event: str, number: int, **facts: Any) -> None:
+        view(event, number, **facts)
+        if event in ("complete", "pruned", "failed"):
+            keeper.tidy()
+
+    search = StudySearch(
+        study, store, space, job.objectives, sampler=record["sampler"], seed=record["seed"], num_tasks=job.num_tasks,
+        tell=tell,
+    )  # fmt: skip
+    wish = lambda: signals.number is not None or time.monotonic() > end  # noqa: E731
+    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if tensorboard else []
+    resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            scheduler=PruneRule(search, record["prune"]) if record["prune"] < 1 else None,
+            num_samples=missing,
+            max_concurrent_trials=share.concurrent,
+            reuse_actors=True,
+            trial_name_creator=lambda trial: f"trial-{trial.config['number']:04d}",
+            trial_dirname_creator=lambda trial: f"trial-{trial.config['number']:04d}-{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(folder / ".tune"),
+            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            stop=Closing(search, stop_file, wish),
+            callbacks=callbacks,
+            verbose=0,
+        ),
+    )
+    try:
+        with logged_to(folder / "log.txt"):
+            in_thread(tuner.fit)
+    except Exception as error:
+        raise RunFailed(f"{folder.name}: {type(error).__name__}: {one_line(error)[:300]}") from error
+    finally:
+        stop_file.unlink(missing_ok=True)
+        with contextlib.suppress(Exception):
+            requeue(study, store)
+        if tensorboard:
+            keep_events(folder)
+        shutil.rmtree(folder / ".tune", ignore_errors=True)
+        keeper.tidy()
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """What Tune has to say, tracebacks of processes that died among it, goes to a file."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: "analysis" not in record.name)  # Tune's own result files are switched off
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")]
+    before = [(logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, (propagate, level) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)
+        handler.close()
+
+
+# What stays on disk

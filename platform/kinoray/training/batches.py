@@ -1,0 +1,372 @@
+"""From plan to tensors: what a rank's loop and its evaluation read.
+
+Clips come from `data.pipeline` (the frame cache, Ray Data, or threads with no Ray); here uint8 clips become batches on
+the device: captions are looked up and tokenised, pixels augmented and normalised with seeds from the plan.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.config import Recipe
+from kinoray.data.augment import augment_views, plain_view
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.memory import AS_WRITTEN
+from kinoray.data.pipeline import (
+    ClipFeed,
+    DecodedClips,
+    DecodedRows,
+    TrainFeed,
+    clips_local,
+    clips_ray,
+    decode_local,
+    decode_ray,
+)
+from kinoray.data.plan import (
+    StepFacts,
+    TaskPlan,
+    epoch_of,
+    rank_slice,
+    row_seed,
+    sample_id,
+    step_slots,
+    steps_for,
+    written_seeds,
+)
+from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
+from kinoray.data.replay_views import check_replay_views, replay_views
+from kinoray.decoding.frame_cache import Cache, frame_cache
+from kinoray.method import Batch, Needs, Rows
+from kinoray.training.distributed import (
+    World,
+    gather,
+    gather_objects,
+    in_order,
+    noise_of_both,
+    noise_source,
+    own_batches,
+)
+
+EVAL_BATCH = 64
+"""Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
+CACHE_BYTES = 256 << 20
+"""A test or validation split stays decoded in memory while all of them together fit."""
+STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
+"""Whose seeds `row_seed` gives beside the rows': a step, and its noise for current and for replayed rows."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Feed:
+    """One rank's reader of the stream."""
+
+    names: list[str]
+    manifests: list[str]
+    """Training manifests, one per trained task."""
+    recipe: Recipe
+    needs: Needs
+    seed: int
+    num_tasks: int
+    world: World
+    decode_slots: float
+    """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
+    towers: TwoTower
+    report_bad: Callable[[list[dict[str, str]]], None]
+    note: Callable[[str], None] = log.warning
+    """Tells the user one line, at most once: that the frame cache is out of order."""
+    cache: Cache = field(default_factory=frame_cache)
+
+    def __post_init__(self) -> None:
+        self.preset = preset_of(self.recipe)
+        self.replay_views = self.needs.replay.views if self.needs.replay else ()
+        check_replay_views(self.replay_views)
+        self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.kept_bytes = 0
+        self.classes_of: dict[int, np.ndarray] = {}
+        self.wait_s: dict[str, float] = {}
+        """Seconds that training waited for decoded rows, by task."""
+        self.prepare_s = 0.0
+        """Seconds spent on making batches of them: tokens, augmentation."""
+        self.cached = self.decoded = 0
+        """Clips that came from the frame cache, and clips that were decoded; of this rank and process."""
+        self.noted = False
+        # Task by task, so that a later task's labels leave the numbers of the earlier ones alone.
+        of_tasks = [sorted({label for label in _labels(path) if label is not None}) for path in self.manifests]
+        distinct = dict.fromkeys(label for of_task in of_tasks for label in of_task)
+        self.classes = {label: number for number, label in enumerate(distinct)}
+
+    def steps(self, task: int) -> int:
+        """Optimizer steps of a task."""
+        samples = len(read_manifest(self.manifests[task]).samples("train")[0])
+        steps = steps_for(self.recipe.epochs, samples, self.recipe.batch_size)
+        return min(steps, self.recipe.max_steps) if self.recipe.max_steps else steps
+
+    def plan(self, task: int, selections: list[list[int]]) -> TaskPlan:
+        """The task's plan: which samples, replayed ones included, every step sees."""
+        tasks = range(task + 1)
+        return TaskPlan(
+            seed=self.seed,
+            task=task,
+            num_tasks=self.num_tasks,
+            samples=tuple(len(read_manifest(self.manifests[t]).samples("train")[0]) for t in tasks),
+            batch_size=self.recipe.batch_size,
+            steps=tuple(self.steps(t) for t in tasks),
+            replay=self.needs.replay,
+            selections=tuple(tuple(s) for s in selections[:task]),
+            labels=tuple(self.class_numbers(t) for t in tasks) if self._balances_classes() else None,
+        )
+
+    def _balances_classes(self) -> bool:
+        """Whether the plan needs the labels, which would travel to every decoding process."""
+        return bool(self.classes) and self.needs.replay is not None and self.needs.replay.policy == "class_balanced"
+
+    @contextmanager
+    def batches(self, plan: TaskPlan, start: int) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
+        """The batches of a task's remaining steps."""
+        feed = TrainFeed(
+            plan=plan,
+            manifests=tuple(self.manifests[: plan.task + 1]),
+            names=tuple(self.names[: plan.task + 1]),
+            sampling=train_sampling(self.recipe),
+            size_px=decode_px(self.preset, self.recipe.size_px),
+            rank=self.world.rank,
+            world=self.world.size,
+            start_step=start,
+            cache=self.cache,
+        )
+        rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
+        with closing(rows):
+            yield self._timed(rows, plan)
+
+    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan) -> Iterator[tuple[StepFacts, Batch]]:
+        """Batches, with the time spent on waiting for data and on preparing it."""
+        name = self.names[plan.task]
+        while True:
+            asked = time.monotonic()
+            rows = next(decoded, None)
+            came = time.monotonic()
+            self.wait_s[name] = self.wait_s.get(name, 0.0) + came - asked
+            if rows is None:
+                return
+            self._count(rows, len(rows.sample))
+            self.report_bad(rows.bad)
+            batch = self._batch(plan, rows)
+            self.prepare_s += time.monotonic() - came
+            yield batch.step, batch
+
+    def _count(self, came: DecodedRows | DecodedClips, clips: int) -> None:
+        """Count where clips came from, and say once if the cache is out of order."""
+        self.cached += came.cached
+        self.decoded += clips - came.cached
+        if came.trouble and not self.noted:
+            self.noted = True
+            self.note(came.trouble)
+
+    def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
+        epoch = epoch_of(plan, step)
+        last = step + 1 == plan.steps[plan.task] or epoch_of(plan, step + 1) > epoch
+        return StepFacts(step, epoch, last, row_seed(plan, step, STEP_SLOT))
+
+    def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
+        """One step's rows on the device."""
+        count, world = rows.num_current, self.world
+        sizes = plan.batch_size, (len(rows.sample) - count) * world.size
+        own, again = (rank_slice(size, world.rank, world.size) for size in sizes)
+        slots = step_slots(plan, rows.step)
+
+        def noise(purposes: tuple[int, int], draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            places = zip(purposes, sizes, (own, again), strict=True)
+            seeded = [(row_seed(plan, rows.step, purpose), size, part) for purpose, size, part in places]
+            return noise_of_both(*(noise_source(*source, world.device, draw) for source in seeded))
+
+        replay = None
+        if sizes[1]:
+            seeds = rows.seeds[count:]
+            written = written_seeds(plan, rows.step)[again] if AS_WRITTEN in self.replay_views else seeds
+            replay = self._rows(rows, slice(count, None), slots[count * world.size :][again], written)
+        return Batch(
+            **vars(self._rows(rows, slice(0, count), slots[own])),
+            replay=replay,
+            global_size=sizes[0],
+            replay_size=sizes[1],
+            gather=partial(gather, world=world),
+            normal=noise(NORMAL_SLOTS, torch.randn),
+            uniform=noise(UNIFORM_SLOTS, torch.rand),
+            step=self._facts(plan, rows.step),
+        )
+
+    def _rows(self, rows: DecodedRows, part: slice, slots: np.ndarray, written: np.ndarray | None = None) -> Rows:
+        """Some of a step's rows; `written` marks replayed ones and tells the seeds of the steps that wrote them."""
+        tasks, samples = rows.task[part], rows.sample[part]
+        captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
+        for task in np.unique(tasks).tolist():
+            manifest = read_manifest(self.manifests[task])
+            clip_rows, numbers = manifest.samples("train")
+            for place in np.flatnonzero(tasks == task).tolist():
+                sample = samples[place]
+                captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
+                labels[place] = self.class_numbers(task)[sample] if self.classes else -1
+        if written is not None and self.replay_views:
+            views = self.views_again(rows.video[part], rows.seeds[part], written)
+        else:
+            views = self.views(rows.video[part], rows.seeds[part], self.needs.views)
+        plain = self.needs.plain == "all" or (self.needs.plain == "replay" and written is not None)
+        return Rows(
+            views=views,
+            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if plain else None,
+            text=self.tokens(captions),
+            ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
+            labels=torch.from_numpy(labels).to(self.world.device),
+            slots=torch.from_numpy(slots).to(self.world.device),
+        )
+
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
+        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
+        if count == 0:
+            return (plain_view(clips, self.preset, side, mean, std),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std)
+
+    def views_again(self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray) -> tuple[Tensor, ...]:
+        """As `views`, one for each entry of `Replay.views`."""
+        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
+        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std)
+
+    def tokens(self, captions: list[str]) -> Tokens:
+        """Captions as tokens on the device."""
+        ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
+        return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
+
+    def clips(
+        self, name: str, manifest: Manifest, split: str, frames: int, only: np.ndarray | None = None
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """This rank's batches of a split, or of some rows of it: (first row, readable row numbers, uint8 clips)."""
+        key = (str(manifest.path), split, frames)
+        rows = manifest.clips(split) if only is None else only
+        cuts = own_batches(len(rows), EVAL_BATCH, self.world)
+        if key in self.kept:
+            yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
+            return
+        own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
+        feed = ClipFeed(
+            manifest=str(manifest.path),
+            rows=tuple(own.tolist()),
+            sampling=test_sampling(self.recipe, frames),
+            size_px=decode_px(self.preset, self.recipe.size_px),
+            batch=EVAL_BATCH,
+            cache=self.cache,
+        )
+        decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
+        batches: list[tuple[np.ndarray, np.ndarray]] = []
+        fits = True
+        with closing(decoded):
+            for cut, clips in zip(cuts, decoded, strict=True):
+                self._count(clips, len(clips.rows))
+                self.report_bad([b | {"task": name} for b in clips.bad])
+                yield cut.start, clips.rows, clips.video
+                batches.append((clips.rows, clips.video))
+                if split == "train" or self.kept_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
+                    fits, batches = False, []
+        if fits:
+            self.kept[key] = batches
+            self.kept_bytes += sum(v.nbytes for _, v in batches)
+
+    def embed_clips(
+        self, name: str, manifest: Manifest, split: str, embed: Callable[[Tensor], Tensor]
+    ) -> tuple[np.ndarray, Tensor]:
+        """(readable row numbers (V,), their features (V, ...) on the CPU), the same on all ranks."""
+        own_rows, own_features = {}, {}
+        for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
+            if len(good):
+                own_rows[start] = torch.from_numpy(good)
+                own_features[start] = embed(self.views(video, np.empty(0), 0)[0]).float().cpu()
+        if not any(gather_objects(bool(own_rows), self.world)):
+            return np.empty(0, dtype=np.int64), torch.empty(0)
+        return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
+
+    def encode(
+        self,
+        task: int,
+        fn: Callable[[Rows], Tensor],
+        split: str = "train",
+        views: int = 0,
+        wanted: np.ndarray | None = None,
+        slots: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, Tensor]:
+        """`Task.encode`: features of every readable sample of a split, in order, on all ranks.
+
+        wanted: some sample numbers of split="train" alone, ascending, repeats allowed; slots: where memory holds each.
+        """
+        manifest = read_manifest(self.manifests[task])
+        clip_rows, numbers = manifest.samples(split)
+        only = None if wanted is None else np.unique(clip_rows[wanted])
+        wanted = np.arange(len(clip_rows)) if wanted is None else wanted
+        slots = np.full(len(wanted), -1) if slots is None else slots
+        wanted_rows = clip_rows[wanted]
+        ids: dict[int, Tensor] = {}
+        features: dict[int, Tensor] = {}
+        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames, only):
+            places = {int(row): place for place, row in enumerate(good)}
+            if not len(good):
+                continue
+            # Samples stand in manifest order, so those of a batch of clips are neighbours.
+            first, last = np.searchsorted(wanted_rows, [good[0], good[-1] + 1])
+            chosen = first + np.flatnonzero(np.isin(wanted_rows[first:last], good))
+            samples = wanted[chosen]
+            parts = []
+            for part in np.split(chosen, range(EVAL_BATCH, len(chosen), EVAL_BATCH)):
+                chunk = wanted[part]
+                repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
+                captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
+                labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
+                seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+                outputs = [
+                    fn(
+                        Rows(
+                            views=(view,),
+                            plain=view if views == 0 else None,
+                            text=self.tokens(captions),
+                            ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(self.world.device),
+                            labels=torch.tensor(labels, device=self.world.device),
+                            slots=torch.from_numpy(slots[part]).to(self.world.device),
+                        )
+                    )
+                    for view in self.views(repeated, seeds, views)
+                ]
+                parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
+            ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
+            features[start] = torch.cat(parts)
+        if not any(gather_objects(bool(ids), self.world)):
+            return np.empty(0, dtype=np.int64), torch.empty(0)
+        return in_order(ids, self.world).numpy(), in_order(features, self.world)
+
+    def class_numbers(self, task: int) -> np.ndarray:
+        """Class number of every training sample of a task, -1 where it has no label."""
+        if task in self.classes_of:
+            return self.classes_of[task]
+        manifest = read_manifest(self.manifests[task])
+        labels = manifest.labels(manifest.samples("train")[0])
+        self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+        return self.classes_of[task]
+
+
+def row_seed_of(seed: int, task: int, sample: int) -> int:
+    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
+    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])
+
+
+def _labels(path: str) -> list[str | None]:
+    manifest = read_manifest(path)
+    return manifest.labels(manifest.clips("train"))

@@ -1,0 +1,169 @@
+"""Committed checkpoints: the one truth a run resumes from.
+
+A checkpoint is a folder with safetensors, `state.json` and a manifest of sizes and SHA-256 digests. It is written
+beside under a temporary name, synced, and renamed; without a valid manifest it does not exist. The last two are kept. A
+writer holds the run's fence: whoever took it last may commit, an orphan of an earlier attempt may not.
+"""
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from kinoray.disk.durable import sha256, storage_error, sync, write_text
+from kinoray.errors import CheckpointCorrupt, RunFailed
+
+FORMAT = 1
+PHASES = ("train", "end_task", "evaluate")
+"""Inside a task; before `end_task`; after it, before evaluation."""
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """Where a run stands: `step` steps of `stage` are done."""
+
+    stage: int = 0
+    phase: int = 0
+    step: int = 0
+
+    @property
+    def name(self) -> str:
+        """Folder name; sorts in the order of time."""
+        return f"stage-{self.stage:03d}-{self.phase}-step-{self.step:08d}"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint whose files matched their digests."""
+
+    folder: Path
+    position: Position
+    state: dict[str, Any]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of one file, on the CPU; empty if the checkpoint has no such file."""
+        path = self.folder / f"{name}.safetensors"
+        if not path.exists():
+            return {}
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+
+
+def take_fence(folder: Path) -> str:
+    """Become the run's only writer; returns the token that `commit` asks for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    token = uuid.uuid4().hex
+    write_text(folder / "fence", token)
+    for leftover in folder.glob("*.tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    return token
+
+
+def commit(
+    folder: Path, position: Position, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any], fence: str
+) -> Path:
+    """Write one checkpoint: there whole or not at all.
+
+    tensors: file name -> {key: tensor}. Raises: StorageFull with the needed and free bytes; RunFailed when another
+    attempt has taken the fence.
+    """
+    final = folder / position.name
+    beside = folder / f"{position.name}.tmp-{fence[:8]}"
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for name, values in tensors.items():
+            save_file(_own_memory(values), beside / f"{name}.safetensors")
+        (beside / "state.json").write_text(json.dumps(state))
+        files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(beside.iterdir())}
+        for name in files:
+            sync(beside / name)
+        manifest = {"format": FORMAT, "stage": position.stage, "phase": position.phase, "step": position.step}
+        write_text(beside / "manifest.json", json.dumps(manifest | {"files": files}))
+        if (folder / "fence").read_text() != fence:
+            raise RunFailed(f"{folder}: another attempt of this run has started; this one stops.")
+        shutil.rmtree(final, ignore_errors=True)
+        beside.rename(final)
+        sync(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        needed = sum(v.nbytes for f in tensors.values() for v in f.values())
+        raise storage_error(error, folder, f"need about {needed:,} bytes, ") from None
+    prune(folder, keep=2)
+    return final
+
+
+def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint whose files all match; damaged ones are named and passed over.
+
+    Raises: CheckpointCorrupt when checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
+    """
+    candidates = sorted((p for p in folder.glob("stage-*") if ".tmp-" not in p.name), reverse=True)
+    problems = []
+    for path in candidates:
+        try:
+            found = _verified(path)
+        except CheckpointCorrupt as error:
+            problems.append(str(error))
+            continue
+        for problem in problems:
+            say(f"CheckpointCorrupt: {problem} Using {path.name} instead.")
+        return found
+    if problems:
+        raise CheckpointCorrupt(f"{problems[0]} No whole checkpoint is left in {folder}; start over with --fresh.")
+    return None
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Remove all but the newest checkpoints."""
+    for old in sorted(p for p in folder.glob("stage-*") if ".tmp-" not in p.name)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _verified(path: Path) -> Checkpoint:
+    """Check every file against the manifest before anything is loaded."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        position = Position(manifest["stage"], manifest["phase"], manifest["step"])
+        for name, fact in manifest["files"].items():
+            size = (path / name).stat().st_size
+            if size != fact["bytes"]:
+                raise CheckpointCorrupt(f"{path.name}: {name} is {size:,} bytes, manifest says {fact['bytes']:,}.")
+            if sha256(path / name) != fact["sha256"]:
+                raise CheckpointCorrupt(f"{path.name}: {name} does not match its SHA-256.")
+        if manifest["format"] != FORMAT:
+            raise CheckpointCorrupt(f"{path.name}: format {manifest['format']}, this version reads {FORMAT}.")
+        return Checkpoint(path, position, json.loads((path / "state.json").read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointCorrupt(f"{path.name}: {type(error).__name__}: {error}.") from None
+
+
+def _own_memory(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU, each with memory of its own: one that is in a method twice is written twice."""
+    seen: set[int] = set()
+    result = {}
+    for name, value in values.items():
+        value = value.detach().cpu().contiguous()
+        address = value.untyped_storage().data_ptr()
+        result[name] = value.clone() if address in seen else value
+        seen.add(address)
+    return result
+
+
+def state_digest(method: dict[str, Tensor], facts: dict[str, Any]) -> str:
+    """SHA-256 over all tensors (names, types, shapes, bytes, in name order) and plain facts, clocks excluded."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(method):
+        value = method[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""Ranks: who am I, gather rows, sum gradients. All of it is the identity for one process, bit for bit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+BUCKET_NUMEL = 1 << 22
+"""Elements per reduced bucket, 16 MiB of float32. The layout never changes within a run, so sums stay bitwise equal."""
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among its peers."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_first(self) -> bool:
+        """Rank 0 writes files and logs."""
+        return self.rank == 0
+
+
+class _Gather(torch.autograd.Function):
+    """Concatenate equal numbers of rows of all ranks; the gradient comes back summed over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, world: World) -> Tensor:
+        ctx.world, ctx.rows = world, len(x)
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(world.size)]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        total = grads[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total[ctx.world.rank * ctx.rows :][: ctx.rows], None
+
+
+def gather(x: Tensor, world: World) -> Tensor:
+    """(B, ...) on each rank -> (size * B, ...) in rank order, differentiable.
+
+    Every rank's loss may use all rows: the gradient that returns to a row is the sum over the ranks' losses.
+    """
+    return x if world.size == 1 else _Gather.apply(x, world)
+
+
+def sum_over_ranks(tensors: Sequence[Tensor], world: World) -> None:
+    """Sum each tensor over ranks in place, in fixed buckets of flattened values."""
+    if world.size == 1:
+        return
+    start = 0
+    while start < len(tensors):
+        end, numel = start, 0
+        while end < len(tensors) and (end == start or numel + tensors[end].numel() <= BUCKET_NUMEL):
+            numel += tensors[end].numel()
+            end += 1
+        bucket = tensors[start:end]
+        flat = torch.cat([t.reshape(-1).to(torch.float32) for t in bucket])
+        dist.all_reduce(flat)
+        for tensor, part in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+        start = end
+
+
+def gather_objects(value: T, world: World) -> list[T]:
+    """Every rank's picklable value, in rank order, on all ranks."""
+    if world.size == 1:
+        return [value]
+    values: list[Any] = [None] * world.size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def own_batches(count: int, batch: int, world: World) -> list[range]:
+    """This rank's share of `count` rows cut into batches of fixed size: batch j goes to rank j mod size.
+
+    The cut does not depend on the number of ranks, so neither do the numbers computed from it.
+    """
+    cuts = [range(first, min(first + batch, count)) for first in range(0, count, batch)]
+    return cuts[world.rank :: world.size]
+
+
+def noise_source(
+    seed: int, global_rows: int, rows: slice, device: torch.device, draw: Callable[..., Tensor] = torch.randn
+) -> Callable[..., Tensor]:
+    """A function drawing this rank's rows of noise of global shape from its own generator, normal unless said."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(*shape: int) -> Tensor:
+        return draw(global_rows, *shape, generator=generator)[rows].to(device)
+
+    return noise
+
+
+def noise_of_both(current: Callable[..., Tensor], replayed: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """One function of two sources: noise(*shape) for the current rows, noise(*shape, replay=True) for the replayed."""
+
+    def noise(*shape: int, replay: bool = False) -> Tensor:
+        return (replayed if replay else current)(*shape)
+
+    return noise
+
+
+def in_order(own: dict[int, Tensor], world: World) -> Tensor:
+    """Put the batches of all ranks, keyed by first row, back in order: (N, ...)."""
+    parts = {start: part for share in gather_objects(own, world) for start, part in share.items()}
+    return torch.cat([parts[start] for start in sorted(parts)])
