@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bare_loop import BareLoop, Towers
+from shared.bare_loop import BareLoop, Towers
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers

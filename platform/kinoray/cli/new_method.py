@@ -120,7 +120,7 @@ def write_method(name: str, folder: Path, single: bool) -> list[Path]:
         files = {
             folder / "methods" / f"{name}.py": METHOD,
             folder / "search_spaces" / f"{name}.py": SEARCH_SPACE,
-            folder / "tests" / f"test_{name}.py": TEST,
+            folder / "tests" / "methods" / f"test_{name}.py": TEST,
         }
     for file in files:
         if file.exists():
