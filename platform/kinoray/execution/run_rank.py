@@ -5,7 +5,7 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 
 import errno
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
@@ -24,7 +24,7 @@ from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.errors import BadData, RunFailed
 from kinoray.evaluation.retrieval import Tester
-from kinoray.method import Batch, Rows, Task
+from kinoray.method import Batch, Task
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.monitoring.run_monitor import MonitorClient
@@ -34,7 +34,7 @@ from kinoray.runs.write_result import write_results
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.encode_memory import encode_memory
+from kinoray.training.encode import encode
 from kinoray.training.loop import TRAIN, RunState, begin_task, grow, train_stream
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.stages import Stage
@@ -233,15 +233,9 @@ class Session:
 
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""
-        task = stage.train
-        assert task is not None
-
-        def encode(fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0) -> tuple[np.ndarray, Tensor]:
-            if split == "memory":
-                return encode_memory(self.feed, self.feed.plan(task, list(selections)), made, fn, views)
-            return self.feed.encode(task, fn, split, views)
-
-        return Task(stage.train, self.spec.train_names[stage.train], self.spec.num_tasks, encode)
+        assert stage.train is not None
+        encoded = partial(encode, self.feed, stage.train, selections, made)
+        return Task(stage.train, self.spec.train_names[stage.train], self.spec.num_tasks, encoded)
 
     def log(self, record: dict[str, Any]) -> None:
         """Rank 0 logs for all."""

@@ -18,14 +18,19 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinoray.backbones import TINY_FOLDER, check_backbone
 from kinoray.config import digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
+from kinoray.data.memory import PROPORTION_ROWS
+from kinoray.data.plan import rank_slice
 from kinoray.runs.method_source import MethodSource, methods_folder
 from kinoray.runs.record import VERSIONS, code_digest
 from kinoray.runs.resolve import Resolved
+
+if TYPE_CHECKING:
+    from kinoray.method import Needs
 
 FORMAT = 1
 NOT_METHODS = ("kinoray", "torch", "abc", "builtins")
@@ -102,17 +107,33 @@ def counts_tasks(one: Resolved) -> bool:
 
 
 def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
-    """Whether `needs`, which depends on the config only, asks for a ring; True where it does depend on more."""
+    """Whether `needs` asks for a ring; True where it depends on more than the config."""
+    needs = needs_of(cls, settings)
+    return needs is None or (needs.replay is not None and needs.replay.policy == "ring")
+
+
+def needs_of(cls: Any, settings: dict[str, Any]) -> "Needs | None":
+    """What a method of these settings asks of the plan, without building it; None where that depends on more."""
     from torch import nn
 
     bare = cls.__new__(cls)
     nn.Module.__init__(bare)
     bare.config = cls.Config(**settings)
     try:
-        replay = bare.needs().replay
+        return bare.needs()
     except AttributeError:
-        return True
-    return replay is not None and replay.policy == "ring"
+        return None
+
+
+def check_division(one: Resolved, workers: int) -> None:
+    """Refuse a run whose rows of a step, current or replayed, do not divide over its workers.
+
+    Raises: UsageError with the nearest counts that do.
+    """
+    rank_slice(one.recipe.batch_size, 0, workers)
+    needs = needs_of(one.method.load(), one.settings) if workers > 1 else None
+    if needs and needs.replay:
+        rank_slice(needs.replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
 
 
 def _sources(method: MethodSource, classes: Iterable[type]) -> list[str]:

@@ -48,6 +48,7 @@ from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
 from kinoray.training.distributed import (
     World,
+    eval_batch,
     gather,
     gather_objects,
     in_order,
@@ -56,8 +57,6 @@ from kinoray.training.distributed import (
     own_batches,
 )
 
-EVAL_BATCH = 64
-"""Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
 STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
@@ -209,6 +208,7 @@ class Feed:
         """Some of a step's rows; `written` marks replayed ones and tells the seeds of the steps that wrote them."""
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
+        aspects = np.ones(len(tasks))
         for task in np.unique(tasks).tolist():
             manifest = read_manifest(self.manifests[task])
             clip_rows, numbers = manifest.samples("train")
@@ -216,33 +216,40 @@ class Feed:
                 sample = samples[place]
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
+                aspects[place] = manifest.aspects[clip_rows[sample]]
+        video, seeds = rows.video[part], rows.seeds[part]
         if written is not None and self.replay_views:
-            views = self.views_again(rows.video[part], rows.seeds[part], written)
+            views = self.views_again(video, seeds, written, aspects)
         else:
-            views = self.views(rows.video[part], rows.seeds[part], self.needs.views)
+            views = self.views(video, seeds, self.needs.views, aspects)
         plain = self.needs.plain == "all" or (self.needs.plain == "replay" and written is not None)
         return Rows(
             views=views,
-            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if plain else None,
+            plain=self.views(video, seeds, 0, aspects)[0] if plain else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
             labels=torch.from_numpy(labels).to(self.world.device),
             slots=torch.from_numpy(slots).to(self.world.device),
         )
 
-    def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
-        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view.
+
+        aspects (B,): width / height of the frames before they were squashed to squares.
+        """
         clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
-            return (plain_view(clips, self.preset, side, mean, std),)
-        return augment_views(clips, seeds, self.preset, count, side, mean, std)
+            return (plain_view(clips, self.preset, side, mean, std, aspects),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
 
-    def views_again(self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray) -> tuple[Tensor, ...]:
+    def views_again(
+        self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, aspects: np.ndarray
+    ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
         clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
-        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std)
+        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""
@@ -255,7 +262,8 @@ class Feed:
         """This rank's batches of a split, or of some rows of it: (first row, readable row numbers, uint8 clips)."""
         key = (str(manifest.path), split, frames)
         rows = manifest.clips(split) if only is None else only
-        cuts = own_batches(len(rows), EVAL_BATCH, self.world)
+        batch = eval_batch(frames, self.recipe.size_px)
+        cuts = own_batches(len(rows), batch, self.world)
         if key in self.kept:
             yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
             return
@@ -265,7 +273,7 @@ class Feed:
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
             size_px=decode_px(self.preset, self.recipe.size_px),
-            batch=EVAL_BATCH,
+            batch=batch,
             cache=self.cache,
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
@@ -291,66 +299,11 @@ class Feed:
         for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
             if len(good):
                 own_rows[start] = torch.from_numpy(good)
-                own_features[start] = embed(self.views(video, np.empty(0), 0)[0]).float().cpu()
+                (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
+                own_features[start] = embed(view).float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
-
-    def encode(
-        self,
-        task: int,
-        fn: Callable[[Rows], Tensor],
-        split: str = "train",
-        views: int = 0,
-        wanted: np.ndarray | None = None,
-        slots: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, Tensor]:
-        """`Task.encode`: features of every readable sample of a split, in order, on all ranks.
-
-        wanted: some sample numbers of split="train" alone, ascending, repeats allowed; slots: where memory holds each.
-        """
-        manifest = read_manifest(self.manifests[task])
-        clip_rows, numbers = manifest.samples(split)
-        only = None if wanted is None else np.unique(clip_rows[wanted])
-        wanted = np.arange(len(clip_rows)) if wanted is None else wanted
-        slots = np.full(len(wanted), -1) if slots is None else slots
-        wanted_rows = clip_rows[wanted]
-        ids: dict[int, Tensor] = {}
-        features: dict[int, Tensor] = {}
-        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames, only):
-            places = {int(row): place for place, row in enumerate(good)}
-            if not len(good):
-                continue
-            # Samples stand in manifest order, so those of a batch of clips are neighbours.
-            first, last = np.searchsorted(wanted_rows, [good[0], good[-1] + 1])
-            chosen = first + np.flatnonzero(np.isin(wanted_rows[first:last], good))
-            samples = wanted[chosen]
-            parts = []
-            for part in np.split(chosen, range(EVAL_BATCH, len(chosen), EVAL_BATCH)):
-                chunk = wanted[part]
-                repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
-                captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
-                labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
-                seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in chunk], dtype=np.uint64)
-                outputs = [
-                    fn(
-                        Rows(
-                            views=(view,),
-                            plain=view if views == 0 else None,
-                            text=self.tokens(captions),
-                            ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(self.world.device),
-                            labels=torch.tensor(labels, device=self.world.device),
-                            slots=torch.from_numpy(slots[part]).to(self.world.device),
-                        )
-                    )
-                    for view in self.views(repeated, seeds, views)
-                ]
-                parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
-            ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
-            features[start] = torch.cat(parts)
-        if not any(gather_objects(bool(ids), self.world)):
-            return np.empty(0, dtype=np.int64), torch.empty(0)
-        return in_order(ids, self.world).numpy(), in_order(features, self.world)
 
     def class_numbers(self, task: int) -> np.ndarray:
         """Class number of every training sample of a task, -1 where it has no label."""
@@ -360,11 +313,6 @@ class Feed:
         labels = manifest.labels(manifest.samples("train")[0])
         self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
         return self.classes_of[task]
-
-
-def row_seed_of(seed: int, task: int, sample: int) -> int:
-    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
-    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])
 
 
 def _labels(path: str) -> list[str | None]:
