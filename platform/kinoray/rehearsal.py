@@ -76,7 +76,8 @@ class Payloads(nn.Module):
     """One tensor per slot of a memory, in buffers, so that it is saved and resumes.
 
     A payload carries the id of the sample that it was made of: where a file is unreadable a substitute takes its place,
-    which is another at replay than at writing, and after a later row took the slot the payload is that row's.
+    which is another at replay than at writing, and after a later row took the slot the payload is that row's. Where
+    validation goes back to the weights of an earlier step, payloads do not: they belong to memory's rows, which stay.
     """
 
     ids: Tensor
@@ -115,6 +116,12 @@ class Payloads(nn.Module):
         valid = (slots >= 0) & (self.ids[at] == ids)
         empty = ~valid.reshape(-1, *[1] * (self.values.ndim - 1))
         return self.values[at].masked_fill(empty, 0.0), valid
+
+
+def payload_names(method: nn.Module) -> set[str]:
+    """Names in the state of a method's payloads."""
+    inside = {name: module for name, module in method.named_modules() if isinstance(module, Payloads)}
+    return {f"{name}.{key}".lstrip(".") for name, module in inside.items() for key in module.state_dict()}
 
 
 def fill(payloads: Payloads, task: Task, fn: Callable[[Rows], Tensor]) -> None:

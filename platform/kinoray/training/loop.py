@@ -21,6 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task
+from kinoray.rehearsal import payload_names
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects
 from kinoray.training.optim import (
@@ -167,7 +168,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outsid
                 outside.commit(state, optimizer, groups)
     _read(pending, outside)
     if checks:
-        method.load_state_dict(state.best)
+        method.load_state_dict(method.state_dict() | state.best)
     state.best, state.best_score = {}, -1.0
     state.optimizer = optimizer_tensors(optimizer, groups) if recipe.keep_optimizer else {}
     _move(state, Position(number, END_TASK), outside)
@@ -236,12 +237,13 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
 
 
 def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the whole method state (never RNG or position) when the validation score is the best so far."""
+    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far."""
     score = outside.validate(stage)
     outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
     if score > state.best_score:
         state.best_score = score
-        state.best = {name: value.detach().to("cpu", copy=True) for name, value in method.state_dict().items()}
+        weights = {name: value for name, value in method.state_dict().items() if name not in payload_names(method)}
+        state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
 
 
 def _stops(outside: Outside) -> bool:
