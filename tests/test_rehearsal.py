@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.engine import built, digest_of_run, resolved, run_spec, spec_of
-from support.toys import Exemplars, Rehearses, Replays
+from support.engine import built, digest_of_run, run_spec, spec_of
+from support.toys import Rehearses, Replays
 from torch import Tensor
 
 from kinoray.data.plan import sample_id
@@ -202,9 +202,8 @@ def test_replay_at_capacity_zero_is_its_learner_bit_for_bit(micro, tmp_path: Pat
 
 def test_a_run_fills_its_payloads_and_they_are_those_of_the_plan(micro, tmp_path: Path) -> None:
     """What `Rehearses` has kept after two tasks belongs to the rows that the plan's memory holds."""
-    one = resolved(Rehearses, micro, tmp_path)
     spec = spec_of(Rehearses, micro, tmp_path)
-    assert one.settings and run_spec(spec)
+    assert run_spec(spec)
     session = Session(spec, World(), RunMonitor(spec.folder), None)
     session.resume()
     ids, slots = memory_of(session, 1, 4)
@@ -212,7 +211,3 @@ def test_a_run_fills_its_payloads_and_they_are_those_of_the_plan(micro, tmp_path
     assert session.method.payloads.ids[slots].tolist() == ids
     assert (session.method.payloads.values.norm(dim=1) > 0.99).all()
     assert (built(spec).payloads.ids == -1).all()
-
-
-def test_exemplar_toys_replay_plain_rows_alone(micro, tmp_path: Path) -> None:
-    assert built(spec_of(Exemplars, micro, tmp_path)).needs().replay.views == ("plain",)

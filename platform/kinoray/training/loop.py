@@ -242,7 +242,8 @@ def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunStat
     outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
     if score > state.best_score:
         state.best_score = score
-        weights = {name: value for name, value in method.state_dict().items() if name not in payload_names(method)}
+        payloads = payload_names(method)
+        weights = {name: value for name, value in method.state_dict().items() if name not in payloads}
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
 
 

@@ -138,12 +138,13 @@ def optimizer_tensors(optimizer: Optimizer, groups: Groups) -> dict[str, Tensor]
 def still_training(tensors: dict[str, Tensor], groups: Groups) -> dict[str, Tensor]:
     """Those of another task's `optimizer_tensors` whose parameter trains now, in the same shape."""
     params = names_and_params(groups)
-    named = {key: (params.get(key.rsplit("/", 1)[0]), value) for key, value in tensors.items()}
-    return {
-        key: value
-        for key, (param, value) in named.items()
-        if param is not None and (value.ndim == 0 or value.shape == param.shape)
+    owner = {key: key.rsplit("/", 1)[0] for key in tensors}
+    changed = {
+        owner[key]
+        for key, value in tensors.items()
+        if owner[key] not in params or (value.ndim and value.shape != params[owner[key]].shape)
     }
+    return {key: value for key, value in tensors.items() if owner[key] not in changed}
 
 
 def load_optimizer_tensors(optimizer: Optimizer, groups: Groups, tensors: dict[str, Tensor]) -> None:
