@@ -41,7 +41,7 @@ def feed_of(manifest, **changes):
         names=["one"],
         manifests=[str(manifest.path)],
         recipe=replace(RECIPE, **changes),
-        needs=Needs(views=2, plain_view=True),
+        needs=Needs(views=2, plain="all"),
         seed=0,
         num_tasks=1,
         world=World(),
