@@ -24,7 +24,7 @@ from kinoray.training.loop import RunState
 
 def session_of(micro: Any, folder: Path, needs: Needs) -> Session:
     """A rank whose feed delivers what `needs` says."""
-    spec = spec_of(type("Asks", (Replays,), {"needs": lambda self: needs}), micro, folder)
+    spec = spec_of(type("Asks", (Replays,), {"needs": classmethod(lambda cls, config: needs)}), micro, folder)
     return Session(spec, World(), RunMonitor(spec.folder), None)
 
 
@@ -180,14 +180,16 @@ class Switchable(Replays):
 
     capacity = 0
 
-    def needs(self) -> Needs:
-        return Needs(replay=Replay("ring", self.capacity, rows=4))
+    @classmethod
+    def needs(cls, config: Any) -> Needs:
+        return Needs(replay=Replay("ring", cls.capacity, rows=4))
 
 
 class Without(Replays):
     """The same loss without a memory."""
 
-    def needs(self) -> Needs:
+    @classmethod
+    def needs(cls, config: Any) -> Needs:
         return Needs()
 
 

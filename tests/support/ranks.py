@@ -41,7 +41,8 @@ def choose_apart(rank: int, folder: str, stream) -> None:
 
         replayed: list[int] = []
 
-        def needs(self):
+        @classmethod
+        def needs(cls, config):
             return Needs(replay=Replay("exemplars", 4, rows=2))
 
         def loss(self, batch):

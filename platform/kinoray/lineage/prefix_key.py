@@ -7,7 +7,6 @@ where the method or its memory looks at it, the number of tasks. Not in it: the 
 that matter later. In doubt a key differs, and a task is learned once more.
 """
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
@@ -15,10 +14,9 @@ import inspect
 import os
 import platform
 import sys
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinoray.backbones import TINY_FOLDER, check_backbone
 from kinoray.config import digest_of, matters_from, plain
@@ -28,9 +26,6 @@ from kinoray.data.plan import rank_slice
 from kinoray.runs.method_source import MethodSource, methods_folder
 from kinoray.runs.record import VERSIONS, code_digest
 from kinoray.runs.resolve import Resolved
-
-if TYPE_CHECKING:
-    from kinoray.method import Needs
 
 FORMAT = 1
 NOT_METHODS = ("kinoray", "torch", "abc", "builtins")
@@ -89,40 +84,10 @@ def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
 
 
 def counts_tasks(one: Resolved) -> bool:
-    """Whether the number of tasks can reach the state: a ring memory shares its slots by it, a method may read it.
-
-    A class may say so (`BaseMethod.uses_num_tasks`), for itself and what it builds on, not for what builds on it;
-    for the rest their sources are asked.
-    """
+    """Whether the number of tasks can reach the state: the method says so, or its ring memory shares slots by it."""
     cls = one.method.load()
-    silent: list[type] = []
-    for base in cls.__mro__:
-        said = vars(base).get("uses_num_tasks")
-        if said or (said is not None and not silent):
-            return bool(said)
-        if said is not None:
-            break
-        silent.append(base)
-    return _has_ring(cls, one.settings) or any(map(_reads_num_tasks, _sources(one.method, silent)))
-
-
-def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
-    """Whether `needs` asks for a ring; True where it depends on more than the config."""
-    needs = needs_of(cls, settings)
-    return needs is None or (needs.replay is not None and needs.replay.policy == "ring")
-
-
-def needs_of(cls: Any, settings: dict[str, Any]) -> "Needs | None":
-    """What a method of these settings asks of the plan, without building it; None where that depends on more."""
-    from torch import nn
-
-    bare = cls.__new__(cls)
-    nn.Module.__init__(bare)
-    bare.config = cls.Config(**settings)
-    try:
-        return bare.needs()
-    except AttributeError:
-        return None
+    replay = cls.needs(cls.Config(**one.settings)).replay
+    return cls.uses_num_tasks or (replay is not None and replay.policy == "ring")
 
 
 def check_division(one: Resolved, workers: int) -> None:
@@ -131,24 +96,10 @@ def check_division(one: Resolved, workers: int) -> None:
     Raises: UsageError with the nearest counts that do.
     """
     rank_slice(one.recipe.batch_size, 0, workers)
-    needs = needs_of(one.method.load(), one.settings) if workers > 1 else None
-    if needs and needs.replay:
-        rank_slice(needs.replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
-
-
-def _sources(method: MethodSource, classes: Iterable[type]) -> list[str]:
-    """The source texts of a method's classes; one that reads the number of tasks where none can be had."""
-    texts = [] if method.text is None else [method.text]
-    for base in classes:
-        home, _, name = base.__module__.rpartition(".")
-        if home == "kinoray.methods":
-            texts.append((methods_folder() / f"{name}.py").read_text())
-        elif method.pickled is not None and base.__module__.partition(".")[0] not in NOT_METHODS:
-            try:
-                texts.append(textwrap.dedent(inspect.getsource(base)))
-            except (OSError, TypeError):
-                texts.append("num_tasks")
-    return texts
+    cls = one.method.load() if workers > 1 else None
+    replay = cls.needs(cls.Config(**one.settings)).replay if cls else None
+    if replay:
+        rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
 
 
 def _class(method: MethodSource, cls: type) -> str | None:
@@ -170,22 +121,6 @@ def _files_of(cls: type) -> str | None:
         return digest_of([cls.__qualname__, *(inspect.getsource(sys.modules[home]) for home in sorted(homes))])
     except (KeyError, OSError, TypeError):
         return None
-
-
-def _reads_num_tasks(source: str) -> bool:
-    """Whether a source uses `num_tasks` for more than handing it to `super().__init__`."""
-    tree = ast.parse(source)
-    handed_on = {
-        id(argument)
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__"
-        for argument in call.args
-    }
-    return any(
-        (isinstance(node, ast.Name) and node.id == "num_tasks" and id(node) not in handed_on)
-        or (isinstance(node, ast.Attribute) and node.attr == "num_tasks")
-        for node in ast.walk(tree)
-    )
 
 
 # What there is on this machine; read once, as what runs here does not change with the files.

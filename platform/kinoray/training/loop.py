@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import RunFailed
-from kinoray.method import BaseMethod, Batch, StepInfo, Task
+from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.rehearsal import payload_names
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects
@@ -69,6 +69,7 @@ class Outside(Protocol):
     def batches(
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
+    def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task: ...
     def validate(self, stage: Stage) -> float: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
@@ -113,7 +114,7 @@ def train_stream(
 def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
     quiet(method, outside.seed(stage, "grow"))
-    method.grow(stage.grown)
+    method.grow(outside.facts(stage))
     method.to(outside.world.device)
 
 
@@ -208,7 +209,12 @@ def train_step(
 
 
 def _seed_step(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for the devices that a step uses; that one writes a stack trace for all others (0.9 ms)."""
+    """Python, NumPy and torch, so that whatever a method draws from, a resumed step draws the same.
+
+    Torch only for the devices that a step uses: `torch.manual_seed` writes a stack trace for all others (0.9 ms).
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)
