@@ -28,6 +28,42 @@ def gather_and_reduce(rank: int, folder: str, size: int) -> None:
     dist.destroy_process_group()
 
 
+def choose_apart(rank: int, folder: str, stream) -> None:
+    """Two tasks by two ranks that choose different exemplars; keeps each rank's selections and replayed ids."""
+    from kinoray.execution.run_rank import Session
+    from kinoray.method import Needs, Replay
+    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.training.loop import RunState, train_stream
+    from support.engine import spec_of
+    from support.toys import Replays
+
+    class Undecided(Replays):
+        """Chooses by its rank, as a clustering may whose last bit differs."""
+
+        replayed: list[int] = []
+
+        @classmethod
+        def needs(cls, config):
+            return Needs(replay=Replay("exemplars", 4, rows=2))
+
+        def loss(self, batch):
+            if batch.replay is not None:
+                self.replayed.extend(batch.gather(batch.replay.ids).tolist())
+            return super().loss(batch)
+
+        def end_task(self, task):
+            return [dist.get_rank(), 5]
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    spec = spec_of(Undecided, stream, Path(folder) / "runs")
+    session, state = Session(spec, World(rank, 2), RunMonitor(spec.folder), None), RunState()
+    list(train_stream(session.method, list(spec.stages), session.recipe, session, state))
+    replayed = type(session.method).replayed
+    torch.save({"selections": state.selections, "replayed": replayed}, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
 def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
     from kinoray.execution.run_rank import run_rank
