@@ -209,9 +209,7 @@ def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
     import sqlite3
     import threading
 
-    from kinoray.sweeps import study_search as searcher
-
-    monkeypatch.setattr(searcher, "STORAGE_WAIT_S", 20.0)
+    monkeypatch.setattr("kinoray.sweeps.study.STORAGE_WAIT_S", 20.0)
     url = f"sqlite:///{tmp_path}/s.db"
     fake = Fake(tmp_path, SPACE, storage=url)
     fake.search.suggest("a")

@@ -100,14 +100,14 @@ def _stepped(knob: FloatDistribution | IntDistribution) -> list[Any]:
 
 def grid(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
     """Every combination, the last knob fastest. Raises: UsageError for more than `MOST_GRID`."""
-    axes = {name: _axis(knob) for name, knob in space.items()}
+    axes = {name: axis_of(knob) for name, knob in space.items()}
     size = math.prod(len(axis) for axis in axes.values())
     if size > MOST_GRID:
         raise UsageError(f"The grid has {size:,} points, at most {MOST_GRID:,} may be. Give steps, or fewer knobs.")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def _axis(knob: BaseDistribution) -> list[Any]:
+def axis_of(knob: BaseDistribution) -> list[Any]:
     if isinstance(knob, CategoricalDistribution):
         return list(knob.choices)
     assert isinstance(knob, FloatDistribution | IntDistribution)
