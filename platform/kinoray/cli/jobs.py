@@ -11,7 +11,7 @@ import typer
 
 from kinoray.cli.options import Debug, Json
 from kinoray.display.text import printable
-from kinoray.errors import KinorayError, UsageError
+from kinoray.errors import INTERRUPTED, KinorayError, UsageError
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
 class Left(KinorayError):
     """Ctrl-C while a job was followed; the job runs on."""
 
-    exit_code = 130
+    exit_code = INTERRUPTED
 
 
 def submit_command(

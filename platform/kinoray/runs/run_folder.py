@@ -20,7 +20,7 @@ from kinoray.runs.resolve import Resolved
 
 @contextmanager
 def locked(one: Resolved) -> Iterator[None]:
-    """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
+    """Hold the run for this process; the lock goes with the process. Raises: Busy if another holds it."""
     with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed."):
         yield
 

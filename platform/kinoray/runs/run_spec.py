@@ -16,7 +16,8 @@ from kinoray.decoding.frame_cache import Cache
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import open_run
-from kinoray.runs.resolve import Resolved, union_manifest
+from kinoray.runs.resolve import Resolved
+from kinoray.streams.task_manifests import union_manifest
 from kinoray.training.stages import Stage
 
 
@@ -77,15 +78,13 @@ def make_spec(
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
     from kinoray.decoding.frame_cache import frame_cache
 
-    pass
-
     cores = len(os.sched_getaffinity(0))
     threads = max(1, (cores - 1) // max(1, abreast))
     record = open_run(one, threads, num_workers, say)
     tasks = one.stream.tasks
     trained = [(task.name, str(task.manifest)) for task in tasks]
     if one.joint:
-        trained = [("joint", str(union_manifest(one).path))]
+        trained = [("joint", str(union_manifest(tasks, one.folder / "joint.parquet").path))]
     return RunSpec(
         folder=str(one.folder),
         method=MethodSource(**asdict(one.method)),
