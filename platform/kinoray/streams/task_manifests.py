@@ -1,6 +1,7 @@
 """What the streams over published data sets share: the manifests that `kinoray data prepare` made, cut into tasks."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
