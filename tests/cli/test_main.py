@@ -75,7 +75,7 @@ def test_ray_does_not_start_for_what_is_finished(kino: Callable[..., Outcome], e
 
 def test_help_loads_no_heavy_library() -> None:
     code = (
-        "import sys\nfrom kinoray.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom kinoray.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('torch', 'ray', 'sklearn', 'pandas', 'matplotlib', 'scipy', 'transformers')"
         " if name in sys.modules])"
     )
@@ -86,17 +86,16 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_run_passes_on_what_was_given_and_nothing_else(kino: Callable[..., Outcome], engine: list) -> None:
-    code, out, _ = kino("run", "bmu_moco", "--stream", "moving-cvlm", "--seeds", 2, "--set", "m_hat=0.95",
+    code, out, _ = kino("run", "bmu_moco", "--stream", "moving-cvlm:3", "--seeds", 2, "--set", "m_hat=0.95",
                         "--set", "variant=local", "--quiet", "--num-workers", 0)  # fmt: skip
     assert code == 0
     assert engine == [
         {
             "method": "bmu_moco",
-            "stream": "moving-cvlm",
+            "stream": "moving-cvlm:3",
             "seeds": 2,
             "num_workers": 0,
             "settings": {"m_hat": 0.95, "variant": "local"},
-            "fresh": False,
             "quiet": True,
         }
     ]

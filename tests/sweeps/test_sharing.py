@@ -185,7 +185,7 @@ def test_a_waiting_run_goes_on_when_the_producer_leaves_and_when_it_takes_too_lo
     seen: list[float] = []
 
     def wait(most: float, leaves: bool) -> None:
-        monkeypatch.setattr(seed_run, "PREFIX_WAIT_S", most)
+        monkeypatch.setattr("kinoray.lineage.sharing.PREFIX_WAIT_S", most)
         with producing("key-1") as ours:
             assert ours
             prefix = Prefix(tmp_path / "run", keys_of(1))

@@ -170,8 +170,9 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
     if as_json:
         print(json.dumps(row, indent=1))
         return
+    state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
-    _print(f"{job.id} {'has ' * (row['state'] in ('finished', 'failed'))}{row['state']}{goes_on}")
+    _print(f"{job.id} {state}{goes_on}")
 
 
 def _print(*lines: str) -> None:
