@@ -90,7 +90,7 @@ def counts_tasks(run: Resolved) -> bool:
 
 
 def _class(method: MethodSource, cls: type) -> str | None:
-    """What a class given by value is made of; its digest as a method covers its own lines only.
+    """All that a class given by value may be made of; its digest as a method covers only what its code names.
 
     The files that it and its bases stand in; where it has none, as in a notebook, its pickle, which differs more often
     than it has to.

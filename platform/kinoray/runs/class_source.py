@@ -22,21 +22,16 @@ PLAIN = (bool, int, float, str, bytes, type(None))
 
 def listing_of(cls: type) -> str:
     """The sources that a class is made of, in the order in which they are met; what has none as a comment."""
-    return "\n\n".join(part.rstrip() for part in _parts(cls)) + "\n"
+    return "\n\n".join((_source(thing) or _stand_in(thing)).rstrip() for thing in _things(cls)) + "\n"
 
 
 def missing_of(cls: type) -> list[str]:
     """Names of what a class is made of that has no source: typed at a prompt, or made by exec."""
-    return [name for name, part in _named_parts(cls) if part is None]
+    return [_name(thing) for thing in _things(cls) if _source(thing) is None]
 
 
-def _parts(cls: type) -> Iterator[str]:
-    for (name, part), thing in zip(_named_parts(cls), _things(cls), strict=True):
-        yield part if part is not None else f"# {name}: no source; its compiled code is {_code_digest(thing)}"
-
-
-def _named_parts(cls: type) -> list[tuple[str, str | None]]:
-    return [(_name(thing), _source(thing)) for thing in _things(cls)]
+def _stand_in(thing: object) -> str:
+    return f"# {_name(thing)}: no source; its compiled code is {_code_digest(thing)}"
 
 
 def _name(thing: object) -> str:
@@ -96,7 +91,7 @@ def _functions(thing: object) -> list[types.FunctionType]:
     for value in vars(thing).values():
         inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         inner = inspect.unwrap(inner) if callable(inner) else inner
-        if isinstance(inner, types.FunctionType) and inner.__qualname__.startswith(f"{_name(thing)}."):
+        if isinstance(inner, types.FunctionType) and inner.__globals__.get("__name__") == thing.__module__:
             found.append(inner)
     return sorted(found, key=lambda f: (f.__code__.co_firstlineno, f.__qualname__))
 
@@ -126,7 +121,7 @@ def _in_some_cell(cls: type) -> str | None:
     if cls.__module__ != "__main__":
         return None
     for file, entry in reversed(linecache.cache.items()):
-        if (len(entry) > 2 and "ipykernel" in file) or file.startswith("<ipython"):
+        if len(entry) > 2 and ("ipykernel" in file or file.startswith("<ipython")):
             found = _cut("".join(entry[2]), cls.__qualname__, None)
             if found is not None:
                 return found
