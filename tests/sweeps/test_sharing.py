@@ -23,6 +23,7 @@ from kinoray.lineage.sharing import Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import record
 from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.sweeps import seed_run
@@ -43,11 +44,9 @@ def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def job_of(micro, folder: Path, **options: Any) -> Job:
     (folder / "sweep").mkdir(parents=True, exist_ok=True)
     threads = max(1, len(os.sched_getaffinity(0)) - 1)  # as a run takes outside a sweep
-    usual = {"seeds": (0,), "settings": {}, "objectives": ("HM",), "threads": threads, "shared_tasks": 1}
-    return Job(
-        folder=str(folder / "sweep"), method=find_method(Late), stream=micro, backbone=micro.backbone,
-        runs=str(folder), **(usual | options),
-    )  # fmt: skip
+    usual = {"seeds": (0,), "objectives": ("HM",), "threads": threads, "shared_tasks": 1}
+    run = RunRequest(find_method(Late), stream=micro, settings=options.pop("settings", {}), runs=str(folder))
+    return Job(folder=str(folder / "sweep"), run=run, **(usual | options))
 
 
 def whole(trial: TrialRun) -> dict[str, Any]:

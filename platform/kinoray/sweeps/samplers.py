@@ -94,8 +94,8 @@ def _stepped(knob: FloatDistribution | IntDistribution) -> list[Any]:
     """All values of a knob with a step."""
     assert knob.step is not None
     count = math.floor((knob.high - knob.low) / knob.step + 1e-9) + 1
-    return [round(knob.low + i * knob.step, 12) if isinstance(knob, FloatDistribution) else knob.low + i * knob.step
-            for i in range(count)]  # fmt: skip
+    values = [knob.low + i * knob.step for i in range(count)]
+    return [round(value, 12) for value in values] if isinstance(knob, FloatDistribution) else values
 
 
 def grid(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
