@@ -43,6 +43,10 @@ class Ranks:
         return cls(*(np.concatenate(column) for column in columns))
 
 
+Cells = dict[tuple[str, int, int], Ranks]
+"""(reading, row of the result matrix, task) -> ranks of the task's queries; see `kinoray.evaluation.protocol`."""
+
+
 def ranks_of(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Ranks:
     """Rank of each query's right item; the middle one where scores are equal.
 

@@ -1,8 +1,8 @@
 """What a protocol is: which stages a run has, how it is validated and tested, and what its numbers are called.
 
-One file of `kinoray.evaluation.protocols` per protocol, with `class Protocol(BaseProtocol)`; its name is the
-file's, with `-` for `_`. Everything is a rank: retrieval ranks the right video among a gallery, classification the right class among
-the classes. So result matrices, forgetting, validation, sweeps, tables and reports are the same for every protocol.
+One file of `kinoray.evaluation.protocols` per protocol, with `class Protocol(BaseProtocol)`; its name is the file's,
+with `-` for `_`. Everything is a rank: retrieval ranks the right video among a gallery, classification the right class
+among the classes. So result matrices, forgetting, validation, sweeps, tables and reports are the same for all.
 
 The facts are read without torch; a file that needs it imports it inside its verbs.
 """

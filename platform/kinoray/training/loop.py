@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task
+from kinoray.metrics import Cells
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects
 from kinoray.training.optim import (
@@ -46,9 +47,9 @@ class RunState:
     best_score: float = -1.0
     selections: list[list[int]] = field(default_factory=list)
     """Exemplar sample ids chosen at the end of each task."""
-    ranks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    """(matrix row, task) -> rank of each test query's clip."""
-    validation: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    ranks: Cells = field(default_factory=dict)
+    """Ranks of the test queries, by cell of the result matrices."""
+    validation: Cells = field(default_factory=dict)
     """The same of the validation splits: what may choose between runs."""
 
 
@@ -64,7 +65,7 @@ class Outside(Protocol):
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
     def task(self, stage: Stage) -> Task: ...
-    def validate(self, stage: Stage) -> float: ...
+    def validate(self, stage: Stage) -> float | None: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
     def log(self, record: dict[str, Any]) -> None: ...
     def wants_stop(self) -> bool: ...
@@ -225,11 +226,11 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
 
 
 def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the whole method state (never RNG or position) when the validation score is the best so far."""
+    """Keep the whole method state (never RNG or position) when the validation score is the best so far, or where there is none."""
     score = outside.validate(stage)
-    outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
-    if score > state.best_score:
-        state.best_score = score
+    outside.log({"task": stage.train, "step": state.position.step - 1, "validation": score})
+    if score is None or score > state.best_score:
+        state.best_score = -1.0 if score is None else score
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in method.state_dict().items()}
 
 
