@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from bare_loop import BareLoop, Towers
+from shared.bare_loop import BareLoop, Towers
 from torch import Tensor
 
 from kinoray.backbones import load_backbone

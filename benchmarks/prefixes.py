@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-METHOD = Path(__file__).with_name("distilled.py")
+METHOD = Path(__file__).parent / "shared" / "distilled.py"
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ EVERYTHING = {
     "prune": False,
 }
 SPARING = {
-    "method": str(Path(__file__).with_name("distilled.py")),
+    "method": str(Path(__file__).parent / "shared" / "distilled.py"),
     "space": {"distill": {"low": 0.0, "high": 1.0}},
     "prune": True,
 }

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.places import SHARED
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 Outcome = tuple[int, str, str]
 
 for name, value in {
@@ -68,7 +68,7 @@ def cluster() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def clips_folder() -> Path:
     """Real clips beside the checkout; tests that need them say so where they are absent."""
-    folder = REPOSITORY.parent / "shared" / "clips"
+    folder = SHARED / "clips"
     if not (folder / "clips.csv").is_file():
         pytest.skip("the real clips (../shared/clips) are not here")
     return folder

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from clips import write_clip
+from support.clips import write_clip
+from support.places import REPOSITORY
 
 import kinoray
 
@@ -130,7 +131,7 @@ def test_no_corrupt_video_makes_an_empty_list(kino: Kino, mine: Path, tmp_path: 
 def test_a_bug_in_the_third_step_is_one_line_and_the_repaired_method_goes_on(
     kino: Kino, mine: Path, tmp_path: Path
 ) -> None:
-    whole = (Path(__file__).parents[1] / "methods" / "base_moco.py").read_text()
+    whole = (REPOSITORY / "methods" / "base_moco.py").read_text()
     head = whole.index('"""\n', whole.index('"""', whole.index("    def after_step(self, ")) + 3) + 4
     bug = "        if step.step == 2:\n            raise KeyError('no such clip')\n"
     file = tmp_path / "own.py"

@@ -8,8 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.places import REPOSITORY
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = REPOSITORY
 PLACES = {
     "kinoray": "platform/kinoray",
     "kinoray.methods": "methods",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.places import REPOSITORY
 
 import kinoray
 from kinoray.cli.main import app
@@ -16,7 +17,7 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.result import Result
 from kinoray.streams import stream_families
 
-ROOT = Path(__file__).parents[1]
+ROOT = REPOSITORY
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.S)
 COMMANDS = sorted({line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()})

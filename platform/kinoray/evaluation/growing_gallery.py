@@ -1,4 +1,4 @@
-"""Text to video among the clips of all tasks so far; features are stored once a task is learned, and never recomputed."""
+"""Text to video among the clips of all tasks so far; features are stored once a task is learned, never recomputed."""
 
 from kinoray.evaluation.tester import Clips, Tester
 from kinoray.metrics import Ranks

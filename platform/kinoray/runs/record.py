@@ -24,6 +24,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "format": 1,
         "method": run.method.name,
         "stream": run.stream.name,
+        "protocol": run.stream.protocol,
         "backbone": run.backbone,
         "seed": run.seed,
         "joint": run.joint,

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
-from kinoray.method import BaseMethod, Batch, StepInfo, Task
+from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.metrics import Cells
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects
@@ -64,6 +64,7 @@ class Outside(Protocol):
     def batches(
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
+    def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage) -> Task: ...
     def validate(self, stage: Stage) -> float | None: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
@@ -106,7 +107,7 @@ def train_stream(
 def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
     quiet(method, outside.seed(stage, "grow"))
-    method.grow(stage.grown)
+    method.grow(outside.facts(stage))
     method.to(outside.world.device)
 
 
@@ -199,7 +200,12 @@ def train_step(
 
 
 def _seed_step(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for the devices that a step uses; that one writes a stack trace for all others (0.9 ms)."""
+    """Python, NumPy and torch, so that whatever a method draws from, a resumed step draws the same.
+
+    Torch only for the devices that a step uses: `torch.manual_seed` writes a stack trace for all others (0.9 ms).
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)
@@ -226,7 +232,7 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
 
 
 def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the whole method state (never RNG or position) when the validation score is the best so far, or where there is none."""
+    """Keep the whole method state (never RNG or position) when its validation score is the best so far, or is None."""
     score = outside.validate(stage)
     outside.log({"task": stage.train, "step": state.position.step - 1, "validation": score})
     if score is None or score > state.best_score:

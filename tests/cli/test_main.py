@@ -1,0 +1,261 @@
+"""The command line: what it passes on, prints, and answers to mistakes. The engine is replaced by a recorder."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.run_folders import make_run
+
+from kinoray.errors import ConfigMismatch, RunFailed, UsageError
+from kinoray.runs.result import Result
+
+Outcome = tuple[int, str, str]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """`kinoray.run` that records what it is asked and returns a made-up finished run."""
+    asked: list[dict[str, Any]] = []
+
+    def run(method: str, **options: Any) -> Any:
+        asked.append({"method": method, **options})
+        folder = tmp_path / str(len(asked))
+        seeds = [Result(make_run(folder, Path(method).stem, seed)) for seed in range(options.get("seeds", 1))]
+        return seeds if "seeds" in options else seeds[0]
+
+    def dry_run(method: str, **options: Any) -> dict[str, Any]:
+        return {"method": method, "folder": str(tmp_path / f"planned-{method}"), "seeds": [0]}
+
+    @contextmanager
+    def ray_session() -> Iterator[None]:
+        asked.append({"ray": "started"})
+        yield
+        asked.append({"ray": "stopped"})
+
+    for name, fake in (
+        ("execution.run.run", run),
+        ("execution.run.dry_run", dry_run),
+        ("processes.ray_session.ray_session", ray_session),
+    ):
+        monkeypatch.setattr(f"kinoray.{name}", fake)
+    return asked
+
+
+def methods_of(engine: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [call for call in engine if "method" in call]
+
+
+def test_several_methods_share_one_start_of_ray(kino: Callable[..., Outcome], engine: list, tmp_path: Path) -> None:
+    kino("run", "base_moco", "bmu_moco")
+    assert [next(iter(call)) for call in engine] == ["ray", "method", "method", "ray"]
+
+
+def test_ray_does_not_start_for_what_is_finished(kino: Callable[..., Outcome], engine: list, tmp_path: Path) -> None:
+    for method in ("base_moco", "bmu_moco"):
+        make_run(tmp_path, method).parent.rename(tmp_path / f"planned-{method}")
+    kino("run", "base_moco", "bmu_moco")
+    assert [next(iter(call)) for call in engine] == ["method", "method"]
+
+
+def test_help_loads_no_heavy_library() -> None:
+    code = (
+        "import sys\nfrom kinoray.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('torch', 'ray', 'sklearn', 'pandas', 'matplotlib', 'scipy', 'transformers')"
+        " if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", code, "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "compare" in done.stdout
+
+
+def test_run_passes_on_what_was_given_and_nothing_else(kino: Callable[..., Outcome], engine: list) -> None:
+    code, out, _ = kino("run", "bmu_moco", "--stream", "moving-cvlm", "--seeds", 2, "--set", "m_hat=0.95",
+                        "--set", "variant=local", "--quiet", "--num-workers", 0)  # fmt: skip
+    assert code == 0
+    assert engine == [
+        {
+            "method": "bmu_moco",
+            "stream": "moving-cvlm",
+            "seeds": 2,
+            "num_workers": 0,
+            "settings": {"m_hat": 0.95, "variant": "local"},
+            "fresh": False,
+            "quiet": True,
+        }
+    ]
+    assert "Overall" in out and "report.html" in out
+
+
+def test_several_methods_end_in_one_table(kino: Callable[..., Outcome], engine: list) -> None:
+    code, out, _ = kino("run", "base_moco", "bmu_moco")
+    assert code == 0 and [call["method"] for call in methods_of(engine)] == ["base_moco", "bmu_moco"]
+    assert out.count("Report: ") == 2
+    table = out.splitlines()
+    assert any(line.startswith("base_moco ") for line in table) and any(line.startswith("bmu_moco ") for line in table)
+
+
+def test_the_table_is_not_folded_where_there_is_no_terminal(kino: Callable[..., Outcome], engine: list) -> None:
+    _, out, _ = kino("run", "base_moco")
+    row = next(line for line in out.splitlines() if line.startswith("base_moco "))
+    assert len(row.split()) == 13  # the method, 9 numbers of five tasks, 3 overall
+
+
+def test_json_is_one_object_on_stdout(kino: Callable[..., Outcome], engine: list) -> None:
+    _, out, _ = kino("run", "base_moco", "--json")
+    found = json.loads(out)
+    assert found["runs"][0]["state"] == "finished" and "HM" in found["runs"][0]["metrics"]
+
+
+def test_a_dry_run_prints_the_plan(kino: Callable[..., Outcome], engine: list) -> None:
+    assert "method: bmu_moco" in kino("run", "bmu_moco", "--dry-run")[1]
+    plans = json.loads(kino("run", "bmu_moco", "--dry-run", "--json")[1])["plans"]
+    assert plans[0]["seeds"] == [0] and engine == []
+
+
+def test_an_experiment_file_holds_methods_options_and_settings(
+    kino: Callable[..., Outcome], engine: list, tmp_path: Path
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("method: [base_moco, bmu_moco]\nseeds: 2\nnum-workers: 1\nm: 0.9\nepochs: 3\n")
+    assert kino("run", file, "--num-workers", 0, "--set", "m=0.5")[0] == 0
+    assert [call["method"] for call in engine] == ["base_moco", "bmu_moco"]  # no Ray for runs in this process
+    assert all(call["seeds"] == 2 and call["num_workers"] == 0 for call in engine)  # the command line wins
+    assert all(call["settings"] == {"m": 0.5, "epochs": 3} for call in engine)
+
+
+def test_a_config_file_gives_settings_to_the_method_named(
+    kino: Callable[..., Outcome], engine: list, tmp_path: Path
+) -> None:
+    file = tmp_path / "shared.toml"
+    file.write_text("joint = true\nlearning_rate = 1e-3\n")
+    kino("run", "base_moco", "--config", file)
+    assert engine[0]["joint"] is True and engine[0]["settings"] == {"learning_rate": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "base_moco", "--set", "m_hat"], "must be name=value"),
+        (["run", "base_moco", "--set", "m=[1"], "--set m=[1"),
+        (["run", "missing.yaml"], "no such file"),
+        (["compare", "no-such-run"], "There is no run no-such-run"),
+        (["compare", ".", "--metric", "r7"], "r1, r5 or r10"),
+        (["report", "."], "no run.json"),
+        (["new", "method", "My-Method"], "lower case"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    kino: Callable[..., Outcome], engine: list, words: list[str], said: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = kino(*words)
+    assert (code, out) == (2, "")
+    assert said in err and len(err.splitlines()) == 1 and engine == []
+
+
+@pytest.mark.parametrize("words", [["run"], ["rum"], ["run", "base_moco", "--sed", "1"], ["list", "things"]])
+def test_a_wrong_command_exits_with_2(kino: Callable[..., Outcome], words: list[str]) -> None:
+    assert kino(*words)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RunFailed("step 3 failed"), 1),
+        (ConfigMismatch("another learning rate"), 2),
+        (UsageError("caption \x1b]0;x\nsecond line"), 2),
+        (KeyboardInterrupt(), 130),
+        (RuntimeError("a bug"), 1),
+    ],
+)
+def test_every_error_ends_as_one_line_with_its_code(
+    kino: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("kinoray.execution.run.run", run)
+    found, out, err = kino("run", "base_moco")
+    assert (found, out) == (code, "")
+    assert len(err.strip().splitlines()) <= 1 and "\x1b" not in err and "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(kino: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise RunFailed("step 3 failed")
+
+    monkeypatch.setattr("kinoray.execution.run.run", run)
+    assert "Traceback" in kino("run", "base_moco", "--debug")[2]
+
+
+@pytest.mark.parametrize(("state", "code"), [("finished", 0), ("stopped", 75), ("failed", 1)])
+def test_the_state_of_the_run_is_the_exit_code(
+    kino: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str, code: int
+) -> None:
+    result = Result(make_run(tmp_path, state=state))
+    monkeypatch.setattr("kinoray.execution.run.run", lambda *_, **__: result)
+    assert kino("run", "base_moco")[0] == code
+
+
+def test_compare_prints_the_table_and_its_notes(kino: Callable[..., Outcome], tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path, "base_moco", seed)
+        make_run(tmp_path, "bmu_moco", seed, gain=3.0, tested_ids="other")
+    code, out, err = kino("compare", *sorted(tmp_path.iterdir()))
+    assert code == 0 and "bmu_moco - base_moco: HM +" in out
+    assert "tested on other samples" in err and "tested on" not in out
+    assert json.loads(kino("compare", *tmp_path.iterdir(), "--json")[1])["rows"][0]["metrics"]["HM"]["seeds"] == 3
+    assert kino("compare", *tmp_path.iterdir(), "--format", "latex")[1].startswith(r"\begin{tabular}")
+    assert kino("compare", *tmp_path.iterdir(), "--format", "markdown")[1].startswith("| method |")
+
+
+def test_runs_are_found_by_name(kino: Callable[..., Outcome], tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    code, out, _ = kino("report", folder.parent.name, "--runs", tmp_path)
+    assert code == 0 and Path(out.strip()).is_file()
+    assert f"Did you mean '{folder.parent.name}'?" in kino("report", folder.parent.name[:-1], "--runs", tmp_path)[2]
+
+
+def test_lists(kino: Callable[..., Outcome], tmp_path: Path) -> None:
+    assert "base_moco" in kino("list", "methods")[1]
+    assert "moving-cvlm" in kino("list", "streams")[1]
+    assert "vit-bert" in kino("list", "backbones")[1]
+    make_run(tmp_path, seed=4)
+    assert "seed 4  finished" in kino("list", "runs", "--runs", tmp_path)[1]
+    assert json.loads(kino("list", "runs", "--runs", tmp_path, "--json")[1])["runs"][0]["seed"] == 4
+
+
+def test_a_new_method_runs_as_it_is(kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kino("new", "method", "my_method", "--single")[0] == 0
+    spec = importlib.util.spec_from_file_location("my_method", tmp_path / "my_method.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = (torch.randn(3, 4, generator=generator) for _ in range(2))
+    expected = torch.nn.functional.cross_entropy(queries @ keys.T / 0.5, torch.arange(3), reduction="sum")
+    assert float(module.in_batch_nce(queries, keys, keys, 0.5)) == pytest.approx(float(expected), rel=1e-5)
+    assert kino("new", "method", "my_method", "--single")[0] == 2  # nothing is overwritten
+
+
+def test_a_new_method_in_the_repository_is_three_files(
+    kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kino("new", "method", "my_method")[0] == 2
+    for name in ("methods", "search_spaces", "tests/methods"):
+        (tmp_path / name).mkdir(parents=True)
+    assert kino("new", "method", "my_method")[0] == 0
+    written = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.py"))
+    assert written == ["methods/my_method.py", "search_spaces/my_method.py", "tests/methods/test_my_method.py"]
+    for file in written:
+        compile((tmp_path / file).read_text(), file, "exec")

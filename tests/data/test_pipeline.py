@@ -1,0 +1,333 @@
+"""The pipeline: plan order, substitutes and records, and the same rows with and without Ray and the cache."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import pytest
+from support import clips
+
+from kinoray.data import pipeline
+from kinoray.data import slots as row_decoding
+from kinoray.data.manifest import write_manifest
+from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
+from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
+from kinoray.decoding import decode
+from kinoray.decoding import frame_cache as frame_caching
+from kinoray.decoding.frame_cache import OFF, Cache
+from kinoray.decoding.sampling import Sampling
+from kinoray.errors import BadData, RunFailed, UsageError
+
+SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4
+RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Fourteen different tiny videos of 6 to 9 frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    rng = np.random.default_rng(0)
+    for number in range(14):
+        noise = rng.integers(0, 255, (6 + number % 4, 4, 4, 3), dtype=np.uint8)
+        clips.write_clip(folder / f"{number}.mp4", noise.repeat(4, 1).repeat(4, 2))
+    return folder
+
+
+def manifests_of(videos, folder, bad=()):
+    """Two tasks; clip 0 of the first has three captions; clips in `bad` are not there."""
+    paths = []
+    for task, first, count in (("one", 0, 6), ("two", 6, 6)):
+        rows = [
+            {
+                "id": f"{task}{i}",
+                "uri": f"{'gone' if (task, i) in bad else ''}{first + i}.mp4",
+                "captions": ["a", "b", "c"] if (task, i) == ("one", 0) else ["a"],
+                "split": "train",
+            }
+            for i in range(count)
+        ]
+        paths.append(str(write_manifest(rows, folder / f"{task}.parquet", videos).path))
+    return tuple(paths)
+
+
+def feed_of(manifests, **changes):
+    plan = TaskPlan(0, 1, 2, SAMPLES, BATCH, STEPS, changes.pop("replay", Replay("reservoir", 6, 2)))
+    return replace(TrainFeed(plan, manifests, ("one", "two"), RANDOM, size_px=8, cache=OFF), **changes)
+
+
+def clip_feed(manifest, rows, batch=2, cache=OFF):
+    return ClipFeed(manifest, tuple(rows), UNIFORM, 8, batch, cache)
+
+
+@pytest.fixture
+def feed(videos, tmp_path):
+    return feed_of(manifests_of(videos, tmp_path))
+
+
+def assert_same(ours, theirs):
+    assert [rows.step for rows in ours] == [rows.step for rows in theirs]
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a.num_current, a.bad) == (b.num_current, b.bad)
+        for name in ("task", "sample", "seeds", "video"):
+            assert np.array_equal(getattr(a, name), getattr(b, name)), (a.step, name)
+            assert getattr(a, name).dtype == getattr(b, name).dtype
+
+
+def test_rows_come_in_plan_order_with_their_seeds(feed):
+    steps = list(decode_local(feed))
+    assert [rows.step for rows in steps] == list(range(STEPS[1]))
+    for rows in steps:
+        assert np.array_equal(np.stack([rows.task, rows.sample], 1), step_rows(feed.plan, rows.step))
+        assert rows.seeds.tolist() == [row_seed(feed.plan, rows.step, slot) for slot in range(BATCH + 2)]
+        assert rows.video.shape == (BATCH + 2, 3, 8, 8, 3) and rows.video.dtype == np.uint8
+        assert rows.num_current == BATCH and rows.bad == []
+
+
+def test_threads_and_starting_later_change_nothing(feed):
+    one = list(decode_local(feed, threads=1))
+    assert_same(one, list(decode_local(feed, threads=3)))
+    assert_same(one[3:], list(decode_local(replace(feed, start_step=3))))
+    assert list(decode_local(replace(feed, start_step=STEPS[1]))) == []
+
+
+def test_ranks_together_have_the_global_batch(feed):
+    whole = list(decode_local(feed))
+    ranks = [list(decode_local(replace(feed, rank=rank, world=2))) for rank in (0, 1)]
+    for rows, first, second in zip(whole, *ranks, strict=True):
+        cut = first.num_current
+        assert cut == second.num_current == BATCH // 2
+        for name in ("sample", "seeds", "video"):
+            a, b = getattr(first, name), getattr(second, name)
+            assert np.array_equal(np.concatenate([a[:cut], b[:cut], a[cut:], b[cut:]]), getattr(rows, name))
+
+
+def test_steps_before_the_memory_holds_anything_have_no_replay(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path))
+    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1])
+    sizes = [len(rows.sample) for rows in decode_local(replace(feed, plan=plan))]
+    assert sizes == [BATCH] + [BATCH + 2] * (STEPS[0] - 1)
+
+
+def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path, feed):
+    (tmp_path / "bad").mkdir()
+    broken = feed_of(manifests_of(videos, tmp_path / "bad", bad={("two", 2)}))
+    whole, mended = list(decode_local(feed)), list(decode_local(broken))
+    found = 0
+    for rows, other in zip(whole, mended, strict=True):
+        hit = (rows.task == 1) & (rows.sample == 2)
+        found += hit.sum()
+        assert np.array_equal(rows.sample != other.sample, hit)
+        assert np.array_equal(rows.video[~hit], other.video[~hit])
+        assert np.array_equal(rows.seeds, other.seeds)
+        assert (other.task == rows.task).all() and len(other.bad) == hit.sum()
+    assert found > 3
+    record = next(record for rows in mended for record in rows.bad)
+    assert record == {
+        "task": "two",
+        "id": "two2",
+        "uri": "gone8.mp4",
+        "stage": "open",
+        "error": "FileNotFoundError",
+        "message": "the file is missing",
+    }
+
+
+def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("one", 0)}))
+    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1], replay=None)
+    for rows in decode_local(replace(feed, plan=plan)):
+        assert (rows.sample > 2).all()
+        hit = step_rows(plan, rows.step)[:, 1] < 3
+        assert len(rows.bad) == hit.sum(), "one record a row, though the clip has three samples"
+
+
+def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
+    with pytest.raises(
+        BadData, match=r"All 6 training clips of task two are unreadable; first gone\d+.mp4: the file"
+    ) as e:
+        list(decode_local(feed))
+    assert "\n" not in str(e.value)
+
+
+def test_failing_storage_stops_the_run(feed, monkeypatch):
+    def fails(*_):
+        raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
+
+    monkeypatch.setattr(row_decoding, "fetch_clip", fails)
+    with pytest.raises(RunFailed, match="reading failed"):
+        list(decode_local(feed))
+
+
+def test_closing_early_ends_the_threads(feed):
+    rows = decode_local(feed)
+    next(rows)
+    rows.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("decode")]
+
+
+def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
+    manifest = manifests_of(videos, tmp_path, bad={("one", 1), ("one", 4)})[0]
+    batches = list(clips_local(clip_feed(manifest, [5, 4, 3, 1, 0])))
+    assert [clips.rows.tolist() for clips in batches] == [[5], [3], [0]]
+    assert [[record["id"] for record in clips.bad] for clips in batches] == [["one4"], ["one1"], []]
+    assert all(clips.video.shape == (len(clips.rows), 4, 8, 8, 3) for clips in batches)
+    assert list(clips_local(clip_feed(manifest, []))) == []
+    clips = next(clips_local(clip_feed(manifest, [1, 4])))
+    assert len(clips.rows) == 0 and clips.video.shape == (0, 4, 8, 8, 3) and len(clips.bad) == 2
+
+
+def test_the_cache_changes_nothing_but_the_counts(videos, tmp_path):
+    """Bad clips, their records and substitutes included; in the second pass nothing that can be read is decoded."""
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    without = list(decode_local(feed))
+    first, second = list(decode_local(cached)), list(decode_local(cached))
+    assert_same(first, without)
+    assert_same(second, without)
+    assert sum(rows.cached for rows in without) == 0 < sum(rows.cached for rows in first)
+    assert all(rows.cached == len(rows.sample) and not rows.trouble for rows in second)
+    other = [list(decode_local(replace(f, plan=replace(feed.plan, seed=1, replay=None)))) for f in (feed, cached)]
+    assert_same(*other)
+    assert all(rows.cached == len(rows.sample) for rows in other[1]), "another seed finds its frames too"
+
+    clips = [list(clips_local(clip_feed(feed.manifests[0], range(6), 4, f.cache))) for f in (feed, cached, cached)]
+    for a, b, c in zip(*clips, strict=True):
+        assert np.array_equal(a.video, b.video) and np.array_equal(a.video, c.video) and a.bad == b.bad == c.bad
+        assert (a.cached, b.cached, c.cached) == (0, 0, len(c.rows))
+
+
+def test_a_run_ends_the_same_without_a_cache_and_with_one_empty_or_full(micro, tmp_path, monkeypatch):
+    import kinoray
+
+    ends = []
+    for runs, folder in (("none", "off"), ("empty", str(tmp_path / "frames")), ("full", str(tmp_path / "frames"))):
+        monkeypatch.setenv("KINORAY_CACHE", folder)
+        result = kinoray.run("base_moco", stream=micro, num_workers=0, runs=tmp_path / runs, quiet=True)
+        ends.append((result.outcome["state_digest"], result.cost))
+    digests, costs = zip(*ends, strict=True)
+    assert len(set(digests)) == 1
+    assert costs[0]["clips_cached"] == 0 < costs[1]["clips_cached"] < costs[2]["clips_cached"]
+    assert costs[2]["clips_decoded"] == 0
+    assert len({cost["clips_cached"] + cost["clips_decoded"] for cost in costs}) == 1
+
+
+def test_a_cache_out_of_order_is_told_and_changes_nothing(feed, tmp_path):
+    (tmp_path / "file").touch()
+    rows = list(decode_local(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))
+    assert_same(rows, list(decode_local(feed)))
+    assert all("takes no more clips" in r.trouble and r.cached == 0 for r in rows)
+
+
+def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "a.png")
+    write_manifest([{"id": "a", "uri": "a.png", "split": "test"}], tmp_path / "m.parquet", tmp_path)
+    (clips,) = clips_local(clip_feed(str(tmp_path / "m.parquet"), [0]))
+    assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
+
+
+@pytest.mark.parametrize(("decode", "way"), [(partial(decode_ray, slots=1), "ray"), (decode_local, "threads")])
+def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, monkeypatch, decode, way):
+    """Without the cache always; with an empty one until it holds the clips; with a full one never."""
+    ways = []
+
+    def used(name, fill):
+        def note(feed, done, *_):
+            ways.append((name, done))
+            return fill(feed, done)
+
+        return note
+
+    expected = list(decode_local(feed))
+    local = partial(pipeline._local, threads=1)
+    monkeypatch.setattr(pipeline, "_ray", used("ray", local))
+    monkeypatch.setattr(pipeline, "_local", used("threads", local))
+    monkeypatch.setattr(pipeline, "_here", used("here", pipeline._here))
+    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    for using, expected_ways in (
+        (feed, [way]),
+        (cached, [way, "here"]),
+        (cached, ["here"]),
+        (replace(cached, size_px=9), [way, "here"]),
+    ):
+        ways.clear()
+        rows = list(decode(using))
+        assert [name for name, _ in ways] == expected_ways and ways[0][1] == 0
+        if using.size_px == 8:
+            assert_same(rows, expected)
+
+
+def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    expected = list(decode_local(cached))
+    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
+    rows = decode_ray(cached, 1)
+    came = [next(rows)]
+    frame_caching._digest.cache_clear()
+    for path in (tmp_path / "frames").rglob("*.*"):
+        path.unlink()
+    assert_same(came + list(rows), expected)
+
+
+@dataclass(frozen=True)
+class KillsItsProcess(ClipFeed):
+    """The first process that decodes clip 3 dies of it."""
+
+    marker: str = ""
+
+    def decode(self, group, slot):
+        if self.rows[group * self.batch + slot] == 3 and not os.path.exists(self.marker):
+            open(self.marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decode(group, slot)
+
+
+@pytest.mark.ray
+def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
+    """Bad clips, replay, ranks and a later start included; then closing early, test clips, a killed task."""
+    import ray
+
+    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    expected = list(decode_local(feed))
+    assert_same(list(decode_ray(feed, 2)), expected)
+    second = replace(feed, rank=1, world=2, start_step=2)
+    assert_same(list(decode_ray(second, 0.5)), list(decode_local(second)))
+
+    rows = decode_ray(feed, 1)
+    assert_same(list(islice(rows, 2)), expected[:2])
+    rows.close()
+    deadline = time.monotonic() + 30
+    while ray.available_resources().get("CPU", 0) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources()["CPU"] == 4, "all CPUs are free again"
+
+    clips = clip_feed(feed.manifests[0], range(6))
+    for ours, theirs in zip(clips_ray(clips, 1), clips_local(clips), strict=True):
+        assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.video, theirs.video)
+        assert ours.bad == theirs.bad
+
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    first, second = list(decode_ray(cached, 2)), list(decode_ray(cached, 2))
+    assert_same(first, expected)
+    assert_same(second, expected)
+    assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    marker = tmp_path / "killed"
+    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, str(marker))
+    assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
+    assert marker.exists()
+
+    assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
+    with pytest.raises(UsageError, match=r"leaves none of the cluster's 4 CPUs"):
+        decode_slots(4, 1.0)

@@ -1,0 +1,267 @@
+"""A finished run learns one more task: equal to having had it from the start, or refused in one line."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.growth import Late, Rings, learned, tasks_of, tree
+from support.toys import Exemplars, PerBlock, Replays
+from typer.testing import CliRunner
+
+from kinoray.cli.main import app
+from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
+from kinoray.execution.extend import extend, read_task
+from kinoray.execution.run import run
+from kinoray.processes.signals import Stopped
+from kinoray.runs import record
+from kinoray.runs.result import Result
+from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.training.checkpoint import newest
+
+
+def local(method, stream: Stream, folder: Path, **options):
+    return run(method, stream=stream, num_workers=0, runs=folder, quiet=True, **options)
+
+
+def grown(old, stream: Stream, **options):
+    """Extend by the last task of a stream, the others being what was learned."""
+    return extend(old, stream.tasks[-1], stream=stream, quiet=True, **options)
+
+
+METHODS = {
+    "base_moco": ("base_moco", "cvlm"),
+    "bmu_moco": ("bmu_moco", "cvlm"),
+    "per_block": (PerBlock, "ctvr"),
+    "exemplars": (Exemplars, "cvlm"),
+    "late": (Late, "ctvr"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_tasks_and_a_third_equal_three_from_the_start(name, micro, tmp_path) -> None:
+    method, protocol = METHODS[name]
+    two, three = (replace(tasks_of(micro, count), protocol=protocol) for count in (2, 3))
+    whole = local(method, three, tmp_path / "whole")
+    old = local(method, two, tmp_path / "runs", seed=0)
+    before = tree(old.folder)
+    new = grown(old, three, method=method)
+    assert learned(new.folder) == learned(whole.folder)
+    assert new.folder.parts[-2:] == whole.folder.parts[-2:] and new.folder != old.folder
+    assert new.cost["adopted_steps"] == 8 and new.cost["steps"] == 12
+    assert {name for name in tree(old.folder) if tree(old.folder)[name] != before.get(name)} <= {"lock"}
+
+
+def test_an_extended_run_can_be_extended_and_is_returned_when_asked_again(micro, tmp_path, monkeypatch) -> None:
+    one, two, three = (tasks_of(micro, count) for count in (1, 2, 3))
+    first = local("base_moco", one, tmp_path, settings={"learning_rate": 1e-3})
+    second = grown(first, two)
+    monkeypatch.setattr("kinoray.execution.run._start", lambda *_: pytest.fail("a finished run was started again"))
+    assert grown(first, two).outcome == second.outcome
+    monkeypatch.undo()
+    third = extend(second.folder, three.tasks[2], quiet=True)  # it knows its own stream
+    whole = local("base_moco", three, tmp_path / "whole", settings={"learning_rate": 1e-3})
+    assert learned(third.folder) == learned(whole.folder)
+    assert third.overrides == whole.overrides
+
+
+def test_all_seeds_of_a_run_are_extended(micro, tmp_path) -> None:
+    two = tasks_of(micro, 2)
+    for seed in (0, 3):
+        local("base_moco", tasks_of(micro, 1), tmp_path, seed=seed, settings={"max_steps": 2})
+    (folder,) = tmp_path.iterdir()
+    assert [result.seed for result in grown(folder, two)] == [0, 3]
+
+
+def test_the_threads_of_the_finished_run_are_kept(micro, tmp_path) -> None:
+    old = local("base_moco", tasks_of(micro, 1), tmp_path)
+    record = json.loads((old.folder / "run.json").read_text())
+    (old.folder / "run.json").write_text(json.dumps(record | {"threads": 3}))
+    assert grown(Result(old.folder), tasks_of(micro, 2)).run["threads"] == 3
+
+
+class Interrupted(Late):
+    """Sends this process SIGTERM in the second task, once."""
+
+    mark = Path("set by the test")
+
+    def after_step(self, carry, step) -> None:
+        if self.task == 1 and step.step == 1 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None:
+    Interrupted.mark = tmp_path / "mark"
+    one, two = tasks_of(micro, 1), tasks_of(micro, 2)
+    old = local(Interrupted, one, tmp_path / "runs")
+    with pytest.raises(Stopped):
+        grown(old, two, method=Interrupted)
+    new = grown(old, two, method=Interrupted)
+    whole = local(Interrupted, two, tmp_path / "whole")
+    assert learned(new.folder) == learned(whole.folder)
+
+
+def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:
+    old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
+    for place in (
+        "kinoray.execution.extend.collect",
+        "kinoray.execution.extend.unpack",
+        "kinoray.lineage.prefixes.sync",
+        "kinoray.lineage.prefixes._link",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            with pytest.raises(KinorayError, match="No space left"):
+                grown(old, two)
+        folders = [path for path in tmp_path.glob("*/seed-0") if path != old.folder]
+        assert not any(list(folder.glob("checkpoints/*")) for folder in folders)
+    assert learned(grown(old, two).folder) == learned(local("base_moco", two, tmp_path / "whole").folder)
+
+
+# The number of tasks
+
+
+def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(micro, tmp_path) -> None:
+    two, three = tasks_of(micro, 2), tasks_of(micro, 3)
+    tight = local(Rings, two, tmp_path / "tight")
+    with pytest.raises(UsageError, match=r"made room for 2 tasks.*planned_tasks=3") as said:
+        grown(tight, three, method=Rings)
+    assert "\n" not in str(said.value)
+    roomy = local(Rings, two, tmp_path / "roomy", settings={"planned_tasks": 3})
+    whole = learned(local(Rings, three, tmp_path / "whole").folder)
+    new = grown(roomy, three, method=Rings)
+    assert learned(new.folder) == whole
+    assert learned(tight.folder)["state_digest"] != learned(roomy.folder)["state_digest"]
+    with pytest.raises(UsageError, match="made room for 3 tasks"):
+        grown(new, tasks_of(micro, 4), method=Rings)
+
+
+# Refusals
+
+
+def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None:
+    one, two = tasks_of(micro, 1), tasks_of(micro, 2)
+    old = local("base_moco", one, tmp_path / "runs")
+    joint = local("base_moco", two, tmp_path / "joint", joint=True)
+    mine = local(Replays, one, tmp_path / "mine")
+    record = json.loads((old.folder / "result.json").read_text())
+    stopped = tmp_path / "stopped" / "x" / "seed-0"
+    stopped.mkdir(parents=True)
+    (stopped / "run.json").write_text((old.folder / "run.json").read_text())
+    (stopped / "result.json").write_text(json.dumps(record | {"state": "stopped"}))
+    cases = [
+        (lambda: grown(joint, tasks_of(micro, 3)), "joint training"),
+        (lambda: grown(Result(stopped), two), "stopped, not finished"),
+        (lambda: extend(old, one.tasks[0], stream=one), "has a task named 'paper' already"),
+        (lambda: extend(old, two.tasks[1]), "learned from micro.*--stream"),
+        (lambda: extend(old, two.tasks[1], stream=replace(two, tasks=two.tasks[1:])), "not what .* learned from"),
+        (lambda: grown(mine, two), "is a run of Replays.*--method"),
+        (lambda: grown(mine, two, method="base_moco"), "not of base_moco"),
+        (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "is no run"),
+    ]
+    for call, said in cases:
+        with pytest.raises(UsageError, match=said) as error:
+            call()
+        assert "\n" not in str(error.value)
+    other = replace(two, recipe=replace(two.recipe, learning_rate=0.5))
+    with pytest.raises(ConfigMismatch, match=r"learning_rate: 0.003 -> 0.5"):
+        grown(old, other)
+
+
+def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
+    old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
+    last = newest(old.folder / "checkpoints", print).folder
+    whole = (last / "method.safetensors").read_bytes()
+    (last / "method.safetensors").write_bytes(whole[:-1])
+    with pytest.raises(CheckpointCorrupt, match="not what was committed"):
+        grown(old, two)
+    (last / "method.safetensors").unlink()
+    with pytest.raises(CheckpointCorrupt, match="has lost its last state"):
+        grown(old, two)
+
+
+# Task files
+
+
+@pytest.fixture
+def folder(micro, tmp_path) -> Path:
+    """Two tasks of one's own, `a` and `b`, from videos of the embedded world."""
+    home = tmp_path / "videos"
+    home.mkdir()
+    lines = ["video,caption,task,split"]
+    for task, data in zip("ab", micro.tasks, strict=True):
+        for number, path in enumerate(sorted((data.manifest.parent / "clips").glob("*.mp4"))[:6]):
+            os.link(path, home / f"{task}{number}.mp4")
+            lines.append(f"{task}{number}.mp4,clip {number},{task},{('train', 'test', 'validation')[number % 3]}")
+    (home / "captions.csv").write_text("\n".join(lines))
+    return home
+
+
+def test_a_task_file_names_a_folder_or_a_task_of_a_stream(folder, micro, tmp_path, monkeypatch) -> None:
+    file = tmp_path / "new.yaml"
+
+    def reads(text: str) -> TaskData:
+        file.write_text(text)
+        return read_task(file)
+
+    own = load_stream(str(folder))
+    assert reads("folder: ./videos\ntask: b") == own.tasks[1]
+    assert reads("folder: videos/captions.csv\ntask: a\nname: first") == TaskData("first", own.tasks[0].manifest)
+    monkeypatch.setattr("kinoray.execution.extend.load_stream", lambda name: replace(micro, name=name))
+    assert reads("task: moving-cvlm:3/neon") == micro.tasks[1] == read_task("moving-cvlm:3/neon")
+
+
+WRONG = {
+    "folder: ./videos": "several tasks (a, b)",
+    "folder: ./videos\ntask: c": "no task of videos named 'c'",
+    "folder: ./nowhere": "no folder",
+    "name: x": "names no data",
+    "task: radar": "neither a task file",
+    "task: nostream/radar": "no stream named 'nostream'",
+    "tusk: x/y": "Did you mean 'task'",
+    "name: [1]": "name=[1]",
+    "task: *x": "aliases",
+    "- a": "`name: value`",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_task_file_is_one_line(text, folder, tmp_path) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as said:
+        read_task(file)
+    assert WRONG[text] in str(said.value) and "\n" not in str(said.value)
+
+
+# The command line
+
+
+def test_the_command_extends_a_run_by_name(folder, tmp_path) -> None:
+    (tmp_path / "new.yaml").write_text("folder: ./videos\ntask: b\nname: more\n")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    rows = (folder / "captions.csv").read_text().splitlines()
+    (alone / "captions.csv").write_text("\n".join(row for row in rows if not row.startswith("b")))
+    for path in folder.glob("a*.mp4"):
+        os.link(path, alone / path.name)
+    old = local("base_moco", load_stream(str(alone)), tmp_path / "runs", smoke=True)
+    words = ["extend", old.folder.parent.name, "--task", str(tmp_path / "new.yaml"), "--runs", str(tmp_path / "runs")]
+    refused = CliRunner().invoke(app, [*words, "--quiet"])
+    assert isinstance(refused.exception, UsageError) and "--stream" in str(refused.exception)
+    done = CliRunner().invoke(app, [*words, "--stream", str(alone), "--json", "--quiet"])
+    assert done.exit_code == 0, done.output
+    new = next(path for path in (tmp_path / "runs").glob("*/seed-0") if path != old.folder)
+    assert Result(new).tasks == ["a", "more"] and Result(new).state == "finished"
+    lost = CliRunner().invoke(app, ["extend", "nope", *words[2:]])
+    assert isinstance(lost.exception, UsageError) and "no run named 'nope'" in str(lost.exception)
+
+
+@pytest.fixture(autouse=True)
+def _sources_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests do not mind who edits the sources meanwhile."""
+    digest = record.code_digest()
+    monkeypatch.setattr(record, "code_digest", lambda: digest)

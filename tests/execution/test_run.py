@@ -1,0 +1,271 @@
+"""Runs as a user starts them, in this process: results, refusals, resume, failures."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.engine import on_protocol, resolved
+from support.places import REPOSITORY
+from support.toys import PerBlock, Replays
+
+import kinoray
+from kinoray.data.manifest import read_manifest, write_table
+from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
+from kinoray.execution import run as launch
+from kinoray.execution.run import run
+from kinoray.method import StepInfo
+from kinoray.processes.signals import Stopped
+from kinoray.runs.run_folder import locked
+from kinoray.streams import TaskData
+
+
+def local(method, micro, folder: Path, **options):
+    return run(method, stream=micro, num_workers=0, runs=folder, quiet=True, **options)
+
+
+def test_a_run_fills_its_folder_and_the_same_call_returns_it(micro, tmp_path, monkeypatch) -> None:
+    result = local("base_moco", micro, tmp_path)
+    assert result.state == "finished"
+    assert result.matrix.notna().to_numpy().tolist() == [[True, False], [True, True]]
+    assert set(result.metrics) >= {"R@1", "R@5", "R@10", "MedR", "MeanR", "FR", "HM"}
+    names = {p.name for p in result.folder.iterdir()}
+    assert names >= {"run.json", "result.json", "metrics.jsonl", "matrix.parquet", "ranks.parquet", "features"}
+    assert len(result.losses.dropna(subset="loss")) == 8
+    assert len(result.ranks) == sum(
+        len(result.ranks.query(f"after_task == {i} and task == {t}")) for i, t in ((0, 0), (1, 0), (1, 1))
+    )
+    monkeypatch.setattr(launch, "_start", lambda *a: pytest.fail("a finished run was started again"))
+    assert local("base_moco", micro, tmp_path).metrics == result.metrics
+
+
+def test_joint_and_zero_shot_fill_the_last_row_only(micro, tmp_path) -> None:
+    zero = local("base_moco", micro, tmp_path, zero_shot=True)
+    joint = local("base_moco", micro, tmp_path, joint=True)
+    for result in (zero, joint):
+        assert result.matrix.notna().to_numpy().tolist() == [[False, False], [True, True]]
+        assert result.metrics["FR"] is None
+        assert result.metrics["HM"] is None
+    assert zero.cost["steps"] == 0
+    assert joint.cost["steps"] == 4
+    assert zero.metrics != joint.metrics
+
+
+@pytest.mark.parametrize("protocol", ["cvlm", "ctvr"])
+@pytest.mark.parametrize("kind", [{"joint": True}, {"zero_shot": True}])
+def test_a_method_that_grows_per_task_has_one_task_in_joint_training_and_zero_shot(
+    kind, protocol, micro, tmp_path
+) -> None:
+    result = local(PerBlock, on_protocol(micro, protocol), tmp_path, **kind)
+    assert result.matrix.iloc[-1].notna().all()
+    galleries = result.ranks.groupby("task")["gallery"].first().tolist()
+    assert galleries == ([12, 12] if protocol == "ctvr" else [6, 6])
+
+
+@pytest.mark.parametrize("protocol", ["cvlm", "ctvr"])
+def test_validation_splits_are_ranked_like_tests_for_choosing_between_runs(protocol, micro, tmp_path) -> None:
+    stream = on_protocol(micro, protocol)
+    tested = []
+    for number, task in enumerate(stream.tasks):  # the validation clips as test clips
+        manifest = read_manifest(task.manifest)
+        swap = {"validation": "test", "test": "validation"}
+        swapped = [swap.get(split, split) for split in manifest.table["split"].to_pylist()]
+        place = manifest.table.schema.names.index("split")
+        table = manifest.table.set_column(place, "split", [swapped])
+        tested.append(TaskData(task.name, write_table(table, tmp_path / f"{number}.parquet", manifest.root).path))
+    one = local("base_moco", stream, tmp_path / "one", zero_shot=True)
+    other = local("base_moco", replace(stream, tasks=tuple(tested)), tmp_path / "other", zero_shot=True)
+    assert one.validation_metrics["R@1"] == other.metrics["R@1"]
+    assert other.validation_metrics["R@1"] == one.metrics["R@1"]
+    assert other.validation_metrics["R@5"] == one.metrics["R@5"]
+
+
+def test_a_growing_gallery_grows(micro, tmp_path) -> None:
+    result = local(PerBlock, on_protocol(micro, "ctvr"), tmp_path)
+    sizes = result.ranks.groupby(["after_task", "task"])["gallery"].first().to_dict()
+    assert sizes == {(0, 0): 6, (1, 0): 12, (1, 1): 12}
+
+
+def test_a_notebook_class_and_a_file_of_ones_own_run(micro, tmp_path) -> None:
+    assert local(Replays, micro, tmp_path).state == "finished"
+    source = REPOSITORY / "methods" / "base_moco.py"
+    own = tmp_path / "my_moco.py"
+    own.write_text(source.read_text())
+    mine, packaged = local(str(own), micro, tmp_path), local("base_moco", micro, tmp_path)
+    assert mine.method == "my_moco"
+    assert mine.outcome["state_digest"] == packaged.outcome["state_digest"]
+    assert mine.run["digests"]["method"] == packaged.run["digests"]["method"]
+
+
+class Interrupts(Replays):
+    """Sends this process a signal after a certain step of the first task, once."""
+
+    number = signal.SIGINT
+    mark = Path("set by the test")
+
+    def after_step(self, carry, step: StepInfo) -> None:
+        if step.step == 1 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_commits_the_state_and_the_same_call_goes_on(number, micro, tmp_path) -> None:
+    Interrupts.mark, Interrupts.number = tmp_path / "mark", number
+    with pytest.raises(Stopped) as stopped:
+        local(Interrupts, micro, tmp_path)
+    assert stopped.value.exit_code == 128 + number
+    result = kinoray.load(next(tmp_path.glob("Interrupts*/seed-0")))
+    assert result.state == "stopped"
+    resumed = local(Interrupts, micro, tmp_path)
+    whole = local(Interrupts, micro, tmp_path / "whole")
+    assert resumed.outcome["state_digest"] == whole.outcome["state_digest"]
+
+
+class Fails(Replays):
+    """A method with a bug in its third step."""
+
+    def after_step(self, carry, step: StepInfo) -> None:
+        if step.step == 2:
+            raise ZeroDivisionError("a bug in the third step")
+
+
+def test_a_methods_bug_is_one_line_and_the_traceback_is_in_the_log(micro, tmp_path) -> None:
+    with pytest.raises(RunFailed, match=r"ZeroDivisionError: a bug in the third step\. The traceback is in .*log\.txt"):
+        local(Fails, micro, tmp_path)
+    folder = next(tmp_path.glob("Fails*/seed-0"))
+    assert "after_step" in (folder / "log.txt").read_text()
+    result = kinoray.load(folder)
+    assert result.state == "failed"
+    assert "third step" in result.error
+
+
+class Diverges(Replays):
+    """A loss that is not a number in the second task."""
+
+    def loss(self, batch):
+        output = super().loss(batch)
+        if int(batch.ids[0]) >> 40:
+            output.objectives = output.objectives * float("nan")
+        return output
+
+
+def test_a_loss_that_is_not_finite_stops_and_is_never_committed(micro, tmp_path) -> None:
+    import torch
+
+    from kinoray.training.checkpoint import newest
+
+    with pytest.raises(RunFailed, match="loss is nan at step 0 of task 2"):
+        local(Diverges, micro, tmp_path)
+    found = newest(next(tmp_path.glob("Diverges*/seed-0")) / "checkpoints", say=print)
+    assert found.position.stage == 1
+    assert all(torch.isfinite(v).all() for v in found.tensors("method").values())
+
+
+def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, capsys) -> None:
+    Interrupts.mark, Interrupts.number = tmp_path / "mark", signal.SIGINT
+    with pytest.raises(Stopped):
+        local(Interrupts, micro, tmp_path)
+    folder = next(tmp_path.glob("Interrupts*/seed-0"))
+    (checkpoint,) = folder.glob("checkpoints/stage-*")
+    path = checkpoint / "method.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(kinoray.errors.CheckpointCorrupt, match="No whole checkpoint is left"):
+        local(Interrupts, micro, tmp_path)
+    assert local(Interrupts, micro, tmp_path, fresh=True).state == "finished"
+    assert folder.with_name("seed-0.old-1").is_dir()
+
+
+def test_the_committed_config_must_be_the_one_asked_for(micro, tmp_path) -> None:
+    result = local("base_moco", micro, tmp_path)
+    record = json.loads((result.folder / "run.json").read_text())
+    record["config"]["method"]["m"] = 0.5
+    (result.folder / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigMismatch, match=r"method\.m: 0\.5 -> 0\.99"):
+        local("base_moco", micro, tmp_path)
+
+
+def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
+    with locked(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
+        local("base_moco", micro, tmp_path)
+
+
+def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monkeypatch) -> None:
+    import errno
+
+    from kinoray.training import checkpoint
+
+    whole = local("base_moco", micro, tmp_path / "whole")
+    save, calls = checkpoint.save_file, iter(range(100))
+
+    def full(*arguments) -> None:
+        if next(calls) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(StorageFull, match=r"No space left on device: need about [\d,]+ bytes, [\d,]+ free"):
+            local("base_moco", micro, tmp_path)
+    assert not list(tmp_path.glob("base_moco*/seed-0/checkpoints/*.tmp-*"))
+    assert local("base_moco", micro, tmp_path).outcome["state_digest"] == whole.outcome["state_digest"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "bmu_mocco"}, r"no method named 'bmu_mocco'\. Did you mean 'bmu_moco'"),
+        ({"stream": "moving-cvml"}, r"no stream named 'moving-cvml'\. Did you mean 'moving-cvlm'"),
+        ({"backbone": "tinny"}, r"no backbone named 'tinny'\. Did you mean 'tiny'"),
+        ({"settings": {"m_hatt": 0.5}}, r"no setting named 'm_hatt'\. Did you mean 'm_hat'"),
+        ({"settings": {"m_hat": 1.5}}, r"m_hat=1\.5: Input should be less than or equal to 1"),
+        ({"settings": {"batch_size": "many"}}, r"batch_size='many'"),
+        ({"joint": True, "zero_shot": True}, "give one of them"),
+        ({"num_workers": -1}, "`num_workers` must be 0 or more"),
+        ({"seed": -1}, "`seed` must be 0 or more"),
+        ({"method": "./nowhere.py"}, "no method file"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_starts(options, said, micro, tmp_path) -> None:
+    arguments = {"method": "bmu_moco", "stream": micro, "num_workers": 0, "runs": tmp_path} | options
+    with pytest.raises(UsageError, match=said) as error:
+        run(arguments.pop("method"), **arguments)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+def test_the_batch_must_divide_over_the_workers_and_says_which_would(micro, tmp_path) -> None:
+    """Refused before Ray starts."""
+    with pytest.raises(UsageError, match=r"8 rows a step do not divide over 3 workers\. Use 6 or 9"):
+        run("base_moco", stream=micro, num_workers=3, runs=tmp_path, quiet=True)
+
+
+def test_settings_have_one_owner_and_land_in_the_record(micro, tmp_path) -> None:
+    one = resolved("bmu_moco", micro, tmp_path, settings={"m_hat": 0.9, "learning_rate": "1e-4"})
+    assert one.settings["m_hat"] == 0.9
+    assert one.recipe.learning_rate == 1e-4
+    assert one.overrides == {"m_hat": 0.9, "learning_rate": 1e-4}
+
+
+def test_the_name_of_a_run_follows_from_all_that_can_change_its_result(micro, tmp_path) -> None:
+    def folder(**options) -> str:
+        return resolved(
+            options.pop("method", "bmu_moco"), options.pop("stream", micro), tmp_path, **options
+        ).folder.parent.name
+
+    names = [
+        folder(),
+        folder(method="base_moco"),
+        folder(settings={"m": 0.9}),
+        folder(settings={"epochs": 3}),
+        folder(joint=True),
+        folder(stream=replace(micro, tasks=micro.tasks[::-1])),
+    ]
+    assert len(set(names)) == len(names)
+    assert folder(seed=3) == names[0]
+    assert folder(settings={"m": 0.99}) == names[0]

@@ -1,0 +1,439 @@
+"""`kinoray reproduce`: numbers, statement, files and errors on made-up sweeps, and one smoke run through Ray."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from optuna.trial import TrialState, create_trial
+from PIL import Image
+from support.run_folders import TASKS, make_run
+
+from kinoray import metrics
+from kinoray.cli.reproduce import exit_code
+from kinoray.disk.durable import write_json_atomic
+from kinoray.errors import UsageError
+from kinoray.papers import reproduce as reproducing
+from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
+from kinoray.papers.figure import course
+from kinoray.papers.reproduce import reproduce
+from kinoray.papers.reproduction import Reproduction
+from kinoray.runs.method_source import find_method
+from kinoray.runs.result import find_runs
+from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.space import distributions, load_space
+from kinoray.sweeps.study import open_study
+
+FIG4 = REPRODUCTIONS["bmu-fig4"]
+SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")
+POINTS: list[Any] = SPACE["m_hat"]["choices"]
+PUBLISHED = [(40, 37), (48, 44), (54, 48), (58, 50), (60, 47), (62, 40), (63, 35)]
+"""(R@1 of each task when learned, R@1 of all but the last at the end), from m_hat = 0.9 to 1: the paper's course."""
+RISING = [(40 + 3 * i, 30 + 3 * i) for i in range(7)]
+
+
+def scored(folder: Path, learned: float, left: float) -> Path:
+    """Give a made-up run the metrics of a matrix with `learned` on the diagonal and `left` below it."""
+    n = len(TASKS)
+    rows = [[learned if i == t else left if i > t else None for t in range(n)] for i in range(n)]
+    outcome = json.loads((folder / "result.json").read_text())
+    write_json_atomic(folder / "result.json", outcome | {"metrics": metrics.summarise({"R@1": rows})})
+    return folder
+
+
+def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds: int = 2, smoke: bool = False,
+          method: str = "bmu_moco", space: Mapping[str, Any] = SPACE, over: str = "m_hat") -> SweepResult:  # fmt: skip
+    """A sweep's folder, a trial per score: (learned, left), an error, or None: not run. Seed s is s points better."""
+    folder = root / f"sweep-{method}"
+    folder.mkdir(parents=True)
+    record = {
+        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "backbone": "tiny", "smoke": smoke,
+        "space": dict(space), "settings": {"m": 0.99}, "objectives": ["HM"], "seeds": list(range(seeds)),
+        "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
+    }  # fmt: skip
+    write_json_atomic(folder / RECORD, record)
+    knobs = {over: distributions(space)[over]}
+    study, _ = open_study(folder, record, create=True)
+    for point, score in zip(space[over]["choices"], scores, strict=True):
+        known: dict[str, Any] = {"params": {over: point}, "distributions": knobs}
+        if score is None:
+            continue
+        if isinstance(score, str):
+            study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={"error": score}, **known))
+            continue
+        runs = [
+            scored(make_run(root, method, seed, overrides={over: point}), score[0] + seed, score[1] + seed)
+            for seed in range(seeds)
+        ]
+        study.add_trial(create_trial(value=1.0, user_attrs={"folders": [str(run) for run in runs]}, **known))
+    return SweepResult(folder)
+
+
+def measured(root: Path, scores: Sequence[Any], **options: Any) -> Reproduction:
+    made = Reproduction("bmu-fig4", FIG4, [swept(root, scores, **options)], root)
+    made.write()
+    return made
+
+
+# The catalogue
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_an_entry_varies_one_knob_and_claims_what_can_be_measured(name: str) -> None:
+    entry = REPRODUCTIONS[name]
+    assert entry.published and entry.source and entry.place
+    assert set(entry.metrics) <= set(METRICS) | {"MedR", "MeanR"}
+    for method, named in entry.sweeps.items():
+        assert list(distributions(load_space(find_method(method), named))) == [entry.over]
+    for claim in entry.claims:
+        assert claim.metric in entry.metrics
+        method = claim.method or next(iter(entry.sweeps))
+        points = load_space(find_method(method), entry.sweeps[method])[entry.over]["choices"]
+        assert math.isfinite(claim.margin({point: float(i) for i, point in enumerate(points)})), "a point is not there"
+
+
+def test_claims_by_hand() -> None:
+    curve = {0.9: 1.0, 0.95: 5.0, 0.99: 3.0, 1.0: 2.0}
+    assert PeakInside(words="", metric="HM").margin(curve) == 3.0
+    assert PeakInside(words="", metric="HM").margin(curve | {1.0: 7.0}) == -2.0
+    assert Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)).margin(curve) == 1.0
+    assert Higher(words="", metric="HM", at=0.9, than=(0.99,)).margin(curve) == -2.0
+    for lost in (0.9, 0.95, 0.99):
+        assert math.isnan(PeakInside(words="", metric="HM").margin(curve | {lost: math.nan}))
+        lacks = Higher(words="", metric="HM", at=0.95, than=(0.9, 0.99)).margin(curve | {lost: math.nan})
+        assert math.isnan(lacks)
+
+
+def test_the_course_of_a_curve_in_words() -> None:
+    assert course({0.9: 1.0, 0.99: 2.0, 1.0: 4.0}, "m") == (
+        "rises throughout, highest at m = 1 (4.0), lowest at 0.9 (1.0)"
+    )
+    assert course({0.9: 3.0, 0.99: 2.0, 1.0: math.nan}, "m").startswith("falls throughout, highest at m = 0.9 (3.0)")
+    assert course({0.9: 3.0, 0.99: 2.0, 1.0: 2.5}, "m").startswith("rises and falls")
+    assert course({0.9: math.nan}, "m") == "not measured"
+
+
+# The numbers and what they say
+
+
+def test_the_table_holds_mean_and_deviation_of_the_test_metrics(tmp_path: Path) -> None:
+    table = measured(tmp_path, PUBLISHED, seeds=3).table
+    assert list(table["m_hat"]) == POINTS
+    row = table[table["m_hat"] == 0.99].iloc[0]
+    assert row["seeds"] == 3
+    assert row["R@1_current"] == pytest.approx(59.0), "58, 59, 60"
+    assert row["R@1_current std"] == pytest.approx(1.0)
+    assert row["R@1"] == pytest.approx((4 * 51 + 59) / 5)
+    assert row["FR"] == pytest.approx(4 * 8)
+    assert row["FR std"] == pytest.approx(0.0)
+    harmonic = [2 * a * b / (a + b) for a, b in ((58 + s, (4 * (50 + s) + 58 + s) / 5) for s in range(3))]
+    assert row["HM"] == pytest.approx(np.mean(harmonic))
+    assert row["HM std"] == pytest.approx(np.std(harmonic, ddof=1))
+
+
+def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
+    made = measured(tmp_path, PUBLISHED)
+    assert [finding.shown for finding in made.findings] == [True] * 5
+    assert made.shown is True
+    assert made.verdict.startswith("Yes: 5 of the paper's 5 statements")
+    assert exit_code(made) == 0
+    assert made.findings[1].margin == pytest.approx(51.6 - (4 * 40 + 62) / 5)
+    assert made.findings[4].margin == pytest.approx(32 - 12)
+    assert (made.findings[0].agree, made.findings[0].seeds) == (2, 2)
+    assert "Overall R@1 (current): rises throughout, highest at m_hat = 1 (63.5)" in made.courses[0]
+    assert "highest at m_hat = 0.99" in made.courses[2]
+
+
+def test_a_curve_with_another_course_says_what_it_does_not_show(tmp_path: Path) -> None:
+    made = measured(tmp_path, RISING)
+    assert [finding.shown for finding in made.findings] == [False, False, True, True, False]
+    assert made.shown is False
+    assert made.verdict.startswith("In part: 2 of the paper's 5 statements")
+    assert exit_code(made) == 3
+    page = (made.folder / "bmu-fig4.md").read_text()
+    assert "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 points; 0 of 2 seeds" in page
+    assert "highest at m_hat = 1" in page
+
+
+def test_none_of_the_statements_is_a_plain_no(tmp_path: Path) -> None:
+    falling_rising = [(50, 40), (40, 35), (39, 34), (38, 33), (39, 34), (40, 36), (51, 41)]
+    made = measured(tmp_path, falling_rising)
+    assert made.shown is False
+    assert made.verdict.startswith("No: 0 of the paper's 5 statements")
+
+
+def test_the_means_decide_and_the_seeds_are_counted(tmp_path: Path) -> None:
+    made = measured(tmp_path, PUBLISHED)
+    worse = scored(next(tmp_path.glob("bmu_moco-0.9-*/seed-1")), 59.5, 37.0)  # better than this seed's 59 at 0.99
+    again = Reproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
+    learns = again.findings[2]
+    assert worse.name == "seed-1"
+    assert (learns.shown, learns.agree, learns.seeds) == (True, 1, 2)
+    assert learns.margin == pytest.approx(58.5 - (40 + 59.5) / 2)
+
+
+def test_a_smoke_run_judges_nothing(tmp_path: Path) -> None:
+    made = measured(tmp_path, RISING, smoke=True)
+    assert made.shown is None
+    assert made.verdict.startswith("A smoke run")
+    assert exit_code(made) == 0
+
+
+def test_a_failed_point_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
+    made = measured(tmp_path, [*PUBLISHED[:5], "RunFailed: nan at step 3", None])
+    assert made.missing == ["bmu_moco, m_hat = 0.999: RunFailed: nan at step 3", "bmu_moco, m_hat = 1: not run yet"]
+    assert made.shown is None
+    assert [finding.shown for finding in made.findings] == [None, None, True, True, True]
+    assert made.verdict.startswith("Points are missing")
+    assert exit_code(made) == 3
+    page = (made.folder / "bmu-fig4.md").read_text()
+    assert "RunFailed: nan at step 3" in page
+    assert "| 0.999 | – | – | – | – |" in page
+    assert json.loads((made.folder / "bmu-fig4.json").read_text())["points"][6]["HM"] is None
+
+
+def test_runs_that_are_gone_are_missing(tmp_path: Path) -> None:
+    made = measured(tmp_path, PUBLISHED)
+    next(tmp_path.glob("bmu_moco-0.98-*/seed-1/run.json")).unlink()
+    again = Reproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
+    assert again.missing == ["bmu_moco, m_hat = 0.98: its run folders are gone"]
+    assert again.shown is None
+
+
+# What is written
+
+
+def test_the_files_hold_the_numbers_and_the_published_words(tmp_path: Path) -> None:
+    made = measured(tmp_path, PUBLISHED)
+    stem = made.folder / "bmu-fig4"
+    assert sorted(p.suffix for p in made.folder.iterdir()) == [".csv", ".json", ".md", ".png", ".svg"]
+    pd.testing.assert_frame_equal(pd.read_csv(stem.with_suffix(".csv")), made.table, rtol=1e-9, check_dtype=False)
+    record = json.loads(stem.with_suffix(".json").read_text())
+    assert [point["m_hat"] for point in record["points"]] == POINTS
+    assert len(record["runs"]) == 14
+    page = stem.with_suffix(".md").read_text()
+    for said in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m = 0.99",
+                 "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2`"):  # fmt: skip
+        assert said in page, said
+    assert page.count("\n| ") == 1 + 1 + 7
+    assert "| 0.99 | 58.5 ± 0.7 | 52.1 ± 0.7 |" in page
+    assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    made = measured(tmp_path, PUBLISHED)
+    with Image.open(made.folder / "bmu-fig4.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    height, width, _ = pixels.shape
+    assert (width, height) == (round(3 * 3.3 * 130), round(3.2 * 130))
+    for part in np.array_split(pixels, 3, axis=1):
+        assert 0.005 < (part < 128).any(axis=2).mean() < 0.5, "each panel has ink, and is no blot"
+    root = ElementTree.parse(made.folder / "bmu-fig4.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = "".join(root.itertext())
+    assert all(label in texts for label in FIG4.panels.values())
+
+
+def test_the_figure_draws_the_means_at_their_points(tmp_path: Path) -> None:
+    made = measured(tmp_path, [*PUBLISHED[:5], "RunFailed: nan", PUBLISHED[6]])
+    for axes, metric in zip(made.plot().axes, FIG4.panels, strict=True):
+        (line, *_), *_ = axes.containers
+        assert list(line.get_xdata()) == [0, 1, 2, 3, 4, 6], "nothing is drawn where nothing was measured"
+        assert list(line.get_ydata()) == pytest.approx(list(made.table[metric].dropna()))
+        assert [label.get_text() for label in axes.get_xticklabels()] == [f"{point:g}" for point in POINTS]
+
+
+def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words on the axis, two methods: nothing but the entry is new."""
+    space = {"variant": {"choices": ["local", "global", "full"]}}
+    scores = {"bmu_moco": [(50, 40), (52, 41), (55, 45)], "base_moco": [(40, 30), (41, 31), (42, 30)]}
+    entry = Entry(
+        title="Two methods", place="Table 9", sweeps=dict.fromkeys(scores, "any"), over="variant",
+        panels={"HM": "Overall HM", "FR": "FR"}, published="Full is best.", source="Sec. 9",
+        claims=(Higher(words="Full is best.", metric="HM", at="full", than=("local", "global")),
+                Higher(words="So it is.", metric="R@1", at="global", than=("full",), method="base_moco")),
+        beside=("R@1",),
+    )  # fmt: skip
+    monkeypatch.setitem(REPRODUCTIONS, "two", entry)
+
+    def fake(method: str, **asked: Any) -> SweepResult:
+        assert asked["sampler"] == "grid" and asked["prune"] is False and asked["seeds"] == 3
+        return swept(tmp_path, scores[method], method=method, space=space, over="variant")
+
+    monkeypatch.setattr(reproducing, "sweep", fake)
+    made = reproduce("two", runs=tmp_path, quiet=True)
+    assert [finding.shown for finding in made.findings] == [True, True]
+    assert len(made.table) == 6
+    page = (made.folder / "two.md").read_text()
+    assert "| base_moco | full |" in page
+    assert "Overall HM of base_moco: " in page
+    (first, *_), *_ = made.plot().axes[0].containers
+    assert first.get_linestyle() == "None", "words have no order"
+    assert "two" in repr(made)
+
+
+# The command
+
+
+@pytest.fixture
+def fig4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """`sweep` answers with a made-up sweep; collects what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    def fake(method: str, **options: Any) -> SweepResult:
+        asked.append({"method": method} | options)
+        known = tmp_path / "sweep-bmu_moco"
+        return SweepResult(known) if known.exists() else swept(tmp_path, PUBLISHED)
+
+    monkeypatch.setattr(reproducing, "sweep", fake)
+    return asked
+
+
+def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: list, kino: Any, tmp_path: Path) -> None:
+    words = ["--seeds", "2", "--stream", "moving-cvlm:9", "--set", "epochs=3", "--runs", tmp_path, "--quiet"]
+    code, out, err = kino("reproduce", "bmu-fig4", *words)
+    assert (code, err) == (0, "")
+    assert "Yes: 5 of the paper's 5 statements" in out
+    assert "58.5 ± 0.7" in out
+    (asked,) = fig4
+    expected = {
+        "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 0,
+        "settings": {"epochs": 3}, "sampler": "grid", "prune": False, "quiet": True, "smoke": False,
+    }  # fmt: skip
+    assert {name: asked[name] for name in expected} == expected
+    code, out, _ = kino("reproduce", "bmu-fig4", "--runs", tmp_path, "--json")
+    assert json.loads(out)["statements"][0]["shown"] is True
+    assert Path(json.loads(out)["folder"]).is_dir()
+
+
+def test_what_is_kept_is_the_table(
+    fig4: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (tmp_path / "platform" / "kinoray").mkdir(parents=True)
+    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
+    reproduce("bmu-fig4", runs=tmp_path, keep=True)
+    stem = results / "bmu-fig4-moving-cvlm"
+    assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md")]
+    page = stem.with_suffix(".md").read_text()
+    assert "58.5 ± 0.7" in page
+    assert ".png" not in page, "no picture is copied"
+    assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
+    assert "Kept " in capsys.readouterr().err
+
+
+def test_an_incomplete_table_is_not_kept(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(reproducing, "_kept_folder", lambda smoke: tmp_path / "results")
+    monkeypatch.setattr(reproducing, "sweep", lambda *a, **o: swept(tmp_path, [*PUBLISHED[:6], "RunFailed: nan"]))
+    assert reproduce("bmu-fig4", runs=tmp_path, keep=True).missing
+    assert not (tmp_path / "results").exists()
+    assert "not kept. Missing: bmu_moco, m_hat = 1: RunFailed: nan" in capsys.readouterr().err
+
+
+def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
+    code, out, _ = kino("reproduce")
+    assert code == 0
+    assert out.startswith("bmu-fig4") and "Figure 4" in out
+    assert [row["name"] for row in json.loads(kino("reproduce", "--json")[1])["reproductions"]] == list(REPRODUCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bmu-fig5"], "no figure or table named 'bmu-fig5'. Did you mean 'bmu-fig4'?"),
+        (["bmu-fig4", "--retry", "all"], "only failed points"),
+        (["bmu-fig4", "--seeds", "0"], "`seeds` must be 1 or more"),
+        (["bmu-fig4", "--smoke", "--keep"], "A smoke run measures nothing worth keeping"),
+        (["bmu-fig4", "--stream", "moving-clvm"], "no stream named 'moving-clvm'"),
+        (["bmu-fig4", "--set", "m_hat=0.9"], "m_hat is set to 0.9 and stands in the space, too"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_makes_nothing(words: list[str], said: str, kino: Any, tmp_path: Path) -> None:
+    code, out, err = kino("reproduce", *words, "--runs", tmp_path)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_keeping_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
+    with pytest.raises(UsageError, match="--keep copies the table to benchmarks/results of a checkout"):
+        reproduce("bmu-fig4", runs=tmp_path, keep=True)
+
+
+def test_a_dry_run_makes_nothing(micro, tmp_path: Path) -> None:
+    plan = reproduce("bmu-fig4", stream=micro, seeds=2, settings={"queue_size": 16}, runs=tmp_path, dry_run=True)
+    assert plan["place"] == FIG4.place
+    (sweep,) = plan["sweeps"]
+    assert (sweep["trials"], sweep["runs"], sweep["prune"], sweep["sampler"]) == (7, 14, 1.0, "grid")
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from kinoray.cli import app; "
+        "r = CliRunner().invoke(app, ['reproduce', '--help']); assert '--keep' in r.output, r.output; "
+        "r = CliRunner().invoke(app, ['reproduce']); assert 'bmu-fig4' in r.output, r.output; "
+        "print([m for m in ('torch', 'ray', 'optuna', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# Sweep folders beside runs
+
+
+def test_report_and_list_know_a_sweeps_folder(kino: Any, tmp_path: Path) -> None:
+    found = swept(tmp_path, PUBLISHED)
+    for number in range(2):
+        link = found.folder / "trials" / f"{number:04d}" / "seed-0"
+        link.parent.mkdir(parents=True)
+        link.symlink_to(Path(found.trials[number].user_attrs["folders"][0]))
+    Reproduction("bmu-fig4", FIG4, [found], tmp_path).write()
+    for name in (found.folder.name, found.folder):
+        code, out, _ = kino("report", name, "--runs", tmp_path)
+        assert code == 0
+        page = Path(out.strip())
+        assert page == found.folder / "report.html"
+        assert "Optimisation history" in page.read_text()
+    code, out, _ = kino("list", "runs", "--runs", tmp_path, "--json")
+    assert code == 0
+    assert len(json.loads(out)["runs"]) == len(find_runs(tmp_path)) == 14, "each run once, links left out"
+
+
+# On Ray
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_smoke_reproduction_runs_what_is_missing_and_reuses_the_rest(cluster, micro, tmp_path) -> None:
+    common: dict[str, Any] = {"stream": micro, "settings": {"queue_size": 16}, "runs": tmp_path, "smoke": True,
+                              "seeds": 1, "concurrent": 2, "quiet": True}  # fmt: skip
+    begun = reproducing.sweep("bmu_moco", space="bmu-fig4", sampler="grid", prune=False, trials=2, **common)
+    assert len(begun.complete) == 2
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-0/result.json")}
+    made = reproduce("bmu-fig4", **common)
+    assert made.sweeps[0].folder == begun.folder
+    assert made.missing == []
+    assert list(made.table["m_hat"]) == POINTS
+    assert made.table[["R@1_current", "R@1", "HM"]].notna().all(axis=None)
+    by_point = {result.config["method"]["m_hat"]: result.metrics["HM"] for result in find_runs(tmp_path)}
+    assert made.curve("bmu_moco", "HM") == by_point, "the runs' own test metrics"
+    assert len(before) == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "what was finished is not run again"
+    assert made.verdict.startswith("A smoke run")
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-0/result.json")}
+    again = reproduce("bmu-fig4", **common)
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+    assert again.folder == made.folder
+    pd.testing.assert_frame_equal(again.table, made.table)

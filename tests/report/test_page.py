@@ -1,0 +1,125 @@
+"""The HTML page and its figures: complete, self-contained, and safe to open."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.run_folders import TASKS, make_run
+
+from kinoray.display import plots
+from kinoray.errors import UsageError
+from kinoray.report.page import write_report
+from kinoray.runs.result import Result, find_runs
+
+
+class Elements(HTMLParser):
+    """Collects tags, and every attribute that could fetch or run something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+
+def read(page: Path) -> Elements:
+    elements = Elements()
+    elements.feed(page.read_text())
+    return elements
+
+
+def test_the_page_stands_alone(tmp_path: Path) -> None:
+    elements = read(write_report(make_run(tmp_path)))
+    assert not {"script", "iframe", "object", "img", "link"} & set(elements.tags)
+    assert all(link.startswith("#") for link in elements.links)  # glyphs and clips inside the same SVG
+    assert elements.tags.count("svg") == 2
+
+
+def test_the_page_shows_every_part_of_the_run(tmp_path: Path) -> None:
+    page = write_report(make_run(tmp_path)).read_text()
+    for part in ("Result matrix", "Forgetting", "Training loss", "Where the time went", "Videos left out: 1",
+                 "temperature: 0.07", "2.13.0", "data of night", "everything else"):  # fmt: skip
+        assert part in page, part
+    assert f"{Result(next(tmp_path.glob('*/seed-0'))).metrics['HM']:.1f}" in page
+
+
+def test_the_costs_add_up_to_the_wall_time(tmp_path: Path) -> None:
+    page = write_report(make_run(tmp_path)).read_text()
+    seconds = [float(value) for value in re.findall(r"<td>([\d.]+) s</td>", page)]
+    assert sum(seconds[:-1]) == pytest.approx(seconds[-1]) and seconds[-1] == 90.0
+
+
+def test_text_from_data_is_escaped(tmp_path: Path) -> None:
+    hostile = ["<script>alert(1)</script>", "\x1b]0;x", "$\\frac{", "{{ 7 * 7 }}", "e"]
+    page = write_report(make_run(tmp_path, tasks=hostile, overrides={"x": "<img src=x>"}))
+    assert not {"script", "img"} & set(read(page).tags)
+    text = page.read_text()
+    assert "\x1b" not in text and "{{ 7 * 7 }}" in text
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "failed"])
+def test_a_run_that_did_not_finish_has_a_page_too(tmp_path: Path, state: str) -> None:
+    page = write_report(make_run(tmp_path, state=state, error="RunFailed: step <3>"))
+    assert state in page.read_text()
+
+
+def test_a_run_that_has_only_begun_has_a_page_too(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, state="running")
+    for name in ("matrix.parquet", "ranks.parquet", "metrics.jsonl", "bad_samples.jsonl"):
+        (folder / name).unlink()
+    assert "svg" not in read(write_report(folder)).tags
+
+
+@pytest.mark.parametrize("kind", ["joint", "zero_shot"])
+def test_runs_that_fill_only_the_last_row_have_a_page(tmp_path: Path, kind: str) -> None:
+    assert write_report(make_run(tmp_path, **{kind: True})).exists()
+
+
+def test_seeds_share_a_page_with_means(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path, seed=seed)
+    page = write_report(next(tmp_path.iterdir()))
+    assert page.parent == next(tmp_path.iterdir())
+    assert "Mean over seeds" in page.read_text() and "Seed 2" in page.read_text()
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    assert write_report(folder).read_bytes() == write_report(folder).read_bytes()
+
+
+def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        write_report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_forgetting_curve_shows_the_columns_of_the_matrix(tmp_path: Path) -> None:
+    matrix = Result(make_run(tmp_path)).matrix
+    axes = plots.forgetting_figure([matrix]).axes[0]
+    assert [line.get_label() for line in axes.lines] == TASKS
+    for task, line in enumerate(axes.lines):
+        assert np.array_equal(line.get_ydata(), matrix.to_numpy()[:, task], equal_nan=True)
+
+
+def test_the_overview_lays_methods_side_by_side(tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(tmp_path, "base_moco", seed)
+        make_run(tmp_path, "bmu_moco", seed, gain=3.0)
+    make_run(tmp_path, "bmu_moco", joint=True)
+    figure = plots.overview(find_runs(tmp_path))
+    assert len(figure.axes) == 5  # four tasks that can be forgotten, and the harmonic mean
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base_moco", "bmu_moco"]
+    figure.savefig(tmp_path / "overview.png")
+
+
+def test_a_single_task_can_be_drawn(tmp_path: Path) -> None:
+    make_run(tmp_path, tasks=["only"])
+    plots.overview(find_runs(tmp_path)).savefig(tmp_path / "overview.png")
+    assert write_report(next(tmp_path.glob("*/seed-0"))).exists()

@@ -1,0 +1,188 @@
+"""Comparison tables: intervals, pairing, and what must not be hidden."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from support.run_folders import make_run
+
+from kinoray.errors import UsageError
+from kinoray.report.estimates import estimate, smallest_p
+from kinoray.report.tables import Comparison, compare
+from kinoray.runs.result import load
+
+
+def three_seeds(root: Path) -> Comparison:
+    for seed in range(3):
+        make_run(root, "base_moco", seed)
+        make_run(root, "bmu_moco", seed, gain=4.0)
+    return compare(sorted(root.iterdir()))
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
+def test_the_interval_is_scipys_t_interval(values: list[float]) -> None:
+    found = estimate(values)
+    assert found.mean == pytest.approx(np.mean(values)) and found.seeds == len(values)
+    if np.std(values) > 1e-6:
+        interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_one_seed_has_a_mean_and_no_interval() -> None:
+    assert estimate([5.0]) == (5.0, None, None, 1)
+
+
+def test_a_missing_value_leaves_no_mean() -> None:
+    assert estimate([5.0, None]) == estimate([]) == (None, None, None, 0)
+
+
+@pytest.mark.parametrize(("seeds", "p"), [(3, 0.25), (5, 0.0625), (6, 0.03125)])
+def test_smallest_paired_p(seeds: int, p: float) -> None:
+    assert smallest_p(seeds) == p
+    # All signs equal is the most extreme of 2^n outcomes, on two sides.
+    exact = scipy.stats.permutation_test((np.ones(seeds), np.zeros(seeds)), lambda x, y: np.mean(x - y),
+                                         permutation_type="samples", n_resamples=np.inf)  # fmt: skip
+    assert exact.pvalue == pytest.approx(p)
+
+
+def test_seeds_share_a_row_and_settings_do_not(tmp_path: Path) -> None:
+    make_run(tmp_path, "bmu_moco", 0)
+    make_run(tmp_path, "bmu_moco", 1)
+    make_run(tmp_path, "bmu_moco", 0, overrides={"variant": "local"})
+    make_run(tmp_path, "bmu_moco", 0, joint=True)
+    rows = compare(sorted(tmp_path.iterdir())).rows
+    assert {row.label: len(row.results) for row in rows} == {
+        "bmu_moco": 2,
+        "bmu_moco (variant=local)": 1,
+        "bmu_moco (joint)": 1,
+    }
+    assert rows[-1].label == "bmu_moco (joint)"  # bounds stand last
+
+
+def test_settings_that_all_rows_share_are_said_once(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco", overrides={"epochs": 3})
+    make_run(tmp_path, "bmu_moco", overrides={"epochs": 3, "variant": "local"})
+    comparison = compare(sorted(tmp_path.iterdir()))
+    assert [row.label for row in comparison.rows] == ["base_moco", "bmu_moco (variant=local)"]
+    assert "All with epochs=3." in comparison.notes()
+    alone = compare([next(tmp_path.glob("base_moco*"))])
+    assert alone.rows[0].label == "base_moco (epochs=3)"
+
+
+def test_the_columns_are_those_of_the_papers_table(tmp_path: Path) -> None:
+    head = three_seeds(tmp_path).markdown().split("\n")[0]
+    assert re.split(r" *\| *", head)[1:-1] == [
+        "method", "plain R@1", "plain FR", "night R@1", "night FR", "zoom R@1", "zoom FR", "crowd R@1", "crowd FR",
+        "story R@1", "Overall R@1", "Overall FR", "Overall HM",
+    ]  # fmt: skip
+
+
+def test_a_difference_is_paired_by_seed(tmp_path: Path) -> None:
+    base, better = three_seeds(tmp_path).rows
+    pairs = [b.metrics["HM"] - a.metrics["HM"] for a, b in zip(base.results, better.results, strict=True)]
+    assert better.minus(base, ":HM") == pytest.approx(estimate(pairs))
+
+
+def test_the_difference_to_the_first_row_says_what_three_seeds_can_show(tmp_path: Path) -> None:
+    notes = "\n".join(three_seeds(tmp_path).notes())
+    assert re.search(r"bmu_moco - base_moco: HM \+\d+\.\d \[.*\], 3 seeds \(smallest possible exact two-sided", notes)
+    assert "p = 0.25)" in notes
+
+
+def test_best_is_bold_only_when_the_paired_interval_excludes_zero(tmp_path: Path) -> None:
+    assert "**" in three_seeds(tmp_path / "far").markdown()
+    for seed in range(3):
+        make_run(tmp_path / "near", "base_moco", seed)
+        make_run(tmp_path / "near", "bmu_moco", seed, gain=0.1 * (seed - 1))
+    assert "**" not in compare(sorted((tmp_path / "near").iterdir())).markdown()
+
+
+def test_the_lower_forgetting_is_the_better_one(tmp_path: Path) -> None:
+    comparison = three_seeds(tmp_path)
+    forgetting = next(column for column in comparison.columns if column.key == ":FR")
+    assert comparison.best(forgetting) == "bmu_moco"
+
+
+def test_joint_training_competes_with_nobody_and_shows_dashes(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path, "base_moco", seed)
+        make_run(tmp_path, "base_moco", seed, gain=20.0, joint=True)
+    comparison = compare(sorted(tmp_path.iterdir()))
+    assert "**" not in comparison.markdown()
+    last = [text for text, _ in comparison.cells()[-1]]
+    assert last[-2:] == ["–", "–"] and last[-3] != "–" and last[1] == "–"
+
+
+def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco")
+    make_run(tmp_path, "bmu_moco", gain=3.0)
+    comparison = compare(sorted(tmp_path.iterdir()))
+    assert "±" not in repr(comparison)
+    assert "One seed: no intervals" in repr(comparison)
+    assert comparison.to_json()["rows"][0]["metrics"]["R@1"]["low"] is None
+
+
+def test_failed_and_running_runs_are_shown_and_not_averaged(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco", 0)
+    make_run(tmp_path, "base_moco", 1, state="failed", error="x")
+    make_run(tmp_path, "bmu_moco", 0, state="running")
+    comparison = compare(sorted(tmp_path.iterdir()))
+    assert comparison.rows[0].estimate(":R@1").seeds == 1
+    assert "base_moco: seed 1 failed; not in the means." in comparison.notes()
+    assert {text for text, _ in comparison.cells()[1]} == {"–"}
+    assert comparison.to_json()["rows"][1]["states"] == {"0": "running"}
+
+
+def test_the_json_has_the_promised_form(tmp_path: Path) -> None:
+    row = three_seeds(tmp_path).to_json()["rows"][0]
+    assert {"method", "joint", "zero_shot", "metrics"} <= set(row)
+    assert {"R@1", "FR", "HM", "R@5", "R@10", "MedR", "MeanR", "R@1_current"} <= set(row["metrics"])
+    assert all(set(value) == {"mean", "low", "high", "seeds"} for value in row["metrics"].values())
+    assert row["metrics"]["HM"]["seeds"] == 3
+
+
+def test_another_recall_changes_every_column(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    by_one, by_five = (compare(list(tmp_path.iterdir()), metric) for metric in ("r1", "R@5"))
+    assert [c.name for c in by_five.columns[-3:]] == ["R@5", "FR", "HM"]
+    overall = by_five.rows[0].estimate(":R@5").mean
+    assert overall == pytest.approx(by_five.rows[0].results[0].metrics["R@5"])
+    assert by_five.rows[0].estimate(":HM").mean != by_one.rows[0].estimate(":HM").mean
+
+
+def test_other_test_samples_give_a_warning(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco")
+    make_run(tmp_path, "bmu_moco", tested_ids="bbbb")
+    assert "tested on other samples" in compare(sorted(tmp_path.iterdir())).warnings[0]
+
+
+def test_runs_of_other_streams_are_not_laid_side_by_side(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco")
+    make_run(tmp_path, "bmu_moco", tasks=["a", "b"])
+    with pytest.raises(UsageError, match="different streams or tasks"):
+        compare(sorted(tmp_path.iterdir()))
+
+
+def test_results_and_folders_may_be_mixed(tmp_path: Path) -> None:
+    first, second = make_run(tmp_path, "base_moco"), make_run(tmp_path, "bmu_moco")
+    assert isinstance(compare([load(first), second]).frame, pd.DataFrame)
+
+
+@pytest.mark.parametrize(("runs", "metric", "said"), [([], "r1", "nothing to compare"), ([], "r7", "r1, r5 or r10")])
+def test_nothing_to_compare_is_an_error(runs: list, metric: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        compare(runs, metric)
+
+
+def test_names_from_data_are_escaped_in_every_form(tmp_path: Path) -> None:
+    make_run(tmp_path, tasks=["a|b<i>", "50%_$x", "\x1b[31m", "c", "d"])
+    comparison = compare(list(tmp_path.iterdir()))
+    assert r"a\|b&lt;i>" in comparison.markdown()
+    assert r"50\%\_\$x" in comparison.latex()
+    assert "<i>" not in comparison._repr_html_()
+    assert all("\x1b" not in text for text in (comparison.markdown(), repr(comparison), comparison._repr_html_()))

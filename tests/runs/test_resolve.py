@@ -1,0 +1,28 @@
+"""What a command comes to, before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from support.engine import on_protocol, resolved
+
+from kinoray.data.manifest import read_manifest
+from kinoray.errors import UsageError
+from kinoray.runs.resolve import union_manifest
+
+
+def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):
+    with pytest.raises(UsageError, match="micro is tested by the protocol 'cssl'"):
+        resolved("base_moco", on_protocol(micro, "cssl"), tmp_path)
+
+
+def test_joint_training_sees_the_training_and_validation_clips_of_all_tasks(micro, tmp_path):
+    union = union_manifest(resolved("base_moco", micro, tmp_path, joint=True))
+    single = [read_manifest(task.manifest) for task in micro.tasks]
+    for split in ("train", "validation"):
+        parts = zip(micro.tasks, single, strict=True)
+        expected = [(f"{t.name}/{m.id(int(r))}", m.clip(int(r)).path) for t, m in parts for r in m.clips(split)]
+        assert [(union.id(int(r)), union.clip(int(r)).path) for r in union.clips(split)] == expected
+        assert all(Path(path).is_file() for _, path in expected)
+    assert not len(union.clips("test"))
+    samples = sum(len(manifest.samples("train")[0]) for manifest in single)
+    assert len(union.samples("train")[0]) == samples

@@ -1,0 +1,142 @@
+"""Drives the engine in this process, for tests."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from kinoray.backbones import load_backbone
+from kinoray.execution.run_rank import Session, run_rank
+from kinoray.method import BaseMethod, Batch, TaskFacts
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.method_source import find_method
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.run_spec import RunSpec, build_method, make_spec
+from kinoray.streams import Stream
+from kinoray.training.distributed import World
+from kinoray.training.loop import RunState, begin_task, grow, train_step
+from kinoray.training.optim import make_optimizer, names_and_params
+from kinoray.training.stages import StepFacts
+
+
+class StopAfter(RunMonitor):
+    """A run monitor that asks to stop at the n-th time a rank looks (once per step)."""
+
+    def __init__(self, folder: str, looks: int) -> None:
+        super().__init__(folder)
+        self.looks = looks
+
+    @property
+    def stop(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        pass
+
+
+def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> Resolved:
+    """A run that has not started."""
+    usual = {"backbone": None, "settings": {}, "joint": False, "zero_shot": False, "smoke": False}
+    return resolve(method, stream=stream, seed=seed, runs=folder, **(usual | options))
+
+
+def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:
+    """What a rank of the run gets."""
+    one = resolved(method, stream, folder, seed, **options)
+    return make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+
+
+def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
+    """The whole run, or until the monitor stops it."""
+    return run_rank(spec, World(), monitor or RunMonitor(spec.folder), None)
+
+
+def digest_of_run(spec: RunSpec) -> str:
+    """The finished run's `state_digest`."""
+    outcome = json.loads((Path(spec.folder) / "result.json").read_text())
+    assert outcome["state"] == "finished", outcome
+    return outcome["state_digest"]
+
+
+def on_protocol(stream: Stream, protocol: str) -> Stream:
+    """The same tasks under another protocol."""
+    return replace(stream, protocol=protocol)
+
+
+def suited(method: Any, stream: Stream) -> Stream:
+    """The stream under the first protocol that the method suits."""
+    suits = find_method(method).load().suits
+    return on_protocol(stream, suits[0]) if suits else stream
+
+
+def facts_of(task: int) -> TaskFacts:
+    """What is known of a task of `micro`."""
+    return TaskFacts(task, f"task {task}", num_tasks=2, num_samples=12, num_classes=0, steps=4)
+
+
+def built(spec: RunSpec) -> BaseMethod:
+    """The method with its initial weights."""
+    return build_method(spec, load_backbone(spec.backbone))
+
+
+def fresh_session(spec: RunSpec, world: World | None = None) -> Session:
+    """A rank before its first step, its first task begun."""
+    session = Session(spec, world or World(), RunMonitor(spec.folder), None)
+    grow(session.method, spec.stages[0], session)
+    begin_task(session.method, spec.stages[0], session)
+    return session
+
+
+def first_batch(session: Session) -> tuple[StepFacts, Batch]:
+    """The first step of the first task."""
+    with session.batches(session.spec.stages[0], 0, RunState()) as batches:
+        return next(batches)
+
+
+def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
+    """A copy of all tensors."""
+    return {name: value.detach().clone() for name, value in method.state_dict().items()}
+
+
+def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
+    """The plan's second step on a run's initial weights: logged values, gradients, and weights before the optimizer,
+    between it and `after_step`, and after."""
+    session = fresh_session(spec, world)
+    torch.set_num_threads(1)
+    method = session.method
+    before, between = state_of(method), {}
+    groups = method.param_groups()
+    optimizer = make_optimizer(session.recipe, groups)
+    original = method.after_step
+
+    def after_step(*arguments: Any) -> None:
+        between.update(state_of(method))
+        original(*arguments)
+
+    method.after_step = after_step  # type: ignore[method-assign]
+    with session.batches(spec.stages[0], 1, RunState()) as batches:
+        facts, batch = next(batches)
+        names, signals = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
+    return {
+        "values": dict(zip(names, signals.tolist(), strict=False)),
+        "gradients": {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None},
+        "before": before,
+        "between": between,
+        "after": state_of(method),
+        "method": method,
+    }
+
+
+def two_ranks(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
+    """The first step of each run, as one of two gloo processes."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for name, spec in specs.items():
+        step = one_step(spec, World(rank, 2))
+        del step["method"]
+        torch.save(step, Path(folder) / f"{name}-{rank}.pt")
+    dist.destroy_process_group()

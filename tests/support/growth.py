@@ -1,0 +1,107 @@
+"""Streams, a method and comparisons for tests of shared prefixes and extended runs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import torch
+
+from kinoray.config import Positive, Share, config, from_task
+from kinoray.execution.run_rank import stage_by_stage
+from kinoray.lineage.prefixes import prefix_key, publish
+from kinoray.method import Batch, Needs, Replay, StepOutput, Task
+from kinoray.momentum import Frozen, copy_into
+from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import make_spec
+from kinoray.streams import Stream, TaskData, world
+from kinoray.training.distributed import World
+from support.toys import _Toy
+
+
+@config
+class LateConfig:
+    temperature: Positive = 0.1
+    distill: Annotated[Share, from_task(2)] = 0.5
+
+
+class Late(_Toy):
+    """Stays near the encoder that it had before the task, from the second task on."""
+
+    Config = LateConfig
+
+    def __init__(self, config: LateConfig, backbone: Any, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.teacher = Frozen(backbone)
+        self.register_buffer("task", torch.zeros((), dtype=torch.int64))
+
+    def begin_task(self, task: Task) -> None:
+        copy_into(self.teacher.module, self.online)
+        self.task.fill_(task.index)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video, text = self.online.embed_video(batch.video), self.online.embed_text(batch.text)
+        loss = self.contrast(text, video, batch)
+        if self.task:
+            near = (1 - (video * self.teacher.module.embed_video(batch.video)).sum(dim=1)).sum() / batch.global_size
+            loss = loss + self.config.distill * near
+        return StepOutput(objectives=loss)
+
+
+class Rings(Late):
+    """Replays from a ring, whose slots are shared out by the number of tasks."""
+
+    @classmethod
+    def needs(cls, config: Any) -> Needs:
+        return Needs(replay=Replay(policy="ring", capacity=12, rows=4))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        output = super().loss(batch)
+        if batch.replay is None:
+            return output
+        rows = batch.replay
+        near = (self.online.embed_video(rows.video) * self.online.embed_text(rows.text)).sum() / batch.replay_size
+        return StepOutput(objectives=output.objectives - near)
+
+
+def tasks_of(micro: Stream, count: int) -> Stream:
+    """`micro` with another number of its world's five tasks."""
+    home = micro.tasks[0].manifest.parents[1]
+    return replace(
+        micro, tasks=tuple(TaskData(look.name, home / look.name / "manifest.parquet") for look in world.LOOKS[:count])
+    )
+
+
+def learn(one: Resolved, stages: int | None = None, share: bool = False) -> Path:
+    """Run in this process, to the end or for some stages, publishing after each if asked; returns the folder."""
+    spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+    for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
+        if share:
+            assert publish(spec.folder, done, prefix_key(one, spec.threads, done))
+        if done == stages:
+            break
+    return one.folder
+
+
+def learned(folder: Path) -> dict[str, Any]:
+    """All of a finished run that must not depend on how it came about."""
+    outcome = json.loads((folder / "result.json").read_text())
+    assert outcome["state"] == "finished", outcome
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    cost = {name: outcome["cost"][name] for name in ("steps", "clips")}
+    return {
+        **{name: value for name, value in outcome.items() if name != "cost"},
+        "cost": cost,
+        "log": [{name: value for name, value in line.items() if name != "time_s"} for line in lines],
+        "ranks": pd.read_parquet(folder / "ranks.parquet").to_dict("list"),
+        "cells": pd.read_parquet(folder / "matrix.parquet").to_dict("list"),
+        "features": {path.name: path.read_bytes() for path in sorted(folder.glob("features/*"))},
+    }
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder: its bytes and when it was written."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}

@@ -1,0 +1,177 @@
+"""Toy methods, one for each need that later methods have: they prove that the interface serves them.
+
+`PerBlock` scores per task of the gallery, `Replays` draws on a memory, `Exemplars` chooses what to keep at a task's
+end, `Opposed` follows two opposed objectives in one step.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from kinoray.backbones.towers import TwoTower
+from kinoray.config import Positive, config
+from kinoray.equations import unit
+from kinoray.method import (
+    BaseMethod,
+    Batch,
+    Needs,
+    ParamGroup,
+    Replay,
+    Rows,
+    StepInfo,
+    StepOutput,
+    Task,
+    TaskFacts,
+    Tokens,
+    trainable,
+)
+from kinoray.momentum import Frozen, copy_into
+
+
+@config
+class ToyConfig:
+    temperature: Positive = 0.1
+
+
+def in_batch_nce(q_BD: Tensor, all_BD: Tensor, first: int, temperature: float) -> Tensor:
+    """Each query against the gathered rows of all ranks; its own stands at `first + i`. Summed over local rows."""
+    logits = q_BD @ all_BD.T / temperature
+    own = first + torch.arange(len(q_BD))
+    return nn.functional.cross_entropy(logits, own, reduction="sum")
+
+
+class _Toy(BaseMethod):
+    """What the toys share: one pair of encoders."""
+
+    Config = ToyConfig
+    uses_num_tasks = False
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.online = backbone
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {"encoders": trainable(self.online, "online")}
+
+    def contrast(self, q_BD: Tensor, key_BD: Tensor, batch: Batch) -> Tensor:
+        """In-batch contrast over the rows of all ranks, divided by their number."""
+        ids = batch.gather(batch.ids)
+        first = int((ids == batch.ids[0]).nonzero()[0]) // len(q_BD) * len(q_BD)
+        return in_batch_nce(q_BD, batch.gather(key_BD), first, self.config.temperature) / batch.global_size
+
+    def encoder(self) -> TwoTower:
+        return self.online
+
+
+class PerBlock(_Toy):
+    """Grows a random prototype per task; queries and scores depend on the task of the gallery block."""
+
+    suits = ("ctvr",)
+    per_block = True
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.prototypes = nn.ParameterList()
+
+    def grow(self, task: TaskFacts) -> None:
+        self.prototypes.append(0.01 * torch.randn(self.online.dim))
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        newest = len(self.prototypes) - 1
+        prototype = ParamGroup({f"prototypes.{newest}": self.prototypes[newest]}, rate=10.0)
+        return super().param_groups() | {"prototype": prototype}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video = self.online.embed_video(batch.video)
+        loss = self.contrast(self._query(batch.text, len(self.prototypes) - 1), video, batch)
+        # Two groups, one objective for both.
+        return StepOutput(objectives=loss)
+
+    def _query(self, text: Tokens, task_index: int) -> Tensor:
+        return unit(self.online.embed_text(text) + self.prototypes[task_index])
+
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        return self._query(text, task_index)
+
+    def score(self, queries: Tensor, block: Tensor) -> Tensor:
+        return -torch.cdist(queries, block)
+
+
+class Replays(_Toy):
+    """Experience replay: the memory's rows join the loss."""
+
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
+        return Needs(replay=Replay(policy="ring", capacity=8, rows=4))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        loss = self.contrast(self.online.embed_text(batch.text), self.online.embed_video(batch.video), batch)
+        log = {"replayed": torch.tensor(0.0)}
+        if batch.replay is not None:
+            video, text = self.online.embed_video(batch.replay.video), self.online.embed_text(batch.replay.text)
+            loss = loss + (1.0 - (video * text).sum(dim=1)).sum() / batch.replay_size
+            log = {"replayed": torch.tensor(len(video) / batch.replay_size)}
+        return StepOutput(objectives=loss, log=log)
+
+
+class Exemplars(_Toy):
+    """Keeps, at the end of a task, the clips that vary least under augmentation, and learns from a frozen teacher."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.teacher = Frozen(backbone)
+
+    def begin_task(self, task: Task) -> None:
+        copy_into(self.teacher.module, self.online)
+
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
+        return Needs(views=2, plain_view=True, replay=Replay(policy="exemplars", capacity=8, rows=2, augment=False))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        first, second = (self.online.embed_video(view) for view in batch.views)
+        loss = self.contrast(first, second, batch)
+        assert batch.plain is not None and batch.plain.shape == batch.video.shape
+        if batch.replay is not None:
+            kept, taught = (
+                self.online.embed_video(batch.replay.video),
+                self.teacher.module.embed_video(batch.replay.video),
+            )
+            kept = nn.functional.dropout(kept, 0.1, self.training)
+            loss = loss - (kept * taught).sum() / batch.replay_size
+        return StepOutput(objectives=loss, carry={"ids": batch.ids})
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        self.seen += len(carry["ids"])
+
+    def end_task(self, task: Task) -> Sequence[int]:
+        def features(rows: Rows) -> Tensor:
+            return self.online.embed_video(rows.video)
+
+        with torch.no_grad():
+            ids, views = task.encode(features, split="train", views=3)
+        assert not self.training, "between steps a method is in eval mode"
+        spread = views.var(dim=1).sum(dim=1) + 1e-6 * torch.rand(len(views))
+        return [int(ids[i]) for i in spread.argsort()[:3]]
+
+
+class Opposed(_Toy):
+    """A generator of pixel noise that raises the contrastive loss which the encoders lower, in one step."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.generator = nn.Linear(4, 3)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return super().param_groups() | {"generator": trainable(self.generator, "generator", rate=5.0)}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        tint = self.generator(batch.normal(4))[:, None, :, None, None]
+        video = self.online.embed_video(batch.video + 0.1 * tint)
+        loss = self.contrast(self.online.embed_text(batch.text), video, batch)
+        return StepOutput(objectives={"encoders": loss, "generator": -loss}, log={"contrast": loss})
+
+
+TOYS = {"per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}

@@ -1,0 +1,141 @@
+"""A sweep's study in a data base: a real PostgreSQL that restarts, an SQLite file that somebody else has locked."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.trial import TrialState
+from support.postgres import postgres
+
+from kinoray.errors import UsageError
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.study import patiently
+from kinoray.sweeps.sweep import sweep
+
+
+def go(micro, folder: Path, storage: str, trials: int = 3, **options: Any) -> SweepResult:
+    return sweep("bmu_moco", stream=micro, trials=trials, space="momenta", sampler="random", prune=False, runs=folder,
+                 settings={"queue_size": 16}, name="s", storage=storage, quiet=True, **options)  # fmt: skip
+
+
+def when(found: Any, event: Any) -> threading.Thread:
+    """Do something from a thread as soon as `found` says so."""
+
+    def wait() -> None:
+        end = time.monotonic() + 120
+        while not found() and time.monotonic() < end:
+            time.sleep(0.05)
+        event()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def trained(folder: Path) -> int:
+    """How much the trials' runs have logged."""
+    return sum(file.stat().st_size for file in folder.glob("bmu_moco-*/seed-0/metrics.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql+psycopg://kinoray@127.0.0.1:1/none", "cannot be read"),
+        ("sqlite:////no/such/folder/s.db", "cannot be read"),
+        ("postgresql+nodriver://host/s", "cannot be read"),
+        ("no url", "cannot be read"),
+    ],
+)
+def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        go(micro, tmp_path, url)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "s" / "sweep.json").exists(), "another data base may be given next"
+
+
+def test_a_password_in_the_url_is_refused_and_kept_nowhere(micro, tmp_path) -> None:
+    with pytest.raises(UsageError, match="pgpass") as error:
+        go(micro, tmp_path, "postgresql+psycopg://kinoray:secret@127.0.0.1/studies")
+    assert "secret" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_is_stopped_and_goes_on_in_a_postgresql_that_restarts(cluster, micro, tmp_path) -> None:
+    with postgres() as server:
+        found = go(micro, tmp_path, server.url, time_budget_s=0.5, concurrent=1)
+        states = [t.state for t in found.trials]
+        assert TrialState.WAITING in states, "it was stopped before its end, and what ran waits"
+        assert TrialState.RUNNING not in states
+        ended = [t.number for t in found.trials if t.state is TrialState.COMPLETE]
+        waiting = [t.params for t in found.trials if t.state is TrialState.WAITING]
+        down: list[float] = []
+
+        def restart() -> None:
+            began = time.monotonic()
+            server.control("stop", "--mode", "fast")
+            time.sleep(1.0)
+            server.start()
+            down.append(time.monotonic() - began)
+
+        before = trained(tmp_path)
+        thread = when(lambda: trained(tmp_path) > before, restart)
+        found = go(micro, tmp_path, server.url, concurrent=1)
+        thread.join()
+        assert down, "the data base was away while the sweep ran"
+        assert [t.state for t in found.trials] == [TrialState.COMPLETE] * 3
+        assert [t.params for t in found.trials if t.number not in ended][: len(waiting)] == waiting
+        assert found.best is not None
+        assert not (tmp_path / "s" / "study.journal").exists()
+        assert len(go(micro, tmp_path, server.url, trials=3).trials) == 3, "a finished sweep is shown"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkeypatch) -> None:
+    """SQLite itself waits for 20 s; here it gives up at once, so that the sweep has to ask again."""
+    monkeypatch.setattr("kinoray.sweeps.study.SQLITE_WAIT_S", 0.1)
+    refused: list[str] = []
+
+    def noting(work: Callable[[], Any]) -> Any:
+        def once() -> Any:
+            try:
+                return work()
+            except StorageInternalError as error:
+                refused.append(str(error.__cause__))
+                raise
+
+        return patiently(once)
+
+    monkeypatch.setattr("kinoray.sweeps.study.patiently", noting)
+    file = tmp_path / "s.db"
+    held: list[float] = []
+
+    def lock() -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + 60:
+            try:
+                other = sqlite3.connect(file, isolation_level=None, timeout=5)
+                other.execute("BEGIN EXCLUSIVE")
+                break
+            except sqlite3.OperationalError:
+                time.sleep(0.05)
+        began = time.monotonic()
+        time.sleep(4.0)
+        other.execute("COMMIT")
+        other.close()
+        held.append(time.monotonic() - began)
+
+    thread = when(lambda: trained(tmp_path) > 0, lock)
+    found = go(micro, tmp_path, f"sqlite:///{file}", concurrent=1)
+    thread.join()
+    assert held and held[0] >= 4.0
+    assert refused and "locked" in refused[0], "the sweep wanted the file while it was locked"
+    assert [t.state for t in found.trials] == [TrialState.COMPLETE] * 3
+    assert found.best is not None

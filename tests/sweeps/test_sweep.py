@@ -1,0 +1,429 @@
+"""Sweeps: trials in this process, the study's bookkeeping with fake trials, and one real sweep on Ray."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from support.engine import digest_of_run, run_spec, spec_of
+from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
+
+from kinoray.cli.sweep import exit_code
+from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.runs.method_source import find_method, methods_folder
+from kinoray.sweeps.keeping import Keeper
+from kinoray.sweeps.plan import make_plan, open_record
+from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
+from kinoray.sweeps.share import share_of
+from kinoray.sweeps.space import load_space
+from kinoray.sweeps.study import requeue
+from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.trial import TrialRun
+from kinoray.sweeps.trial_process import Clean
+from kinoray.sweeps.view import SweepView
+
+# One trial, without Ray
+
+
+def test_a_trial_reports_validation_metrics_by_task_and_leaves_an_ordinary_run(micro, tmp_path) -> None:
+    first, second = whole_trial(job_of(micro, tmp_path), {"m_hat": 0.95})
+    assert (first["task"], second["task"], second["done"]) == (1, 2, True)
+    folder = Path(second["folders"][0])
+    outcome = json.loads((folder / "result.json").read_text())
+    assert outcome["state"] == "finished"
+    assert second["HM"] == outcome["validation"]["HM"]
+    assert first["R@1"] == outcome["validation_matrix"]["R@1"][0][0]
+    assert second["made"] == second["folders"]
+    spec = spec_of("bmu_moco", micro, tmp_path / "alone", settings=FIXED | {"m_hat": 0.95})
+    assert run_spec(spec)
+    assert outcome["state_digest"] == digest_of_run(spec), "the same run as without a sweep"
+
+
+def test_seeds_advance_together_and_their_mean_is_reported(micro, tmp_path) -> None:
+    job = job_of(micro, tmp_path, seeds=(0, 1))
+    trial = TrialRun(job, 0, {"m_hat": 0.95})
+    (tmp_path / "s").mkdir()
+    first = trial.advance()
+    outcomes = [json.loads((Path(f) / "result.json").read_text()) for f in first["folders"]]
+    assert [o["state"] for o in outcomes] == ["running", "running"], "neither is ahead"
+    assert first["HM"] == pytest.approx(sum(metrics_after(o, 1)["HM"] for o in outcomes) / 2)
+    second = trial.advance()
+    trial.close()
+    digests = [json.loads((Path(f) / "result.json").read_text())["state_digest"] for f in second["folders"]]
+    for seed, digest in enumerate(digests):
+        spec = spec_of("bmu_moco", micro, tmp_path / "alone", seed=seed, settings=FIXED | {"m_hat": 0.95})
+        assert run_spec(spec)
+        assert digest_of_run(spec) == digest, "seeds in turns do not disturb each other"
+
+
+def test_a_trial_that_was_left_goes_on_and_repeats_its_reports(micro, tmp_path) -> None:
+    job = job_of(micro, tmp_path)
+    (tmp_path / "s").mkdir()
+    trial = TrialRun(job, 0, {"m_hat": 0.95})
+    first = trial.advance()
+    trial.close()
+    folder = Path(first["folders"][0])
+    assert json.loads((folder / "result.json").read_text())["state"] == "stopped"
+    again = whole_trial(job, {"m_hat": 0.95})
+    assert again[0]["HM"] == first["HM"]
+    assert again[-1]["task"] == 2
+    once_more = whole_trial(job, {"m_hat": 0.95})
+    assert [r["HM"] for r in once_more] == [r["HM"] for r in again], "a finished run is returned"
+
+
+LEAKY = """
+import torch, random, os, warnings, builtins
+SEEN = []
+class _Leaks(Method):
+    def __init__(self, config, backbone, num_tasks):
+        super().__init__(config, backbone, num_tasks)
+        with torch.no_grad():
+            next(iter(self.online.parameters())).add_(0.1 * len(SEEN) + 0.1 * ("LEAK" in os.environ))
+            next(iter(self.online.parameters())).add_(0.01 * torch.get_num_threads())
+        SEEN.append(config)
+        os.environ["LEAK"] = "1"
+        torch.set_num_threads(2)
+        torch.set_float32_matmul_precision("medium")
+        torch.rand(3), random.random()
+Method = _Leaks
+"""
+
+
+def test_a_then_b_then_a_again_in_one_process_is_bitwise_the_same(micro, tmp_path) -> None:
+    """A method that leaves module globals, environment, threads and random numbers behind does not reach the next."""
+    path = tmp_path / "leaky.py"
+    path.write_text((methods_folder() / "bmu_moco.py").read_text() + LEAKY)
+    clean = Clean()
+    digests = []
+    for place, m_hat in (("one", 0.95), ("two", 0.99), ("three", 0.95)):
+        clean.restore()
+        job = job_of(micro, tmp_path / place, method=str(path))
+        (tmp_path / place).mkdir()
+        report = whole_trial(job, {"m_hat": m_hat})[-1]
+        assert "failed" not in report, report
+        digests.append(json.loads((Path(report["folders"][0]) / "result.json").read_text())["state_digest"])
+    clean.restore()
+    assert "LEAK" not in os.environ
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_nan_is_an_answer_in_one_line_and_the_run_says_so(micro, tmp_path) -> None:
+    path = tmp_path / "nan.py"
+    broken = "\nclass Method(Method):\n    def loss(self, batch):\n        o = super().loss(batch)\n"
+    broken += "        return StepOutput(objectives=o.objectives * float('nan'), carry=o.carry)\n"
+    path.write_text((methods_folder() / "bmu_moco.py").read_text() + broken)
+    (report,) = whole_trial(job_of(micro, tmp_path, method=str(path)), {"m_hat": 0.95})
+    assert report["failed"].startswith("RunFailed: The loss is nan at step 0 of task 1")
+    assert "\n" not in report["failed"]
+    (folder,) = tmp_path.glob("nan-*/seed-0")
+    assert json.loads((folder / "result.json").read_text())["state"] == "failed"
+
+
+def test_a_setting_that_cannot_be_is_a_failed_trial(micro, tmp_path) -> None:
+    (report,) = whole_trial(job_of(micro, tmp_path), {"m_hat": 1.5})
+    assert report["failed"].startswith("UsageError: Wrong setting of method bmu_moco")
+
+
+def test_a_stop_file_halts_a_trial_with_everything_committed(micro, tmp_path) -> None:
+    job = job_of(micro, tmp_path)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / STOP_FILE).touch()
+    assert TrialRun(job, 0, {"m_hat": 0.95}).advance()["halted"]
+    (tmp_path / "s" / STOP_FILE).unlink()
+    assert whole_trial(job, {"m_hat": 0.95})[-1]["task"] == 2
+
+
+# What the study is told, by fake trials
+
+
+def test_pruned_trials_are_pruned_in_optuna_with_their_values_by_task(tmp_path) -> None:
+    fake = Fake(tmp_path, SPACE)
+    done = [fake.trial(lambda params, task: 100 * params["m_hat"] - task)[1] for _ in range(16)]
+    trials = fake.study.trials
+    assert [t.state is TrialState.COMPLETE for t in trials] == [tasks == [1, 2, 3] for tasks in done]
+    assert {t.state for t in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    for trial, tasks in zip(trials, done, strict=True):
+        assert trial.intermediate_values == {k: pytest.approx(100 * trial.params["m_hat"] - k) for k in tasks}
+    best = max(t.params["m_hat"] for t in trials)
+    assert fake.study.best_params["m_hat"] == best, "the best is never pruned"
+
+
+def test_a_failure_a_death_and_a_halt_are_told_as_what_they_are(tmp_path) -> None:
+    fake = Fake(tmp_path, SPACE)
+    for name in "abcd":
+        fake.search.suggest(name)
+    fake.search.on_trial_result("a", {"task": 0, "failed": "RunFailed: nan", "done": True})
+    fake.search.on_trial_complete("a", {"task": 0, "failed": "RunFailed: nan", "done": True})
+    fake.search.on_trial_complete("b", error=True)
+    fake.search.on_trial_complete("c", {"task": 1, "halted": True, "done": True})
+    fake.search.closing = True
+    fake.search.on_trial_complete("d", {})
+    states = [t.state for t in fake.study.trials]
+    assert states == [TrialState.FAIL, TrialState.FAIL, TrialState.RUNNING, TrialState.RUNNING]
+    assert fake.study.trials[0].user_attrs["error"] == "RunFailed: nan"
+    assert "died" in fake.study.trials[1].user_attrs["error"]
+    assert fake.search.suggest("e") == "FINISHED"
+    assert requeue(fake.study, fake.store) == [2, 3]
+
+
+def test_a_sweep_goes_on_with_the_same_trials_wherever_it_was_killed(tmp_path) -> None:
+    def score(params: dict[str, Any], task: int) -> float:
+        return 100 * params["m_hat"] - task
+
+    whole = Fake(tmp_path / "whole", SPACE, "tpe")
+    for _ in range(12):
+        whole.trial(score)
+    for killed in (3, 7):
+        first = Fake(tmp_path / f"killed-{killed}", SPACE, "tpe")
+        for _ in range(killed):
+            first.trial(score)
+        first.search.suggest("lost")
+        again = Fake(tmp_path / f"killed-{killed}", SPACE, "tpe")
+        requeue(again.study, again.store)
+        for _ in range(12 - killed):
+            again.trial(score)
+        assert [t.params for t in again.study.trials] == [t.params for t in whole.study.trials]
+        assert [t.state for t in again.study.trials] == [t.state for t in whole.study.trials]
+
+
+def test_several_objectives_have_a_front_and_no_values_by_task(tmp_path) -> None:
+    fake = Fake(tmp_path, SPACE, objectives=["HM", "FR"])
+    for number, (hm, fr) in enumerate([(30.0, 10.0), (40.0, 20.0), (35.0, 25.0)]):
+        fake.search.suggest(str(number))
+        result = {"task": 3, "HM": hm, "FR": fr, "done": True, "folders": [], "made": []}
+        fake.search.on_trial_complete(str(number), result)
+    assert [t.number for t in fake.study.best_trials] == [0, 1]
+    assert [t.intermediate_values for t in fake.study.trials] == [{}] * 3
+
+
+def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
+    import sqlite3
+    import threading
+
+    from kinoray.sweeps import study_search as searcher
+
+    monkeypatch.setattr(searcher, "STORAGE_WAIT_S", 20.0)
+    url = f"sqlite:///{tmp_path}/s.db"
+    fake = Fake(tmp_path, SPACE, storage=url)
+    fake.search.suggest("a")
+    fake.store.engine.dispose()
+    lock = sqlite3.connect(tmp_path / "s.db", check_same_thread=False, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    threading.Timer(1.0, lambda: lock.execute("COMMIT")).start()
+    fake.search.on_trial_complete("a", {"task": 3, "HM": 1.0, "done": True, "folders": [], "made": []})
+    assert fake.study.trials[0].state is TrialState.COMPLETE
+    lock.close()
+    fake.store.engine.dispose()
+
+
+# The sweep's folder
+
+
+def plan_of(micro, folder: Path, **options: Any):
+    usual: dict[str, Any] = {
+        "stream": micro, "trials": 4, "space": "momenta", "sampler": "tpe", "objective": None, "seeds": 1, "seed": 0,
+        "backbone": None, "settings": FIXED, "concurrent": None, "workers": None, "time_budget_s": None, "prune": True,
+        "storage": None, "runs": folder, "name": "one", "smoke": False,
+    }  # fmt: skip
+    return make_plan("bmu_moco", **(usual | options))
+
+
+def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(micro, tmp_path) -> None:
+    first = plan_of(micro, tmp_path)
+    first.folder.mkdir()
+    open_record(first, print)
+    open_record(plan_of(micro, tmp_path, trials=9, concurrent=1), print)
+    for options, said in (
+        ({"space": {"m": {"low": 0.5, "high": 1.0}}}, "space.m.low: 0.9 -> 0.5"),
+        ({"settings": {"queue_size": 8}}, "settings.queue_size: 16 -> 8"),
+        ({"seeds": 2}, "seeds: "),
+        ({"objective": "FR"}, "objectives: "),
+        ({"stream": replace(micro, recipe=replace(micro.recipe, max_steps=3))}, "the stream's data or the backbone"),
+    ):
+        with pytest.raises(ConfigMismatch) as error:
+            open_record(plan_of(micro, tmp_path, **options), print)
+        assert said in str(error.value)
+        assert "\n" not in str(error.value)
+    assert plan_of(micro, tmp_path, name=None).folder != plan_of(micro, tmp_path, name=None, seeds=2).folder
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"trials": 0}, "`trials` must be 1 or more"),
+        ({"seeds": 0}, "`seeds` must be 1 or more"),
+        ({"concurrent": 0}, "`concurrent` must be 1 or more"),
+        ({"time_budget_s": 0}, "time budget must be above 0"),
+        ({"prune": 1.5}, "share of trials kept"),
+        ({"objective": "probe"}, "There is no metric"),
+        ({"sampler": "bayes"}, "There is no sampler"),
+        ({"space": {"m": {"low": 1.0, "high": 0.9}}}, "the range is empty"),
+        ({"name": "../up"}, "name of a folder"),
+        ({"workers_per_trial": 3}, "do not divide over 3 workers"),
+        ({"keep_best": -2}, "`keep_best` must be 0 or more"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, said) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        sweep("bmu_moco", **({"stream": micro, "settings": FIXED, "space": "momenta", "runs": tmp_path} | options))
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_trials_at_a_time_than_there_is_room_for_are_refused() -> None:
+    assert share_of(16, None, 0, 1, 2, 0).concurrent == 2
+    assert share_of(16, None, 0, 1, 16, 0).threads == 1
+    assert share_of(4, None, 0, 1, 16, 0).threads == 3
+    nested = share_of(16, None, 1, 1, 2, 0)
+    assert nested.concurrent == 1
+    assert nested.run_cpus == pytest.approx(1.9)
+    assert share_of(16, None, 2, 2, 16, 0).concurrent == 2
+    for options in ((16, 3, 0, 1, 2, 0), (16, None, 1, 2, 2, 0), (16, 2, 1, 1, 2, 0)):
+        with pytest.raises(UsageError, match="trials at a time need"):
+            share_of(*options)
+
+
+def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> None:
+    outline = sweep("bmu_moco", stream=micro, space="bmu-fig4", sampler="grid", seeds=2, settings=FIXED,
+                    runs=tmp_path, dry_run=True)  # fmt: skip
+    assert (outline["trials"], outline["runs"], outline["steps"]) == (7, 14, 7 * 2 * 8)
+    assert outline["disk_bytes"] > 0
+    assert outline["objectives"] == ["HM"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_best_and_the_last_keep_their_checkpoints(tmp_path) -> None:
+    study = optuna.create_study(direction="maximize")
+    for number, value in enumerate([3.0, 1.0, 4.0, 2.0, 0.0]):
+        trial = study.ask()
+        folder = tmp_path / str(number)
+        (folder / "checkpoints").mkdir(parents=True)
+        trial.set_user_attr("folders", [str(folder)])
+        trial.set_user_attr("made", [str(folder)] if number != 1 else [])
+        study.tell(trial, value)
+    Keeper(study, tmp_path, 2).tidy()
+    assert [n for n in range(5) if (tmp_path / str(n) / "checkpoints").exists()] == [0, 1, 2, 4]
+
+
+def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quiet(capsys) -> None:
+    with SweepView("s", "HM", "max", 3, total=4, quiet=True) as view:
+        view("begun", 0, params={"m": 0.9})
+        view("failed", 0, text="RunFailed: one")
+        view("begun", 1, params={"m": 0.8})
+        view("failed", 1, text="RunFailed: two")
+    assert capsys.readouterr().err == "Trial 0 failed: RunFailed: one (m=0.9)\n"
+    with SweepView("s", "HM", "max", 3, total=4) as view:
+        view("begun", 0, params={"m": 0.9})
+        view("complete", 0, task=3, value=30.0)
+        view("begun", 1, params={"m": 0.8})
+        view("pruned", 1, task=1, value=20.0)
+        assert view.table().row_count == 2
+    said = capsys.readouterr().err
+    assert "1/4 trial 0 complete" in said
+    assert "trial 1 pruned after task 1 of 3" in said
+
+
+# On Ray
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_on_ray_selects_on_validation_resumes_and_extends(cluster, micro, tmp_path) -> None:
+    def go(trials: int, **options: Any) -> SweepResult:
+        return sweep("bmu_moco", stream=micro, trials=trials, space="momenta", settings=FIXED, runs=tmp_path, name="s",
+                     concurrent=2, quiet=True, **options)  # fmt: skip
+
+    found = go(3)
+    assert found.states["complete"] + found.states["pruned"] == 3
+    best = found.best
+    assert best is not None
+    assert best.values["HM"] == max(t.values[0] for t in found.complete)
+    assert best.metrics["HM"] == best.runs[0].metrics["HM"]
+    assert best.runs[0].validation_metrics["HM"] == best.values["HM"]
+    assert list(found.frame["trial"]) == [0, 1, 2]
+    assert exit_code(found) == 0
+    links = sorted(p.resolve() for p in (tmp_path / "s" / "trials").glob("*/seed-*"))
+    assert all((link / "run.json").is_file() for link in links)
+    assert len(links) == 3
+    params = [t.params for t in found.trials]
+    assert [t.params for t in go(3).trials] == params
+    more = go(4)
+    assert [t.params for t in more.trials][:3] == params
+    assert len(more.trials) == 4
+    assert not (tmp_path / "s" / ".tune").exists()
+    assert "trial" in repr(more) or more.best
+    assert "<table" in more._repr_html_()
+    best_of_reused = sweep("bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path,
+                           name="warm", warm_start="s", quiet=True)  # fmt: skip
+    assert best_of_reused.trials[0].params == more.best.params  # type: ignore[union-attr]
+    assert best_of_reused.trials[0].user_attrs["metrics"]["wall_s"] == 0, "the finished run was returned"
+
+
+KILLED = """
+import os, signal
+class Method(Method):
+    def after_step(self, carry, step):
+        super().after_step(carry, step)
+        mark = {mark!r}
+        if step.step == 2 and not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.config.m_hat < 0.5:
+            raise ZeroDivisionError("a bug at small m_hat")
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_trial_process_and_a_failing_trial_leave_the_others_alone(cluster, micro, tmp_path, capsys) -> None:
+    path = tmp_path / "dies.py"
+    path.write_text((methods_folder() / "bmu_moco.py").read_text() + KILLED.format(mark=str(tmp_path / "mark")))
+    space = {"m_hat": {"choices": [0.4, 0.95, 0.99]}}
+    found = sweep(str(path), stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path, concurrent=2,
+                  prune=False, quiet=True, name="s")  # fmt: skip
+    assert (tmp_path / "mark").exists(), "nobody was killed"
+    assert (found.states["complete"], found.states["fail"]) == (2, 1)
+    assert "ZeroDivisionError" in found.frame.set_index("m_hat").loc[0.4, "error"]
+    assert "Trial" in capsys.readouterr().err
+    assert exit_code(found) == 3
+    again = sweep(str(path), stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path, concurrent=2,
+                  prune=False, quiet=True, name="s", retry=True)  # fmt: skip
+    assert again.states["fail"] == 1
+    assert len(again.trials) == 4
+
+
+def test_the_named_space_is_in_the_record(micro, tmp_path) -> None:
+    plan = plan_of(micro, tmp_path, space="bmu-fig4")
+    assert plan.record["space"] == load_space(find_method("bmu_moco"), "bmu-fig4")
+    assert plan.settings == FIXED | {"m": 0.99}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives(cluster, micro, tmp_path) -> None:
+    results = [
+        sweep(
+            "bmu_moco",
+            stream=micro,
+            trials=1,
+            space="momenta",
+            settings=FIXED,
+            runs=tmp_path / str(workers),
+            workers_per_trial=workers,
+            quiet=True,
+            name="s",
+        )
+        for workers in (0, 1)
+    ]
+    digests = [r.best.runs[0].outcome["state_digest"] for r in results]
+    assert digests[0] == digests[1]
+    assert results[0].best.values == results[1].best.values
+    import ray
+
+    groups = [g for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
+    assert not groups, "no placement group is left"
