@@ -25,6 +25,7 @@ from kinoray.training.stages import Stage
 if TYPE_CHECKING:
     from kinoray.evaluation.tester import Tester
 
+Matrices = Mapping[str, ArrayLike | Sequence[Sequence[float | None]]]
 OF_RANKS = ("MedR", "MeanR")
 """Metrics that need the ranks themselves; all others follow from result matrices and numbers of queries."""
 MOST_SHOWN = 3
@@ -118,19 +119,25 @@ class BaseProtocol(ABC):
         """Reading -> task -> ranks of every query of a split ("test" or "validation") of a stage's tasks."""
 
     def summarise(
-        self,
-        matrices: Mapping[str, ArrayLike | Sequence[Sequence[float | None]]],
-        *,
-        queries: Sequence[int] = (),
-        final: Sequence[Ranks] = (),
-        score: str | None = None,
-        tasks: int | None = None,
+        self, matrices: Matrices, queries: Sequence[int] = (), final: Sequence[Ranks] = ()
     ) -> dict[str, float | None]:
-        """The metrics of a run; None where one has no meaning.
+        """All metrics of a run; None where one has no meaning.
 
-        matrices: by name (`matrix_names`). queries: number of each task's queries, where overall scores are pooled.
-        final: ranks of each task's queries after the last training, for MedR and MeanR. score: the one that FR, HM, BWF
-        and the current mean are of. tasks: as things stood after so many tasks.
+        matrices, queries: as of `metrics_of`. final: ranks of each task's queries after the last training.
+        """
+        found = _rank_metrics(final)
+        if self.pooled:
+            found = {f"{name}_tasks": value for name, value in found.items()}
+            found |= _rank_metrics([Ranks.pooled(final)] if final else [])
+        return self.metrics_of(matrices, queries) | found
+
+    def metrics_of(
+        self, matrices: Matrices, queries: Sequence[int] = (), score: str | None = None, tasks: int | None = None
+    ) -> dict[str, float | None]:
+        """The metrics that follow from result matrices by name (`matrix_names`): `objectives`.
+
+        queries: number of each task's queries, where overall scores are pooled. score: the one that FR, HM, BWF and the
+        current mean are of. tasks: as things stood after so many tasks.
 
             overall score = mean over tasks, or, where pooled, sum_t n_t A[last][t] / sum_t n_t of n_t queries
         """
@@ -138,18 +145,16 @@ class BaseProtocol(ABC):
         score = score or self.score
         main = cut[score]
         found = {name: metrics.final_mean(cut[name]) for name in self.scores if name in cut}
-        found |= _rank_metrics(final)
         if self.pooled:
-            found |= {f"{name}_tasks": value for name, value in found.items()}
+            found = {f"{name}_tasks": value for name, value in found.items()}
             found |= {name: _weighted(metrics.final_row(cut[name]), queries) for name in self.scores if name in cut}
-            found |= _rank_metrics([Ranks.pooled(final)] if final else [])
         return {
             **found,
             "FR": metrics.overall_forgetting(main),
             "HM": metrics.harmonic_mean(main),
             "BWF": metrics.backward_forgetting(main),
             **{f"BWF_{r}": _forgetting(cut.get(matrix_name(r, score))) for r in self.readings if r},
-            f"{self.score}_current": metrics.current_mean(main),
+            f"{score}_current": metrics.current_mean(main),
         }
 
 

@@ -140,7 +140,7 @@ class Tester:
         """
         world = self.feed.world
         with self._precision():
-            if getattr(self.method, "per_block", False):
+            if self.method.per_block:
                 return [embed_queries(self.method, test, index, world) for index in seen_as]
             return [embed_queries(self.method, test, own, world)] * len(seen_as)
 

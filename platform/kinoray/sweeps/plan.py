@@ -87,6 +87,7 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
         "format": 1,
         "method": source.name,
         "stream": found.name,
+        "protocol": found.protocol,
         "run": digest_of(_without_seed(base)),
         "backbone": base.backbone,
         "settings": held,

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.errors import RunFailed, UsageError
-from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.objectives import aims
 
 
 def quiet_optuna() -> None:
@@ -77,7 +77,8 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
             _cut_torn_line(folder / JOURNAL)
         storage = open_storage(folder, record.get("storage"))
         if create:
-            directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
+            better = aims(record["protocol"])
+            directions: list[Any] = ["maximize" if better[o] == "max" else "minimize" for o in record["objectives"]]
             study = optuna.create_study(
                 storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
             )

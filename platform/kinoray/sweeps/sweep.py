@@ -21,7 +21,7 @@ from kinoray.errors import UsageError
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.streams import Stream
 from kinoray.sweeps.dashboard import require_dashboard, shown
-from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.samplers import grid
@@ -169,7 +169,8 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
         )  # fmt: skip
         done = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
-        pick = max if METRICS[name] == "max" else min
+        better = aims(record["protocol"])[name]
+        pick = max if better == "max" else min
         free = shutil.disk_usage(plan.folder).free / 1e9
         where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
         say(
@@ -179,7 +180,7 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
         warm_cache([task.manifest for task in plan.stream.tasks], plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
         with SweepView(
-            plan.label, name, METRICS[name], len(plan.stream.tasks), plan.trials, quiet,
+            plan.label, name, better, len(plan.stream.tasks), plan.trials, quiet,
             best=pick((t.values[0] for t in done), default=None), done=plan.trials - missing,
         ) as view:  # fmt: skip
             try:

@@ -19,6 +19,7 @@ from kinoray.errors import RunFailed
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.seed_run import STOP_FILE, Job
 from kinoray.sweeps.share import Share
 from kinoray.sweeps.study import requeue
@@ -65,8 +66,8 @@ def carry_out(
             keeper.tidy()
 
     search = StudySearch(
-        study, store, space, job.objectives, sampler=record["sampler"], seed=record["seed"], num_tasks=job.num_tasks,
-        tell=tell,
+        study, store, space, job.objectives, aims(job.stream.protocol), sampler=record["sampler"],
+        seed=record["seed"], num_tasks=job.num_tasks, tell=tell,
     )  # fmt: skip
     wish = lambda: signals.number is not None or time.monotonic() > end  # noqa: E731
     callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if tensorboard else []
