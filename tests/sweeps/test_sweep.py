@@ -51,7 +51,7 @@ def test_seeds_advance_together_and_their_mean_is_reported(micro, tmp_path) -> N
     first = trial.advance()
     outcomes = [json.loads((Path(f) / "result.json").read_text()) for f in first["folders"]]
     assert [o["state"] for o in outcomes] == ["running", "running"], "neither is ahead"
-    assert first["HM"] == pytest.approx(sum(metrics_after(o, 1)["HM"] for o in outcomes) / 2)
+    assert first["HM"] == pytest.approx(sum(metrics_after("cvlm", o, 1)["HM"] for o in outcomes) / 2)
     second = trial.advance()
     trial.close()
     digests = [json.loads((Path(f) / "result.json").read_text())["state_digest"] for f in second["folders"]]

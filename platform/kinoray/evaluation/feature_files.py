@@ -36,7 +36,7 @@ def write_features(folder: Path, split: str, task: int, after_task: int, ids: li
     path = folder / f"{split}-{task}-after-{after_task}.arrow"
     beside = path.with_name(f"{path.name}.tmp")
     with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+        writer.write_batch(table.combine_chunks().to_batches()[0])
     sync(beside)
     beside.replace(path)
     sync(folder)
@@ -53,9 +53,9 @@ def read_features(folder: Path, fact: Fact) -> tuple[list[str], Tensor]:
         raise CheckpointCorrupt(f"{path} is not the file that the checkpoint names; start over with --fresh.")
     # Copy on write: torch asks for memory that could be written, and the file stays as it is.
     mapped = np.memmap(path, dtype=np.uint8, mode="c")
-    table = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped))).read_all()
+    table = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped))).get_batch(0)
     shape = json.loads(table.schema.metadata[b"shape"])
-    flat = table["features"].combine_chunks().flatten().to_numpy()
+    flat = table["features"].values.to_numpy()
     first = flat.ctypes.data - mapped.ctypes.data
     features = mapped[first : first + flat.nbytes].view(np.float32).reshape(table.num_rows, *shape)
     return table["id"].to_pylist(), torch.from_numpy(np.asarray(features))

@@ -40,7 +40,7 @@ class BaseProtocol(ABC):
     """
 
     scores: ClassVar[Mapping[str, int]]
-    """Score -> the k of its top k, in percent: {"R@1": 1, "R@5": 5}. The first chooses weights and fills the matrix."""
+    """Score -> the k of its top k, in percent: {"accuracy": 1}. The first chooses weights and fills the matrix."""
     about: ClassVar[str]
     """What the scores are, in a line for readers of a report."""
     headlines: ClassVar[tuple[str, ...]]
