@@ -72,12 +72,12 @@ SQLITE_WAIT_S = 20.0
 def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) -> tuple[optuna.Study, Any]:
     """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
     quiet_optuna()
+    better = aims(record["protocol"])
     try:
         if create:
             cut_torn_line(folder / JOURNAL)
         storage = open_storage(folder, record.get("storage"))
         if create:
-            better = aims(record["protocol"])
             directions: list[Any] = ["maximize" if better[o] == "max" else "minimize" for o in record["objectives"]]
             study = optuna.create_study(
                 storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
