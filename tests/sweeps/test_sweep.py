@@ -303,7 +303,7 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
-    record = {"name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
     write_json_atomic(tmp_path / RECORD, record)
     study, _ = open_study(tmp_path, record, create=True)
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
