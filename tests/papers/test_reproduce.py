@@ -54,8 +54,9 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
     folder = root / f"sweep-{method}"
     folder.mkdir(parents=True)
     record = {
-        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "backbone": "tiny", "smoke": smoke,
-        "space": dict(space), "settings": {"m": 0.99}, "objectives": ["HM"], "seeds": list(range(seeds)),
+        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "protocol": "cvlm",
+        "backbone": "tiny", "smoke": smoke, "space": dict(space), "settings": {"m": 0.99},
+        "objectives": ["HM"], "seeds": list(range(seeds)),
         "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
     }  # fmt: skip
     write_json_atomic(folder / RECORD, record)

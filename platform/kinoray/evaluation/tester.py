@@ -112,6 +112,13 @@ class Tester:
         assert fact is not None
         self.features[f"{clips.split}/{clips.task}"] = fact
 
+    def tidy(self) -> None:
+        """Remove features of models that a later one replaced (rank 0, when all is committed)."""
+        named = {fact["file"] for fact in self.features.values()}
+        for path in self.store.glob("*"):
+            if path.name not in named:
+                path.unlink()
+
     def kept(self, task: int, split: str) -> Clips | None:
         """The stored features of a split of a task; None where there are none."""
         fact = self.features.get(f"{split}/{task}")

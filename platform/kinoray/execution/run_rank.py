@@ -320,6 +320,7 @@ class Session:
             return
         digest = None
         if kind == "finished":
+            self.tester.tidy()
             ranks = {
                 f"{split}/{name}": middle
                 for split, cells in (("ranks", state.ranks), ("validation", state.validation))

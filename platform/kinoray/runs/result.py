@@ -146,7 +146,10 @@ class Result:
         others have the same score."""
         columns = ["reading", "after_task", "task", "sample", "clip_id", "rank", "ties", "gallery"]
         frame = _read_table(self.folder / "ranks.parquet", columns)
-        return frame.assign(**{name: value for name, value in UNTIED.items() if name not in frame})
+        for name, value in UNTIED.items():
+            if name not in frame:
+                frame[name] = value
+        return frame
 
     @property
     def bad_samples(self) -> "pd.DataFrame":
