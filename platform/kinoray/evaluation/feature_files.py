@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from kinoray.disk.durable import sha256, sync
+from kinoray.disk.durable import sha256, whole_file
 from kinoray.errors import CheckpointCorrupt
 
 Fact = dict[str, Any]
@@ -34,12 +34,12 @@ def write_features(folder: Path, split: str, task: int, after_task: int, ids: li
     metadata = {name: json.dumps(value).encode() for name, value in made.items()}
     table = pa.table({"id": ids, "features": column}).replace_schema_metadata(metadata)
     path = folder / f"{split}-{task}-after-{after_task}.arrow"
-    beside = path.with_name(f"{path.name}.tmp")
-    with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        whole_file(path) as draft,
+        pa.OSFile(str(draft), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_batch(table.combine_chunks().to_batches()[0])
-    sync(beside)
-    beside.replace(path)
-    sync(folder)
     return {"file": path.name, "sha256": sha256(path), "after_task": after_task}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones.towers import Tokens
+from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
 from kinoray.evaluation.feature_files import Fact, read_features, write_features
@@ -136,7 +136,9 @@ class Tester:
         clip_rows, numbers = clips.manifest.samples(clips.split)
         samples = np.flatnonzero(np.isin(clip_rows, clips.rows))
         captions = [clips.manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
-        ids, mask = self.feed.towers.tokenize(captions, self.feed.recipe.max_tokens)
+        towers = self.feed.towers
+        assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
+        ids, mask = towers.tokenize(captions, self.feed.recipe.max_tokens)
         text = Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
         return TestSet(clips.task, clips.ids, text, np.searchsorted(clips.rows, clip_rows[samples]), samples)
 
