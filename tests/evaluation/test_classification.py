@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 from support.sweeps import job_of, whole_trial
-from torch import Tensor, nn
+from torch import nn
 
 import kinoray
-from kinoray.backbones.towers import TwoTower
+from kinoray.backbones.backbone import Backbone
 from kinoray.config import Recipe, config
 from kinoray.data.manifest import write_manifest
 from kinoray.errors import UsageError
 from kinoray.evaluation import protocols
 from kinoray.evaluation.protocol import load_protocol, protocol_names
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, trainable
 from kinoray.metrics import class_ranks
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
@@ -38,6 +38,7 @@ class Protocol(BaseProtocol):
     about = "Accuracy in percent among the classes of all tasks so far"
     headlines = ("accuracy", "FR", "BWF", "accuracy@2")
     objective = "accuracy"
+    reads_text = False
 
     def validate(self, tester, task):
         means = self.means(tester, [task], trained=True)
@@ -54,7 +55,7 @@ class Protocol(BaseProtocol):
         return {"": ranks}
 
     def features(self, tester, task, split, trained=False):
-        return tester.embed(task, split, tester.method.encoder().embed_video, trained)
+        return tester.embed(task, split, tester.method.encoder().features, trained)
 
     def means(self, tester, tasks, trained=False):
         features, labels = [], []
@@ -82,13 +83,13 @@ class Pictures(BaseMethod):
 
     Config = ToyConfig
 
-    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: ToyConfig, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone
         self.head = nn.Linear(backbone.dim, 8)
 
     def param_groups(self) -> dict[str, ParamGroup]:
-        return {"vision": trainable(self.online.vision, "online.vision"), "head": trainable(self.head, "head")}
+        return {"online": trainable(self.online, "online"), "head": trainable(self.head, "head")}
 
     def loss(self, batch: Batch) -> StepOutput:
         logits = self.head(self.online.embed_video(batch.video))
@@ -96,9 +97,6 @@ class Pictures(BaseMethod):
 
     def encoder(self) -> nn.Module:
         return self.online
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        raise AssertionError("pictures have no text")
 
 
 @pytest.fixture
@@ -129,7 +127,7 @@ def coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     recipe = Recipe(
         epochs=2, batch_size=6, learning_rate=1e-3, frames=1, test_frames=1, size_px=32, max_steps=3, validations=1
     )
-    return Stream("coloured", "nearest-mean", tuple(tasks), recipe, "tiny")
+    return Stream("coloured", "nearest-mean", tuple(tasks), recipe, "tiny-cnn")
 
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "grey": (120, 120, 120)}

@@ -49,6 +49,8 @@ class BaseProtocol(ABC):
     """What a sweep aims at where it is not told."""
     default_learner: ClassVar[str] = "base_moco"
     """The method that a rule wraps where it is not told."""
+    reads_text: ClassVar[bool] = True
+    """Whether queries are captions: then a backbone must read text."""
     readings: ClassVar[tuple[str, ...]] = ("",)
     """The readings that `test` fills, the main one first."""
     pooled: ClassVar[bool] = False

@@ -91,7 +91,7 @@ def resolve(
         )
     towers = backbone or found.backbone
     check_backbone(towers)
-    if not backbone_class(towers).tokenizes:
+    if load_protocol(found.protocol).reads_text and not backbone_class(towers).tokenizes:
         raise UsageError(
             f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
             "backbones` names those that do."
