@@ -155,7 +155,6 @@ def test_a_config_file_gives_settings_to_the_method_named(
         (["run", "base_moco", "--set", "m=[1"], "--set m=[1"),
         (["run", "missing.yaml"], "no such file"),
         (["compare", "no-such-run"], "There is no run no-such-run"),
-        (["compare", ".", "--metric", "r7"], "r1, r5 or r10"),
         (["report", "."], "no run.json"),
         (["new", "method", "My-Method"], "lower case"),
     ],

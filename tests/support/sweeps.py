@@ -5,6 +5,7 @@ from typing import Any
 
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import open_study
@@ -39,13 +40,13 @@ class Fake:
     """A sweep whose trials are numbers."""
 
     def __init__(self, folder: Path, space: dict[str, Any], sampler: str = "random", **options: Any) -> None:
-        record = {"name": "fake", "objectives": ["HM"], "storage": None} | options
+        record = {"name": "fake", "protocol": "cvlm", "objectives": ["HM"], "storage": None} | options
         folder.mkdir(exist_ok=True)
         self.study, self.store = open_study(folder, record, create=True)
         self.events: list[tuple[Any, ...]] = []
         self.search = StudySearch(
-            self.study, self.store, distributions(space), record["objectives"], sampler=sampler, seed=0, num_tasks=3,
-            tell=lambda event, number, **facts: self.events.append((event, number)),
+            self.study, self.store, distributions(space), record["objectives"], aims("cvlm"), sampler=sampler, seed=0,
+            num_tasks=3, tell=lambda event, number, **facts: self.events.append((event, number)),
         )  # fmt: skip
         self.rule = PruneRule(self.search, 0.5)
         self.begun = 0

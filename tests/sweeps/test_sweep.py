@@ -56,7 +56,7 @@ def test_seeds_advance_together_and_their_mean_is_reported(micro, tmp_path) -> N
     first = trial.advance()
     outcomes = [json.loads((Path(f) / "result.json").read_text()) for f in first["folders"]]
     assert [o["state"] for o in outcomes] == ["running", "running"], "neither is ahead"
-    assert first["HM"] == pytest.approx(sum(metrics_after(o, 1)["HM"] for o in outcomes) / 2)
+    assert first["HM"] == pytest.approx(sum(metrics_after("cvlm", o, 1)["HM"] for o in outcomes) / 2)
     second = trial.advance()
     trial.close()
     digests = [json.loads((Path(f) / "result.json").read_text())["state_digest"] for f in second["folders"]]
@@ -298,7 +298,7 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
-    record = {"name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
     write_json(tmp_path / RECORD, record)
     study, _ = open_study(tmp_path, record, create=True)
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}

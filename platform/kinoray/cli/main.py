@@ -199,7 +199,7 @@ app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.subm
 @app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the runs folder.")],
-    metric: Annotated[str, typer.Option(help="r1, r5 or r10.")] = "r1",
+    metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
     output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
     root: Runs = None,
     as_json: Json = False,

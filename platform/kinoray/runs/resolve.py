@@ -12,13 +12,11 @@ from kinoray.data.plan import steps_for
 from kinoray.data.presets import preset_of
 from kinoray.disk.folders import runs_root
 from kinoray.errors import UsageError
+from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.runs.method_source import MethodSource, find_method
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, load_stream
 from kinoray.training.stages import Stage
-
-PROTOCOLS = ("cvlm", "ctvr")
-"""What `tester` can test."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +43,8 @@ class Resolved:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """What is learned and tested, in order. Joint training and zero-shot fill the last row only."""
-        tasks = range(len(self.stream.tasks))
-        if self.joint or self.zero_shot:
-            return (Stage(0 if self.joint else None, tuple(tasks), len(tasks) - 1, one_for_all=True),)
-        return tuple(Stage(t, tuple(range(t + 1)), t) for t in tasks)
+        """What is learned and tested, in order."""
+        return load_protocol(self.stream.protocol).stages(len(self.stream.tasks), self.joint, self.zero_shot)
 
     @property
     def steps(self) -> list[int]:
@@ -75,14 +70,14 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
     found = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
-    if found.protocol not in PROTOCOLS:
+    if found.protocol not in protocol_names():
         raise UsageError(
-            f"{found.name} is tested by the protocol {found.protocol!r}, which no method here serves yet; streams of "
-            f"{' and '.join(PROTOCOLS)} run."
+            f"{found.name} is tested by the protocol {found.protocol!r}, which is not there; streams of "
+            f"{' and '.join(protocol_names())} run."
         )
     towers = request.backbone or found.backbone
     check_backbone(towers)
-    if not backbone_class(towers).tokenizes:
+    if load_protocol(found.protocol).reads_text and not backbone_class(towers).tokenizes:
         raise UsageError(
             f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
             "backbones` names those that do."

@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kinoray.backbones.backbone import Backbone
 from kinoray.config import digest_of, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
+from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import open_run
@@ -44,6 +46,19 @@ class RunSpec:
     decode_slots: float
     cache: Cache | None = None
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
+
+    @property
+    def tested(self) -> TestedRun:
+        """What the tests need to know."""
+        return TestedRun(
+            folder=Path(self.folder),
+            names=self.names,
+            tests=self.tests,
+            train_names=self.train_names,
+            trained=self.trained,
+            last_row=self.stages[-1].row,
+            autocast=self.autocast,
+        )
 
     @property
     def num_tasks(self) -> int:

@@ -27,7 +27,7 @@ class Stream:
 
     name: str
     protocol: str
-    """"cvlm": every task has its own gallery. "ctvr": one gallery grows, features are never computed again."""
+    """How it is tested: the name of a file of `kinoray.evaluation.protocols`."""
     tasks: tuple[TaskData, ...]
     recipe: Recipe
     backbone: str

@@ -88,6 +88,7 @@ def make_plan(request: SweepRequest) -> Plan:
         "format": 1,
         "method": source.name,
         "stream": stream.name,
+        "protocol": stream.protocol,
         "run": digest_of(_without_seed(base)),
         "backbone": base.backbone,
         "settings": dict(run.settings),

@@ -15,11 +15,11 @@ import torch
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed
+from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.run import on_workers
 from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage.prefix_key import prefix_key
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
-from kinoray.metrics import summarise_after
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
 from kinoray.runs.record import open_run
@@ -158,7 +158,9 @@ class SeedRun:
     def values(self, task: int) -> dict[str, float]:
         """Validation metrics after `task` tasks, and what it cost."""
         outcome = self.outcome
-        values = {name: v for name, v in metrics_after(outcome, task).items() if v is not None}
+        values = {
+            name: v for name, v in metrics_after(self.job.stream.protocol, outcome, task).items() if v is not None
+        }
         cost = outcome.get("cost", {})
         if "train_s" in cost:
             # Steps that another run made are as good a measure: prefixes are shared among equal machines only.
@@ -265,14 +267,17 @@ def outcome_of(run: Resolved) -> dict[str, Any]:
 
 def rows_measured(outcome: dict[str, Any]) -> int:
     """After how many tasks the validation splits were ranked."""
-    rows = outcome.get("validation_matrix", {}).get("R@1", [])
+    found = outcome.get("validation_matrix", {})
+    rows = found.get(next(iter(found), ""), [])
     return sum(row[i] is not None for i, row in enumerate(rows))
 
 
-def metrics_after(outcome: dict[str, Any], task: int) -> dict[str, float | None]:
+def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str, float | None]:
     """Validation metrics as they stood after `task` tasks; without the matrix only the last ones are known."""
-    matrices = outcome.get("validation_matrix")
-    return summarise_after(matrices, task) if matrices else outcome.get("validation", {})
+    matrices, queries = outcome.get("validation_matrix"), outcome.get("validation_queries", ())
+    if not matrices:
+        return outcome.get("validation", {})
+    return load_protocol(protocol).metrics_of(matrices, queries, tasks=task)
 
 
 def made_by(folder: Path) -> str:

@@ -24,7 +24,7 @@ from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.runs.request import request_of, shows_options
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.keeping import link_trials
-from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
 from kinoray.sweeps.request import SweepOptions, SweepRequest
 from kinoray.sweeps.result import RECORD, SweepResult
@@ -145,7 +145,8 @@ def _run(
         )
         complete = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
-        pick = max if METRICS[name] == "max" else min
+        better = aims(record["protocol"])[name]
+        pick = max if better == "max" else min
         free = shutil.disk_usage(plan.folder).free / 1e9
         where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
         say(
@@ -157,7 +158,7 @@ def _run(
         with SweepView(
             plan.label,
             name,
-            METRICS[name],
+            better,
             len(tasks),
             plan.trials,
             request.quiet,

@@ -19,6 +19,7 @@ from kinoray.errors import RunFailed
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.plan import Plan
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.share import Share
@@ -61,6 +62,7 @@ def carry_out(
         store,
         distributions(plan.space),
         job.objectives,
+        aims(job.run.stream.protocol),
         sampler=request.sampler,
         seed=request.seed,
         num_tasks=job.num_tasks,
