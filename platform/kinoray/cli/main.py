@@ -108,6 +108,9 @@ def run(
     config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
     joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
     zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
+    as_released: Annotated[
+        bool | None, typer.Option("--as-released", help="Settings of the authors' code, where it differs.")
+    ] = None,
     smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
     dry_run: DryRun = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
@@ -126,7 +129,7 @@ def run(
         "seeds": seeds,
         "num_workers": num_workers,
     }
-    options |= {"joint": joint, "zero_shot": zero_shot, "smoke": smoke, "runs": runs}
+    options |= {"joint": joint, "zero_shot": zero_shot, "as_released": as_released, "smoke": smoke, "runs": runs}
     given = parse_settings(settings or [])
     calls = [
         (method, merged(file_options, options) | {"settings": merged(file_settings) | given})

@@ -33,7 +33,7 @@ from kinoray.execution.run import run
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
 from kinoray.runs.experiment_file import merged, read_experiment
-from kinoray.runs.method_source import find_method
+from kinoray.runs.method_source import find_method, with_learner
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results, load
@@ -141,13 +141,13 @@ def _longer(old: Result, new: TaskData, stream: Any, method: Any, runs: Any) -> 
         raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
+    shorter = _stream_of(old, label, stream)
     try:
-        source = find_method(method or old.method)
+        source = with_learner(find_method(method or old.method), shorter.protocol)
     except UsageError as error:
         raise UsageError(f"{label} is a run of {old.method}: {error} Give its file with --method.") from None
     if source.name != old.method:
         raise UsageError(f"{label} is a run of {old.method}, not of {source.name}.")
-    shorter = _stream_of(old, label, stream)
     longer = replace(shorter, tasks=(*shorter.tasks, new))
     given = {
         "method": method or old.method,
@@ -155,6 +155,7 @@ def _longer(old: Result, new: TaskData, stream: Any, method: Any, runs: Any) -> 
         "backbone": old.run["backbone"],
         "seed": old.seed,
         "settings": old.overrides,
+        "as_released": old.run.get("as_released", False),
         "runs": runs or old.folder.parent.parent,
     }
     one = resolve(**given, joint=False, zero_shot=False, smoke=False)

@@ -37,6 +37,7 @@ def run(
     settings: dict[str, Any] | None = None,
     joint: bool = False,
     zero_shot: bool = False,
+    as_released: bool = False,
     smoke: bool = False,
     fresh: bool = False,
     runs: str | Path | None = None,
@@ -44,9 +45,11 @@ def run(
 ) -> Result | Results:
     """Run a method on a stream; the same call resumes an unfinished run and returns a finished one.
 
-    method: a name, the path of a `.py` file, or a class. stream: a name or a folder of your own. seeds: how many, from
-    `seed` on, side by side where the machine allows. num_workers: 0 runs in this process, N in N Ray workers (default:
-    1, or one per GPU). settings: values of the method's Config and of the stream's Recipe by name.
+    method: a name, the path of a `.py` file, a rule around a learner (`rule:learner`, either may be a file), or a class.
+    stream: a name or a folder of your own. seeds: how many, from `seed` on, side by side where the machine allows.
+    num_workers: 0 runs in this process, N in N Ray workers (default: 1, or one per GPU). settings: values of the
+    method's Config and of the stream's Recipe by name. as_released: settings of the authors' code where it differs from
+    the paper.
     Returns: a Result, or Results for several seeds.
     Raises: UsageError before anything starts; RunFailed, BadData, StorageFull with the state committed so far intact;
     Stopped after Ctrl-C or SIGTERM.
@@ -60,6 +63,7 @@ def run(
             settings=settings or {},
             joint=joint,
             zero_shot=zero_shot,
+            as_released=as_released,
             smoke=smoke,
             runs=runs,
         )
@@ -89,6 +93,7 @@ def dry_run(
     settings: dict[str, Any] | None = None,
     joint: bool = False,
     zero_shot: bool = False,
+    as_released: bool = False,
     smoke: bool = False,
     runs: str | Path | None = None,
 ) -> dict[str, Any]:
@@ -101,6 +106,7 @@ def dry_run(
         settings=settings or {},
         joint=joint,
         zero_shot=zero_shot,
+        as_released=as_released,
         smoke=smoke,
         runs=runs,
     )

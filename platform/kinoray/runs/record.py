@@ -28,6 +28,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "seed": run.seed,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
+        "as_released": run.as_released,
         "tasks": [task.name for task in run.stream.tasks],
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},

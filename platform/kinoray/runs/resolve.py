@@ -15,7 +15,8 @@ from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write
 from kinoray.data.plan import steps_for
 from kinoray.data.presets import preset_of
 from kinoray.errors import UsageError
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.method import BaseMethod
+from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.streams import Stream, load_stream
 from kinoray.training.stages import Stage
 
@@ -39,6 +40,8 @@ class Resolved:
     """Settings that differ from what the method and the stream would use by themselves."""
     joint: bool
     zero_shot: bool
+    as_released: bool = False
+    """Whether the method's `RELEASED` settings stand where its paper's would."""
 
     @property
     def label(self) -> str:
@@ -76,19 +79,20 @@ def resolve(
     zero_shot: bool,
     smoke: bool,
     runs: str | Path | None,
+    as_released: bool = False,
 ) -> Resolved:
     """Check everything a user can get wrong, before anything costly starts. Raises: UsageError."""
     if joint and zero_shot:
         raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
     if seed < 0:
         raise UsageError(f"`seed` must be 0 or more, but got {seed}.")
-    source = find_method(method)
+    found = load_stream(stream) if isinstance(stream, str) else stream
+    source = with_learner(find_method(method), found.protocol)
     cls = source.load()
     parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
-    found = load_stream(stream) if isinstance(stream, str) else stream
     if found.protocol not in PROTOCOLS:
         raise UsageError(
             f"{found.name} is tested by the protocol {found.protocol!r}, which no method here serves yet; streams of "
@@ -96,12 +100,15 @@ def resolve(
         )
     towers = backbone or found.backbone
     check_backbone(towers)
+    _check_suits(cls, source.name, found)
     for task in found.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
                 raise UsageError(f"Task {task.name!r} of {found.name} has no {split} clips. Name some in its captions.")
     given = split_overrides(settings, parts)
-    usual = split_overrides(cls.RECIPES.get(found.name.partition(":")[0], {}), parts)
+    family = found.name.partition(":")[0]
+    released = _released(cls, source.name, family) if as_released else {}
+    usual = split_overrides(cls.RECIPES.get(family, {}) | released, parts)
     (method_part, recipe_part) = parts
     base = [
         build(cls.Config, usual[method_part], method_part),
@@ -114,6 +121,7 @@ def resolve(
         build(Recipe, plain(base[1]) | given[recipe_part], recipe_part),
     ]
     preset_of(final[1])
+    cls.needs(final[0])  # a rule and its learner may ask the plan for two things that exclude each other
     overrides = {
         name: value
         for old, new in zip(base, final, strict=True)
@@ -131,6 +139,7 @@ def resolve(
         overrides=overrides,
         joint=joint,
         zero_shot=zero_shot,
+        as_released=as_released,
     )
     root = Path(runs or os.environ.get("KINORAY_RUNS") or "runs").absolute()
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{found.name}").strip("-.")
@@ -148,7 +157,27 @@ def identity(run: Resolved) -> dict[str, Any]:
         "settings": run.settings,
         "recipe": plain(run.recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
+        **({"as_released": True} if run.as_released else {}),
     }
+
+
+def _check_suits(cls: type[BaseMethod], name: str, stream: Stream) -> None:
+    """Refuse a method on a stream that is tested in another way than the method is for. Raises: UsageError."""
+    if cls.suits and stream.protocol not in cls.suits:
+        raise UsageError(
+            f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
+            f"{stream.protocol}. Choose another method, or another stream."
+        )
+
+
+def _released(cls: type[BaseMethod], name: str, stream: str) -> dict[str, Any]:
+    """The settings of a method's released code for a stream. Raises: UsageError where it states none."""
+    found = cls.RELEASED.get("", {}) | cls.RELEASED.get(stream, {})
+    if not found:
+        known = ", ".join(cls.RELEASED)
+        where = f"for {stream}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
+        raise UsageError(f"{name} states no settings of released code {where}. Leave out `as_released`.")
+    return found
 
 
 def union_manifest(run: Resolved) -> Manifest:

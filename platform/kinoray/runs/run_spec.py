@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ def make_spec(
         trained = [("joint", str(union_manifest(one).path))]
     return RunSpec(
         folder=str(one.folder),
-        method=MethodSource(**asdict(one.method)),
+        method=one.method,
         settings=one.settings,
         recipe=plain(one.recipe),
         protocol=one.stream.protocol,

@@ -17,7 +17,7 @@ from kinoray.data.plan import rank_slice
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.record import changes, code_digest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.streams import Stream, load_stream
@@ -69,12 +69,12 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
     if not 0.0 < keep <= 1.0:
         raise UsageError(f"`prune` must be the share of trials kept after each task, above 0 and at most 1: {prune}.")
     _check_storage(storage)
-    source = find_method(method)
+    found = load_stream(stream) if isinstance(stream, str) else stream
+    source = with_learner(find_method(method), found.protocol)
     chosen = plain_space(load_space(source, space))
     check_space(chosen, source, settings)
     knobs = distributions(chosen)
     points = len(grid(knobs)) if sampler == "grid" else None
-    found = load_stream(stream) if isinstance(stream, str) else stream
     objectives = objectives_of(objective, found.protocol)
     held = settings | constants(chosen)
     base = resolve(
