@@ -3,7 +3,7 @@
     class Method(Rule):
         def loss(self, batch):
             output = self.learner.loss(batch)
-            return replace(output, objectives=output.objectives + self.config.distill_weight * ...)
+            return self.with_term(output, "distill", self.config.distill_weight * ...)
 
 `kinoray run lwf:base_moco` composes a rule and a learner into one method (`compose`): it has the settings of both, so a
 rule names its own by their role (`distill_weight`, never `temperature`). Joint training of a rule is joint training of
@@ -12,7 +12,7 @@ its learner with the rule's equations standing by.
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
@@ -87,6 +87,22 @@ class Rule(BaseMethod):
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
         """The learner's."""
         return self.learner.score(queries, block)
+
+    def with_term(self, output: StepOutput, name: str, term: Tensor) -> StepOutput:
+        """A learner's output with a term of the rule, a scalar, added to the objective and logged as `loss/{name}`.
+
+        Where groups follow objectives of their own, it is added to those that hold parameters of `encoder()`: a
+        generator that works against the encoder knows nothing of it.
+        """
+        objectives = output.objectives
+        if isinstance(objectives, Tensor):
+            objectives = objectives + term
+        else:
+            own = {id(parameter) for parameter in self.encoder().parameters()}
+            groups = self.param_groups()
+            holds = {name: any(id(p) in own for p in group.params.values()) for name, group in groups.items()}
+            objectives = {group: value + term if holds[group] else value for group, value in objectives.items()}
+        return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
 
 
 @functools.lru_cache(maxsize=64)
