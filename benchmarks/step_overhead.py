@@ -31,7 +31,7 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import TaskPlan, epoch_of, row_seed
-from kinoray.method import Batch, Task
+from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 from kinoray.training.distributed import World, gather, noise_source
@@ -135,7 +135,10 @@ class Memory:
         return NO_END
 
     def task(self, stage: Stage) -> Task:
-        return Task(0, "memory", 1, encode=no_data)
+        return Task(**vars(self.facts(stage)), encode=no_data, labels=np.empty(0))
+
+    def facts(self, stage: Stage) -> TaskFacts:
+        return TaskFacts(0, "memory", 1, num_samples=0, num_classes=0, steps=NO_END)
 
     def validate(self, stage: Stage) -> float:
         raise AssertionError("this task never reaches a validation")

@@ -10,12 +10,12 @@ forward instead; as nothing moves in between, the keys are the same. ALBEF halve
 # B batch   D embedding   V video   T text
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, trainable
 from kinoray.momentum import KeyFamily, average_into, copy_into
 
 
@@ -37,7 +37,8 @@ RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks ar
 class Method(BaseMethod):
     """Encoders train by gradient; momentum encoders, re-copied per task, give the keys."""
 
-    uses_num_tasks = False
+    suits = ("cvlm", "ctvr")
+    uses_num_tasks = False  # queues and averages do not depend on how many tasks come
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -46,7 +47,7 @@ class Method(BaseMethod):
 
     def begin_task(self, task: Task) -> None:
         """Momentum encoders start each task as copies; queues survive (Algorithm 1 has no line that resets them)."""
-        copy_into(self.local.average.module, self.online)
+        copy_into(self.local.encoder, self.online)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Both towers and their projections."""
@@ -56,8 +57,7 @@ class Method(BaseMethod):
         """L = L_V2T + L_T2V (a sum, not a mean)."""
         qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
-            average = self.local.average.module
-            kV, kT = average.embed_video(batch.video), average.embed_text(batch.text)  # Eq. 9
+            kV, kT = self.local.encoder.embed_video(batch.video), self.local.encoder.embed_text(batch.text)  # Eq. 9
         temperature = self.config.temperature
         video_to_text = info_nce(qV, kT, self.local.texts.keys_KD, temperature) / batch.global_size  # Eq. 10
         text_to_video = info_nce(qT, kV, self.local.videos.keys_KD, temperature) / batch.global_size  # Eq. 11
@@ -69,17 +69,9 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Average, then enqueue."""
-        average_into(self.local.average.module, self.online, keep=self.config.m)  # Eq. 8
+        average_into(self.local.encoder, self.online, keep=self.config.m)  # Eq. 8
         self.local.enqueue(carry["kV"], carry["kT"])
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> TwoTower:
         """The trained pair."""
         return self.online
-
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_video(video)
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """(B, D), unit rows."""
-        return self.online.embed_text(text)

@@ -20,7 +20,7 @@ PLACES = {
 
 FLOORS = """
 errors metrics equations | config disk processes display | backbones | decoding momentum monitoring | data
-| method datasets
+| method datasets | rule
 | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
 | papers report cluster | __init__ | cli | __main__
 """
@@ -110,6 +110,7 @@ def test_a_method_knows_the_equations_and_not_the_machine(name: str) -> None:
         "kinoray.equations",
         "kinoray.method",
         "kinoray.momentum",
+        "kinoray.rule",
         "torch",
     )
     standard = ("collections", "typing", "math", "copy", "dataclasses")

@@ -1,7 +1,8 @@
 """What a continual-learning method is: one class with these verbs and no others.
 
-A method file imports torch, `equations`, `momentum` and this module. Order of tasks, plan, device, precision,
-processes, gradients and their reduction, optimizer, evaluation, checkpoints and logs are the engine's.
+A method file imports torch, `backbones`, `config`, `equations`, `momentum` and this module. Order of tasks, plan,
+device, precision, processes, gradients and their reduction, optimizer, evaluation, checkpoints and logs are the
+engine's.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +16,19 @@ from torch import Tensor, nn
 from kinoray.backbones.towers import Tokens, TwoTower
 from kinoray.data.plan import Replay
 
-__all__ = ["BaseMethod", "Batch", "Needs", "ParamGroup", "Replay", "Rows", "StepInfo", "StepOutput", "Task", "Tokens"]
+__all__ = [
+    "BaseMethod",
+    "Batch",
+    "Needs",
+    "ParamGroup",
+    "Replay",
+    "Rows",
+    "StepInfo",
+    "StepOutput",
+    "Task",
+    "TaskFacts",
+    "Tokens",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,20 +109,42 @@ class StepInfo:
 
 
 @dataclass(frozen=True)
-class Task:
-    """The task being learned, as a method sees it."""
+class TaskFacts:
+    """What is known of a task before anything is learned. Joint training is one task, zero-shot has no steps."""
 
     index: int
     name: str
     num_tasks: int
+    """Tasks that the run makes room for."""
+    num_samples: int
+    """Training samples (a clip with several captions is several)."""
+    num_classes: int
+    """Distinct labels of the training samples; 0 where they have none."""
+    steps: int
+    """Optimizer steps."""
+
+
+@dataclass(frozen=True)
+class Task(TaskFacts):
+    """The task being learned, as a method sees it."""
+
     encode: Callable[..., tuple[np.ndarray, Tensor]]
     """encode(fn, split="train", views=0) -> (sample ids (N,), features on the CPU): passes over the task's data in
     order, all rows on all ranks. fn takes `Rows`; views = 0 gives the plain view and features (N, ...), views = k gives
     k augmented views, fn sees one at a time and features are (N, k, ...)."""
+    labels: np.ndarray
+    """Class number of each training sample, (num_samples,), -1 = none; sample ids count through the same order."""
 
 
 class BaseMethod(nn.Module, ABC):
-    """Base of every method. State lives in parameters and buffers, so it is saved.
+    """Base of every method. The engine calls the verbs in this order, on every rank alike:
+
+        needs | per task: grow, begin_task, param_groups, (loss, optimizer, after_step)*, end_task | embed_*, score
+
+    State lives in parameters and buffers, so it is saved and a resumed run goes on with it; what stands in plain Python
+    attributes is lost at resume, but for what `__init__`, `grow` and `begin_task` make anew.
+    All verbs but `loss` and `after_step` find the method in eval mode and random numbers that depend on the run's seed,
+    the task and the verb alone; `loss` finds train mode and random numbers seeded by the step, equal on all ranks.
 
     `Config` (made by `kinoray.config.config`) and, where a paper gives settings per data set, `RECIPES` (stream ->
     {setting: value}) stand beside the class in its file, or in the class itself.
@@ -117,54 +152,74 @@ class BaseMethod(nn.Module, ABC):
 
     Config: ClassVar[type]
     RECIPES: ClassVar[dict[str, dict[str, Any]]] = {}
-    uses_num_tasks: ClassVar[bool | None] = None
+    RELEASED: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Settings of the authors' code where it differs from the paper, by stream as RECIPES, "" for every stream."""
+    whole: ClassVar[bool] = False
+    """Whether it is a continual method by itself, rather than a learner for rules to wrap; `kinoray list methods` says
+    so."""
+    suits: ClassVar[tuple[str, ...]] = ()
+    """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
+    backbones: ClassVar[type] = TwoTower
+    """What the backbone must be."""
+    per_block: ClassVar[bool] = False
+    """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once."""
+    uses_num_tasks: ClassVar[bool] = True
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
-    of longer streams share their first tasks; where a class leaves it open, its source and its memory are asked."""
+    of longer streams share their first tasks. True is always safe."""
 
     def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
+        """Build everything that is there before the first task; the backbone is the method's to keep and to change."""
         super().__init__()
         self.config = config
         self.num_tasks = num_tasks
 
-    def needs(self) -> Needs:
-        """What the plan must deliver. Depends on the config only."""
+    @classmethod
+    def needs(cls, config: Any) -> Needs:
+        """What the plan must deliver, asked before anything is built: a function of the config alone."""
         return Needs()
 
-    def grow(self, task_index: int) -> None:
-        """Create the modules and buffers of a new task: shapes only, pure; replayed at resume so strict loads fit."""
+    def grow(self, task: TaskFacts) -> None:
+        """Create the modules and buffers of a new task. Called before the task and again, for every task so far, at
+        resume, where what is stored is then loaded: shapes only, no data, nothing that depends on trained weights."""
 
     def begin_task(self, task: Task) -> None:
-        """Copy teachers and momentum encoders, freeze."""
+        """Copy teachers and momentum encoders, freeze. Called once `grow` has been; at a resume inside the task it is
+        called again, and the tensors are loaded after it. It may pass over the task's data (`task.encode`)."""
 
     @abstractmethod
     def param_groups(self) -> dict[str, ParamGroup]:
-        """What trains now; called after `begin_task`."""
+        """What trains in this task, by group name; called after `begin_task`. A parameter that is not in it rests."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> StepOutput:
-        """The step's objectives: sums over local rows divided by the global count."""
+        """The step's objectives: sums over local rows divided by the global count. Gradients are on, precision is the
+        engine's; nothing of the state may change here (the statistics of BatchNorm aside)."""
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
-        """Pulls, averages, queues in the paper's order; after the optimizer, no gradient; gradients still stand."""
+        """Pulls, averages, queues in the paper's order. Called after the optimizer's step, under no_grad, while the
+        gradients still stand; `carry` holds the rows of all ranks in plan order, detached."""
 
     def end_task(self, task: Task) -> Sequence[int]:
-        """Consolidate; returns the sample ids kept as exemplars (for `Replay(policy="exemplars")`)."""
+        """Consolidate, once the best weights by validation are back. It may pass over the task's data.
+
+        Returns: the sample ids kept as exemplars (for `Replay(policy="exemplars")`); those of the first rank count."""
         return ()
 
     @abstractmethod
-    def encoder(self) -> nn.Module:
-        """The module that is probed, fine-tuned and exported."""
+    def encoder(self) -> TwoTower:
+        """The module that is probed, fine-tuned, exported and, unless `embed_*` say otherwise, tested."""
 
-    @abstractmethod
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, T, 3, H, W) -> features (B, ...) that the gallery of this task stores."""
+        """(B, T, 3, H, W) -> features (B, ...) that the gallery of this task stores. Under inference_mode."""
+        return self.encoder().embed_video(video)
 
-    @abstractmethod
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """Tokens (B, L) -> query features (B, ...) for the gallery block of this task."""
+        """Tokens (B, L) -> query features (B, ...) for the gallery block of this task. Under inference_mode."""
+        return self.encoder().embed_text(text)
 
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
-        """Similarity of queries (Q, ...) to a gallery block (V, ...): (Q, V). A dot product unless overridden."""
+        """Similarity of queries (Q, ...) to a gallery block (V, ...): (Q, V). A dot product unless overridden; all on
+        this rank's device, under inference_mode, in float32."""
         return queries @ block.T
 
 

@@ -12,7 +12,7 @@ its learner with the rule's equations standing by.
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ C = TypeVar("C")
 class Rule(BaseMethod):
     """Base of every rule: each verb passes to `self.learner`; a rule overrides those that its equations change.
 
-    Its own settings are `self.config`, the learner's `self.learner.config`. The learner is built first, so that it
+    `self.config` holds the settings of both. The learner is built first, so that it
     begins with the weights that it has alone, and its state stands under `learner.`; what a rule needs beside it stands
     in parameters and buffers of the rule. A rule that is switched off by its settings leaves the learner's state and
     logged values as they are alone, bit for bit: it calls the learner's verb before it draws numbers of its own.
@@ -126,18 +126,14 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
         )
     suits = tuple(name for name in learner.suits or rule.suits if not rule.suits or name in rule.suits)
     if not suits and rule.suits:
-        raise UsageError(
-            f"{label}: the rule suits {', '.join(rule.suits)}, the learner {', '.join(learner.suits)}; no protocol both."
-        )
+        raise UsageError(f"{label}: the rule suits {', '.join(rule.suits)}, the learner {', '.join(learner.suits)}.")
 
     def init(self: Rule, config: Any, backbone: Any, num_tasks: int) -> None:
         inner = learner(_part(config, learner.Config), backbone, num_tasks)  # first: it draws what it draws alone
-        rule.__init__(self, _part(config, rule.Config), inner, num_tasks)
+        rule.__init__(self, config, inner, num_tasks)
 
     def needs(cls: type, config: Any) -> Needs:
-        return _joined_needs(
-            rule.needs(_part(config, rule.Config)), learner.needs(_part(config, learner.Config)), label
-        )
+        return _joined_needs(rule.needs(config), learner.needs(_part(config, learner.Config)), label)
 
     return type(
         "Method",
@@ -173,8 +169,19 @@ def _joined_config(rule: type, learner: type) -> type:
             if hasattr(part, "__post_init__"):
                 part.__post_init__(self)
 
+    for part in (learner, rule):
+        _mend_travelled(part)
     doc = "Settings of a rule and of its learner."
     return config(type("Config", (rule, learner), {"__post_init__": post_init, "__module__": __name__, "__doc__": doc}))
+
+
+def _mend_travelled(cls: Any) -> None:
+    """Give the fields of a config that came pickled by value the one MISSING that `dataclasses` asks for by identity;
+    without it the class cannot be built upon."""
+    for field in cls.__dataclass_fields__.values():
+        for name in ("default", "default_factory"):
+            if isinstance(getattr(field, name), type(MISSING)):
+                setattr(field, name, MISSING)
 
 
 def _part(config: Any, cls: type[C]) -> C:

@@ -22,7 +22,7 @@ from kinoray.lineage import prefix_key as lineage
 from kinoray.lineage import prefixes as forks
 from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.runs import resolve
+from kinoray.runs import record
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
@@ -32,7 +32,7 @@ from kinoray.training.checkpoint import newest
 @pytest.fixture(autouse=True)
 def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has its own prefixes (the frame cache stays shared), and does not mind who edits the sources."""
-    monkeypatch.setattr(resolve, "code_digest", lineage._code)
+    monkeypatch.setattr(record, "code_digest", lineage._code)
     monkeypatch.setattr(forks, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("KINORAY_PREFIX_BYTES", raising=False)
 
@@ -228,27 +228,17 @@ from kinoray.methods.base_moco import RECIPES, Config
 from kinoray.methods.base_moco import Method as Base
 
 class Method(Base):
-    def __init__(self, config, backbone, num_tasks):
-        super().__init__(config, backbone, num_tasks)
-        {line}
+    uses_num_tasks = {uses}
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "counts"),
-    [
-        ("pass", False),
-        ("self.share = 1 / num_tasks", True),
-        ("self.share = 1 / self.num_tasks", True),
-        ("self.uses_num_tasks = False", False),
-    ],
-)
-def test_a_source_that_reads_the_number_of_tasks_is_noticed(line, counts, micro, tmp_path) -> None:
+@pytest.mark.parametrize("uses", [False, True])
+def test_a_method_says_whether_it_uses_the_number_of_tasks(uses, micro, tmp_path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(SOURCE.format(line=line))
-    one, longer = (base(micro, tmp_path, method=str(file), stream=tasks_of(micro, n)) for n in (2, 3))
-    assert lineage.counts_tasks(one) is counts
-    assert (prefix_key(one, 1, 1) != prefix_key(longer, 1, 1)) is counts
+    file.write_text(SOURCE.format(uses=uses))
+    run, longer = (base(micro, tmp_path, method=str(file), stream=tasks_of(micro, n)) for n in (2, 3))
+    assert lineage.counts_tasks(run) is uses
+    assert (prefix_key(run, 1, 1) != prefix_key(longer, 1, 1)) is uses
 
 
 @pytest.mark.parametrize(("method", "counts"), [("bmu_moco", False), (Late, False), (PerBlock, False), (Rings, True)])
@@ -256,40 +246,12 @@ def test_a_ring_memory_counts_tasks(method, counts, micro, tmp_path) -> None:
     assert lineage.counts_tasks(base(micro, tmp_path, method=method)) is counts
 
 
-def test_the_source_of_a_base_counts_too(micro, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("kinoray.methods.base_moco.Method.uses_num_tasks", None)
-    methods = tmp_path / "methods"
-    methods.mkdir()
-    for path in lineage.methods_folder().glob("*.py"):
-        (methods / path.name).write_text(path.read_text().replace("self.online = backbone", "self.x = self.num_tasks"))
-    file = tmp_path / "mine.py"
-    file.write_text(SOURCE.format(line="pass"))
-    one = base(micro, tmp_path, method=str(file))
-    assert not lineage.counts_tasks(one)
-    monkeypatch.setattr(lineage, "methods_folder", lambda: methods)
-    assert lineage.counts_tasks(one)
-
-
-def test_a_method_may_say_that_it_does_not_use_the_number_of_tasks(micro, tmp_path) -> None:
-    class Declared(Rings):
-        uses_num_tasks = False
-
-    class Builds(Declared):
-        """What it builds on spoke for itself alone."""
-
-    class Reads(Late):
-        uses_num_tasks = True
-
-    ones = (base(micro, tmp_path, method=method) for method in (Declared, Builds, Reads))
-    assert [lineage.counts_tasks(one) for one in ones] == [False, True, True]
-
-
 def test_an_edited_method_has_other_keys_and_publishes_nothing_under_them(micro, tmp_path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(SOURCE.format(line="pass"))
+    file.write_text(SOURCE.format(uses=False))
     before = base(micro, tmp_path, method=str(file))
     learn(before, 1)
-    file.write_text(SOURCE.format(line="self.unused = 1"))
+    file.write_text(SOURCE.format(uses=False) + "    unused = 1\n")
     after = base(micro, tmp_path, method=str(file))
     assert after.folder == before.folder  # the run goes on, with a note
     assert not publish(after.folder, 1, prefix_key(after, threads_of(after), 1))

@@ -16,18 +16,19 @@ from support.engine import (
     StopAfter,
     built,
     digest_of_run,
+    facts_of,
     fresh_session,
-    on_protocol,
     one_step,
     resolved,
     run_spec,
     spec_of,
     state_of,
+    suited,
     two_ranks,
 )
 from support.growth import Late, learn, tasks_of
 from support.places import REPOSITORY
-from support.toys import PROTOCOLS, TOYS
+from support.toys import TOYS
 
 from kinoray.config import matters_from, plain
 from kinoray.lineage.prefix_key import counts_tasks
@@ -48,7 +49,7 @@ def spec(request: pytest.FixtureRequest, micro, tmp_path: Path) -> RunSpec:
 
 
 def make(name: str, micro, folder: Path) -> RunSpec:
-    return spec_of(METHODS[name], on_protocol(micro, PROTOCOLS.get(name, "cvlm")), folder)
+    return spec_of(METHODS[name], suited(METHODS[name], micro), folder)
 
 
 def test_config_and_method_travel_between_processes(spec: RunSpec) -> None:
@@ -64,8 +65,8 @@ def test_config_and_method_travel_between_processes(spec: RunSpec) -> None:
 def test_a_grown_state_loads_strictly_into_a_newly_grown_method(spec: RunSpec) -> None:
     old, new = built(spec), built(replace(spec, seed=1))
     for task in range(2):
-        old.grow(task)
-        new.grow(task)
+        old.grow(facts_of(task))
+        new.grow(facts_of(task))
     new.load_state_dict(old.state_dict(), strict=True)
     assert all(torch.equal(new.state_dict()[name], value) for name, value in old.state_dict().items())
 
@@ -120,7 +121,7 @@ def _final_encoder(spec: RunSpec) -> dict[str, torch.Tensor]:
     assert found is not None
     method = built(spec)
     for task in range(2):
-        method.grow(task)
+        method.grow(facts_of(task))
     method.load_state_dict(found.tensors("method"))
     return method.encoder().state_dict()
 
@@ -160,7 +161,7 @@ def agree(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_says_it_does_not_count_tasks_learns_the_same_among_two_and_five(name, micro, tmp_path) -> None:
-    stream = on_protocol(micro, PROTOCOLS.get(name, "cvlm"))
+    stream = suited(METHODS[name], micro)
     ones = [resolved(METHODS[name], stream, tmp_path, settings={"planned_tasks": count}) for count in (2, 5)]
     if counts_tasks(ones[0]):
         pytest.skip("it or its memory counts tasks")
@@ -184,9 +185,9 @@ FIELDS = [
 ]
 
 
-def with_another(method: Any, field: str, task: int, micro, folder: Path, protocol: str) -> list[Resolved]:
+def with_another(method: Any, field: str, task: int, micro, folder: Path) -> list[Resolved]:
     """Two runs that differ in one setting alone."""
-    stream = on_protocol(tasks_of(micro, min(5, max(2, task))), protocol)
+    stream = suited(method, tasks_of(micro, min(5, max(2, task))))
     first = resolved(method, stream, folder)
     cls, old = first.method.load(), first.settings[field]
     words = get_args(cls.Config.__pydantic_fields__[field].annotation)
@@ -202,12 +203,12 @@ def with_another(method: Any, field: str, task: int, micro, folder: Path, protoc
 
 @pytest.mark.parametrize(("name", "field", "task"), FIELDS)
 def test_a_setting_that_matters_from_a_task_on_changes_nothing_before(name, field, task, micro, tmp_path) -> None:
-    ones = with_another(LATER[name], field, task, micro, tmp_path, PROTOCOLS.get(name, "cvlm"))
+    ones = with_another(LATER[name], field, task, micro, tmp_path)
     assert agree(*(state_after(one, min(task - 1, len(one.stream.tasks))) for one in ones))
 
 
 def test_a_setting_that_matters_earlier_than_it_says_is_found(micro, tmp_path) -> None:
-    ones = with_another(Hasty, "distill", 2, micro, tmp_path, "cvlm")
+    ones = with_another(Hasty, "distill", 2, micro, tmp_path)
     assert not agree(*(state_after(one, 1) for one in ones))
 
 

@@ -6,23 +6,20 @@ from typing import Annotated, Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 from pydantic import Field
 from support.engine import built, run_spec, spec_of, state_of
+from support.ranks import train_two
 from support.rules import OFF, Distill, Pairs, Rehearse, base_moco
 from support.toys import Exemplars, Opposed, ToyConfig
 
 from kinoray.config import Positive, build, config, matters_from, names_of
 from kinoray.errors import UsageError
-from kinoray.execution.run_rank import run_rank
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.method import Needs, Replay
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rule import Rule, compose
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.checkpoint import newest
-from kinoray.training.distributed import World
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}
 
@@ -60,14 +57,6 @@ def test_a_rule_switched_off_is_its_learner_bit_for_bit(rule, learner, micro, tm
     assert_same(alone, wrapped)
 
 
-def run_on_two_ranks(rank: int, folder: str, specs: list[RunSpec]) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    for spec in specs:
-        assert run_rank(spec, World(rank, 2), RunMonitor(spec.folder), None)
-        dist.barrier()
-    dist.destroy_process_group()
-
-
 def test_rules_switched_off_are_their_learners_on_two_ranks(micro, tmp_path) -> None:
     alone = {name: spec_of(learner, micro, tmp_path) for name, learner in LEARNERS.items()}
     wrapped = [
@@ -76,7 +65,7 @@ def test_rules_switched_off_are_their_learners_on_two_ranks(micro, tmp_path) -> 
         for name, learner in LEARNERS.items()
     ]
     specs = [*alone.values(), *(spec for _, spec in wrapped)]
-    mp.spawn(run_on_two_ranks, (str(tmp_path), specs), nprocs=2)
+    mp.spawn(train_two, (str(tmp_path), specs), nprocs=2)
     for name, spec in wrapped:
         assert_same(alone[name], spec)
 

@@ -10,8 +10,9 @@ import torch.distributed as dist
 
 from kinoray.backbones import load_backbone
 from kinoray.execution.run_rank import Session, run_rank
-from kinoray.method import BaseMethod, Batch
+from kinoray.method import BaseMethod, Batch, TaskFacts
 from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.method_source import find_method
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, build_method, make_spec
 from kinoray.streams import Stream
@@ -65,6 +66,17 @@ def digest_of_run(spec: RunSpec) -> str:
 def on_protocol(stream: Stream, protocol: str) -> Stream:
     """The same tasks under another protocol."""
     return replace(stream, protocol=protocol)
+
+
+def suited(method: Any, stream: Stream) -> Stream:
+    """The stream under the first protocol that the method suits."""
+    suits = find_method(method).load().suits
+    return on_protocol(stream, suits[0]) if suits else stream
+
+
+def facts_of(task: int) -> TaskFacts:
+    """What is known of a task of `micro`."""
+    return TaskFacts(task, f"task {task}", num_tasks=2, num_samples=12, num_classes=0, steps=4)
 
 
 def built(spec: RunSpec) -> BaseMethod:

@@ -53,7 +53,8 @@ class Late(_Toy):
 class Rings(Late):
     """Replays from a ring, whose slots are shared out by the number of tasks."""
 
-    def needs(self) -> Needs:
+    @classmethod
+    def needs(cls, config: Any) -> Needs:
         return Needs(replay=Replay(policy="ring", capacity=12, rows=4))
 
     def loss(self, batch: Batch) -> StepOutput:

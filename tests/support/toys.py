@@ -22,6 +22,7 @@ from kinoray.method import (
     StepInfo,
     StepOutput,
     Task,
+    TaskFacts,
     Tokens,
     trainable,
 )
@@ -44,6 +45,7 @@ class _Toy(BaseMethod):
     """What the toys share: one pair of encoders."""
 
     Config = ToyConfig
+    uses_num_tasks = False
 
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -58,24 +60,21 @@ class _Toy(BaseMethod):
         first = int((ids == batch.ids[0]).nonzero()[0]) // len(q_BD) * len(q_BD)
         return in_batch_nce(q_BD, batch.gather(key_BD), first, self.config.temperature) / batch.global_size
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> TwoTower:
         return self.online
-
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        return self.online.embed_video(video)
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        return self.online.embed_text(text)
 
 
 class PerBlock(_Toy):
     """Grows a random prototype per task; queries and scores depend on the task of the gallery block."""
 
+    suits = ("ctvr",)
+    per_block = True
+
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.prototypes = nn.ParameterList()
 
-    def grow(self, task_index: int) -> None:
+    def grow(self, task: TaskFacts) -> None:
         self.prototypes.append(0.01 * torch.randn(self.online.dim))
 
     def param_groups(self) -> dict[str, ParamGroup]:
@@ -102,7 +101,8 @@ class PerBlock(_Toy):
 class Replays(_Toy):
     """Experience replay: the memory's rows join the loss."""
 
-    def needs(self) -> Needs:
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
         return Needs(replay=Replay(policy="ring", capacity=8, rows=4))
 
     def loss(self, batch: Batch) -> StepOutput:
@@ -126,7 +126,8 @@ class Exemplars(_Toy):
     def begin_task(self, task: Task) -> None:
         copy_into(self.teacher.module, self.online)
 
-    def needs(self) -> Needs:
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
         return Needs(views=2, plain_view=True, replay=Replay(policy="exemplars", capacity=8, rows=2, augment=False))
 
     def loss(self, batch: Batch) -> StepOutput:
@@ -174,4 +175,3 @@ class Opposed(_Toy):
 
 
 TOYS = {"per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}
-PROTOCOLS = {"per_block": "ctvr"}

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from kinoray.config import Recipe
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, TaskFacts, trainable
 from kinoray.training import loop
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
@@ -30,8 +31,8 @@ class Counts(BaseMethod):
         nn.init.zeros_(self.weight.weight)
         self.diary: list[str] = []
 
-    def grow(self, task_index: int) -> None:
-        self.diary.append(f"grow {task_index}")
+    def grow(self, task: TaskFacts) -> None:
+        self.diary.append(f"grow {task.index}")
 
     def begin_task(self, task: Task) -> None:
         self.diary.append(f"begin {task.index}")
@@ -52,12 +53,6 @@ class Counts(BaseMethod):
 
     def encoder(self) -> nn.Module:
         return self.weight
-
-    def embed_video(self, video: torch.Tensor, task_index: int) -> torch.Tensor:
-        raise AssertionError("the loop embeds nothing itself")
-
-    def embed_text(self, text: Tokens, task_index: int) -> torch.Tensor:
-        raise AssertionError("the loop embeds nothing itself")
 
 
 class Fake:
@@ -81,8 +76,11 @@ class Fake:
     def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Any]]]:
         yield ((StepFacts(s, s // 3, s % 3 == 2, s), None) for s in range(start, STEPS))
 
+    def facts(self, stage: Stage) -> TaskFacts:
+        return TaskFacts(stage.grown, f"task {stage.grown}", 2, num_samples=0, num_classes=0, steps=STEPS)
+
     def task(self, stage: Stage) -> Task:
-        return Task(stage.train, f"task {stage.train}", 2, lambda: None)  # type: ignore[arg-type, return-value]
+        return Task(**vars(self.facts(stage)), encode=lambda: None, labels=np.empty(0))  # type: ignore[arg-type, return-value]
 
     def validate(self, stage: Stage) -> float:
         return self.scores.pop(0)
@@ -127,6 +125,16 @@ def test_the_best_validated_weights_go_on_and_the_first_of_equals_wins() -> None
     run(fake)
     assert "end 0 at -4" in fake.method.diary
     assert "end 1 at -6" in fake.method.diary
+
+
+def test_the_optimizer_is_fresh_at_each_task(monkeypatch) -> None:
+    moments = []
+    monkeypatch.setattr(
+        "kinoray.training.loop.load_optimizer_tensors",
+        lambda optimizer, groups, tensors: moments.append((len(optimizer.state), dict(tensors))),
+    )
+    assert run(Fake(Counts(), scores=[1, 2, 3] * 2))
+    assert moments == [(0, {}), (0, {})]
 
 
 def test_every_step_is_logged_once_and_in_order() -> None:

@@ -14,11 +14,11 @@ Differs: where the paper and its released code disagree, and which one this file
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, Tokens, trainable
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, trainable
 
 
 @config
@@ -41,10 +41,14 @@ def in_batch_nce(query_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature:
 
 
 class Method(BaseMethod):
-    """Which equation is used when. More verbs: needs, grow, begin_task, after_step, end_task, score."""
+    """Which equation is used when. More verbs: needs, grow, begin_task, after_step, end_task, embed_*, score.
+
+    What must outlive a stop stands in parameters and buffers (`self.register_buffer`), never in plain attributes.
+    """
 
     Config = Config
     RECIPES: ClassVar = {}
+    uses_num_tasks = False
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -65,17 +69,9 @@ class Method(BaseMethod):
             log={"loss/video_to_text": video_to_text.detach(), "loss/text_to_video": text_to_video.detach()},
         )
 
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> TwoTower:
         """The module that is probed and exported."""
         return self.towers
-
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """(B, T, 3, H, W) -> (B, D), unit rows."""
-        return self.towers.embed_video(video)
-
-    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
-        """Tokens (B, L) -> (B, D), unit rows."""
-        return self.towers.embed_text(text)
 '''
 
 SEARCH_SPACE = '''"""Search space of NAME: one line per knob, with its reason or source."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import plain
-from kinoray.data.plan import rank_slice
 from kinoray.display.text import printer
 from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, show
 from kinoray.processes.signals import Signals, Stopped, caught_signals
+from kinoray.runs.demands import check_division
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, is_finished, locked, set_aside
@@ -45,11 +45,10 @@ def run(
 ) -> Result | Results:
     """Run a method on a stream; the same call resumes an unfinished run and returns a finished one.
 
-    method: a name, the path of a `.py` file, a rule around a learner (`rule:learner`, either may be a file), or a class.
-    stream: a name or a folder of your own. seeds: how many, from `seed` on, side by side where the machine allows.
-    num_workers: 0 runs in this process, N in N Ray workers (default: 1, or one per GPU). settings: values of the
-    method's Config and of the stream's Recipe by name. as_released: settings of the authors' code where it differs from
-    the paper.
+    method: a name, the path of a `.py` file, `rule:learner` of either, or a class. stream: a name or a folder of your
+    own. seeds: how many, from `seed` on, side by side where the machine allows. num_workers: 0 runs in this process, N
+    in N Ray workers (default: 1, or one per GPU). settings: values of the method's Config and of the stream's Recipe by
+    name. as_released: with the settings of the authors' code where it differs from the paper.
     Returns: a Result, or Results for several seeds.
     Raises: UsageError before anything starts; RunFailed, BadData, StorageFull with the state committed so far intact;
     Stopped after Ctrl-C or SIGTERM.
@@ -135,7 +134,7 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
     for one in wanted:
-        rank_slice(one.recipe.batch_size, 0, num_workers or 1)  # refuses a batch that does not divide
+        check_division(one, num_workers or 1)
     from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
@@ -151,6 +150,8 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
                 _side_by_side(wanted, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
+            for one in wanted:  # where the cluster said how many
+                check_division(one, workers)
             say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}", cpus))
             for one in wanted:
                 on_workers(one, workers, quiet, signals, say)

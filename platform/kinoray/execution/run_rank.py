@@ -23,7 +23,7 @@ from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.errors import BadData, RunFailed
 from kinoray.evaluation.retrieval import Tester
-from kinoray.method import Batch, Task
+from kinoray.method import Batch, Task, TaskFacts
 from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.monitoring.run_monitor import MonitorClient
@@ -104,7 +104,7 @@ class Session:
             names=list(spec.train_names),
             manifests=list(spec.trained),
             recipe=self.recipe,
-            needs=self.method.needs(),
+            needs=type(self.method).needs(self.method.config),
             seed=spec.seed,
             num_tasks=spec.num_tasks,
             world=world,
@@ -227,11 +227,23 @@ class Session:
         assert stage.train is not None
         return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
 
+    def facts(self, stage: Stage) -> TaskFacts:
+        """What the method grows by; zero-shot grows for the first task."""
+        labels = self.feed.class_numbers(stage.grown)
+        return TaskFacts(
+            index=stage.grown,
+            name=self.spec.train_names[stage.grown],
+            num_tasks=self.spec.num_tasks,
+            num_samples=len(labels),
+            num_classes=len(np.unique(labels[labels >= 0])),
+            steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
+        )
+
     def task(self, stage: Stage) -> Task:
         """The handle that the method sees."""
         assert stage.train is not None
-        encode = partial(self.feed.encode, stage.train)
-        return Task(stage.train, self.spec.train_names[stage.train], self.spec.num_tasks, encode)
+        labels = self.feed.class_numbers(stage.train)
+        return Task(**vars(self.facts(stage)), encode=partial(self.feed.encode, stage.train), labels=labels)
 
     def log(self, record: dict[str, Any]) -> None:
         """Rank 0 logs for all."""

@@ -7,7 +7,6 @@ where the method or its memory looks at it, the number of tasks. Not in it: the 
 that matter later. In doubt a key differs, and a task is learned once more.
 """
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
@@ -15,7 +14,6 @@ import inspect
 import os
 import platform
 import sys
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from kinoray.backbones import TINY_FOLDER, check_backbone
 from kinoray.config import digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
+from kinoray.runs.demands import needs_of
 from kinoray.runs.method_source import MethodSource, methods_folder
 from kinoray.runs.record import VERSIONS, code_digest
 from kinoray.runs.resolve import Resolved
@@ -84,50 +83,10 @@ def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
 
 
 def counts_tasks(one: Resolved) -> bool:
-    """Whether the number of tasks can reach the state: a ring memory shares its slots by it, a method may read it.
-
-    A class may say so (`BaseMethod.uses_num_tasks`), for itself and what it builds on, not for what builds on it;
-    for the rest their sources are asked.
-    """
+    """Whether the number of tasks can reach the state: the method says so, or its ring memory shares slots by it."""
     cls = one.method.load()
-    silent: list[type] = []
-    for base in cls.__mro__:
-        said = vars(base).get("uses_num_tasks")
-        if said or (said is not None and not silent):
-            return bool(said)
-        if said is not None:
-            break
-        silent.append(base)
-    return _has_ring(cls, one.settings) or any(map(_reads_num_tasks, _sources(one.method, silent)))
-
-
-def _has_ring(cls: Any, settings: dict[str, Any]) -> bool:
-    """Whether `needs`, which depends on the config only, asks for a ring; True where it does depend on more."""
-    from torch import nn
-
-    bare = cls.__new__(cls)
-    nn.Module.__init__(bare)
-    bare.config = cls.Config(**settings)
-    try:
-        replay = bare.needs().replay
-    except AttributeError:
-        return True
-    return replay is not None and replay.policy == "ring"
-
-
-def _sources(method: MethodSource, classes: Iterable[type]) -> list[str]:
-    """The source texts of a method's classes; one that reads the number of tasks where none can be had."""
-    texts = [] if method.text is None else [method.text]
-    for base in classes:
-        home, _, name = base.__module__.rpartition(".")
-        if home == "kinoray.methods":
-            texts.append((methods_folder() / f"{name}.py").read_text())
-        elif method.pickled is not None and base.__module__.partition(".")[0] not in NOT_METHODS:
-            try:
-                texts.append(textwrap.dedent(inspect.getsource(base)))
-            except (OSError, TypeError):
-                texts.append("num_tasks")
-    return texts
+    replay = needs_of(one).replay
+    return cls.uses_num_tasks or (replay is not None and replay.policy == "ring")
 
 
 def _class(method: MethodSource, cls: type) -> str | None:
@@ -136,6 +95,9 @@ def _class(method: MethodSource, cls: type) -> str | None:
     The files that it and its bases stand in; where it has none, as in a notebook, its pickle, which differs more often
     than it has to.
     """
+    if method.parts:
+        found = [_class(part, part.load()) for part in method.parts]
+        return digest_of(found) if any(found) else None
     if method.pickled is None:
         return None
     return _files_of(cls) or hashlib.sha256(method.pickled).hexdigest()
@@ -149,22 +111,6 @@ def _files_of(cls: type) -> str | None:
         return digest_of([cls.__qualname__, *(inspect.getsource(sys.modules[home]) for home in sorted(homes))])
     except (KeyError, OSError, TypeError):
         return None
-
-
-def _reads_num_tasks(source: str) -> bool:
-    """Whether a source uses `num_tasks` for more than handing it to `super().__init__`."""
-    tree = ast.parse(source)
-    handed_on = {
-        id(argument)
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__"
-        for argument in call.args
-    }
-    return any(
-        (isinstance(node, ast.Name) and node.id == "num_tasks" and id(node) not in handed_on)
-        or (isinstance(node, ast.Attribute) and node.attr == "num_tasks")
-        for node in ast.walk(tree)
-    )
 
 
 # What there is on this machine; read once, as what runs here does not change with the files.

@@ -39,7 +39,8 @@ ROUNDING = 1e-9
 def load_space(source: MethodSource, asked: "str | Mapping[str, Any] | None" = None) -> Space:
     """The method's `SPACE`, a named one of its `SPACES`, a YAML or TOML file, or a mapping as it stands.
 
-    A method of the user's own keeps them in its own file; those of a rule and its learner are joined. Raises: UsageError, with the nearest names.
+    A method of the user's own keeps them in its own file; those of a rule and its learner are joined.
+    Raises: UsageError, with the nearest names.
     """
     if isinstance(asked, Mapping):
         return dict(asked)

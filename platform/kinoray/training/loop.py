@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
-from kinoray.method import BaseMethod, Batch, StepInfo, Task
+from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects
 from kinoray.training.optim import (
@@ -63,6 +63,7 @@ class Outside(Protocol):
     def batches(
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
+    def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage) -> Task: ...
     def validate(self, stage: Stage) -> float: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
@@ -105,7 +106,7 @@ def train_stream(
 def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
     quiet(method, outside.seed(stage, "grow"))
-    method.grow(stage.grown)
+    method.grow(outside.facts(stage))
     method.to(outside.world.device)
 
 
@@ -124,7 +125,10 @@ def quiet(method: BaseMethod, seed: int) -> None:
 
 
 def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outside, state: RunState) -> bool:
-    """Train one task and keep its best weights by validation; False when stopped early."""
+    """Train one task and keep its best weights by validation; False when stopped early.
+
+    The optimizer is fresh at each task: its moments begin at zero, and only a resumed task gets its own ones back.
+    """
     assert stage.train is not None
     number, start, steps = state.position.stage, state.position.step, outside.steps(stage)
     if start == 0:
@@ -198,7 +202,12 @@ def train_step(
 
 
 def _seed_step(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for the devices that a step uses; that one writes a stack trace for all others (0.9 ms)."""
+    """Python, NumPy and torch, so that whatever a method draws from, a resumed step draws the same.
+
+    Torch only for the devices that a step uses: `torch.manual_seed` writes a stack trace for all others (0.9 ms).
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)
