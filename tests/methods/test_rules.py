@@ -58,9 +58,10 @@ def test_a_rule_switched_off_is_its_learner_bit_for_bit(rule, learner, micro, tm
 
 
 def test_rules_switched_off_are_their_learners_on_two_ranks(micro, tmp_path) -> None:
-    alone = {name: spec_of(learner, micro, tmp_path) for name, learner in LEARNERS.items()}
+    short = {"max_steps": 2, "validations": 1}
+    alone = {name: spec_of(learner, micro, tmp_path, settings=short) for name, learner in LEARNERS.items()}
     wrapped = [
-        (name, spec_of(compose(rule, learner), micro, tmp_path, settings=off(rule)))
+        (name, spec_of(compose(rule, learner), micro, tmp_path, settings=short | off(rule)))
         for rule in (Distill, Rehearse)
         for name, learner in LEARNERS.items()
     ]
