@@ -92,7 +92,7 @@ class Rule(BaseMethod):
         """A learner's output with a term of the rule, a scalar, added to the objective and logged as `loss/{name}`.
 
         Where groups follow objectives of their own, it is added to those that hold parameters of `encoder()`: a
-        generator that works against the encoder knows nothing of it.
+        generator that works against the encoder knows nothing of it. A group that rests in this step goes on resting.
         """
         objectives = output.objectives
         if isinstance(objectives, Tensor):
@@ -101,7 +101,10 @@ class Rule(BaseMethod):
             own = {id(parameter) for parameter in self.encoder().parameters()}
             groups = self.param_groups()
             holds = {name: any(id(p) in own for p in group.params.values()) for name, group in groups.items()}
-            objectives = {group: value + term if holds[group] else value for group, value in objectives.items()}
+            objectives = {
+                group: value + term if value is not None and holds[group] else value
+                for group, value in objectives.items()
+            }
         return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
 
 

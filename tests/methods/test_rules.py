@@ -197,7 +197,7 @@ class Asks(Rule):
 
     @classmethod
     def needs(cls, config: Plain) -> Needs:
-        return Needs(views=1, replay=Replay(policy="ring", capacity=config.ring, rows=2) if config.ring else None)
+        return Needs(replay=Replay(policy="ring", capacity=config.ring, rows=2))
 
 
 def test_needs_are_joined_and_two_memories_are_refused() -> None:

@@ -9,10 +9,10 @@ from support.engine import resolved
 from support.rules import Distill, Pairs, base_moco
 
 import kinoray
+from kinoray.backbones.backbone import TwoTower
 from kinoray.browse.listing import kind_of, list_methods
 from kinoray.config import names_of
 from kinoray.errors import UsageError
-from kinoray.method import BaseMethod
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, names_in, with_learner
 from kinoray.sweeps.space import check_space, load_space, space_names
@@ -206,7 +206,15 @@ def test_a_method_is_refused_on_a_stream_of_another_protocol_before_it_starts(mi
     class Images(Pairs):
         suits = ("ucl",)
 
+    class TinyTowers(TwoTower):
+        pass
+
+    class Towers(Pairs):
+        backbones = TinyTowers
+
     with pytest.raises(UsageError, match="Images suits streams tested by ucl, but micro is tested by cvlm"):
         resolved(Images, micro, tmp_path)
-    assert issubclass(Images, BaseMethod)
+    with pytest.raises(UsageError, match="Towers builds on a TinyTowers, but the backbone tiny is a") as error:
+        resolved(Towers, micro, tmp_path)
+    assert "\n" not in str(error.value)
     assert resolved(Pairs, micro, tmp_path).method.name == "Pairs"

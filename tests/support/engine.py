@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from kinoray.backbones import load_backbone
+from kinoray.data.plan import StepFacts
 from kinoray.execution.run_rank import Session, run_rank
 from kinoray.method import BaseMethod, Batch, TaskFacts
 from kinoray.monitoring.run_monitor import RunMonitor
@@ -19,7 +20,6 @@ from kinoray.streams import Stream
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step
 from kinoray.training.optim import make_optimizer, names_and_params
-from kinoray.training.stages import StepFacts
 
 
 class StopAfter(RunMonitor):
@@ -81,7 +81,7 @@ def facts_of(task: int) -> TaskFacts:
 
 def built(spec: RunSpec) -> BaseMethod:
     """The method with its initial weights."""
-    return build_method(spec, load_backbone(spec.backbone))
+    return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> Session:

@@ -3,15 +3,17 @@
 `Distill` keeps features near a teacher's (as LwF), `Rehearse` replays from a ring (as ER), `Pairs` is a learner.
 """
 
+from dataclasses import replace
 from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from kinoray.config import Count, Positive, config, from_task
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
+from kinoray.rehearsal import joined
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method
 from support.toys import Opposed, _Toy
@@ -63,8 +65,9 @@ class Distill(Rule):
         if not self.task:
             return output
         student, teacher = self.encoder(), self.teacher.module
-        near: Tensor = (student.embed_video(batch.video) - teacher.embed_video(batch.video)).square().sum()
-        near = near + (student.embed_text(batch.text) - teacher.embed_text(batch.text)).square().sum()
+        now = output.features or {"video": student.embed_video(batch.video), "text": student.embed_text(batch.text)}
+        near = (now["video"] - teacher.embed_video(batch.video)).square().sum()
+        near = near + (now["text"] - teacher.embed_text(batch.text)).square().sum()
         return self.with_term(output, "distill", self.config.distill_weight * near / batch.global_size)
 
 
@@ -75,7 +78,7 @@ class RehearseConfig:
 
 
 class Rehearse(Rule):
-    """Pairs of earlier samples, kept in a ring, stay near each other."""
+    """The learner's loss over current rows and replayed ones, which a ring keeps."""
 
     Config = RehearseConfig
     uses_num_tasks = False
@@ -83,15 +86,11 @@ class Rehearse(Rule):
     @classmethod
     def needs(cls, config: RehearseConfig) -> Needs:
         ring = Replay(policy="ring", capacity=config.memory_capacity, rows=config.memory_rows)
-        return Needs(replay=ring if config.memory_capacity else None)
+        return Needs(replay=ring)
 
     def loss(self, batch: Batch) -> StepOutput:
-        output = super().loss(batch)
-        if batch.replay is None:
-            return output
-        encoder, rows = self.encoder(), batch.replay
-        apart = (1.0 - (encoder.embed_video(rows.video) * encoder.embed_text(rows.text)).sum(dim=1)).sum()
-        return self.with_term(output, "rehearse", apart / batch.replay_size)
+        both = joined(batch)
+        return replace(super().loss(both), gather=both.gather)
 
 
 base_moco = find_method("base_moco").load()

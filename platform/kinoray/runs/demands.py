@@ -1,5 +1,6 @@
 """What a run's method asks of the plan, and which numbers of workers that divides over."""
 
+from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice
 from kinoray.method import Needs
 from kinoray.runs.resolve import Resolved
@@ -19,4 +20,4 @@ def check_division(run: Resolved, workers: int) -> None:
     rank_slice(run.recipe.batch_size, 0, workers)
     replay = needs_of(run).replay
     if replay:
-        rank_slice(replay.rows, 0, workers, "replayed rows")
+        rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinoray.backbones import check_backbone, weights_digest
+from kinoray.backbones import backbone_class, check_backbone, weights_digest
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.data.plan import steps_for
@@ -100,7 +100,12 @@ def resolve(
         )
     towers = backbone or found.backbone
     check_backbone(towers)
-    _check_suits(cls, source.name, found)
+    if not backbone_class(towers).tokenizes:
+        raise UsageError(
+            f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
+            "backbones` names those that do."
+        )
+    _check_suits(cls, source.name, found, towers)
     for task in found.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
@@ -161,12 +166,20 @@ def identity(run: Resolved) -> dict[str, Any]:
     }
 
 
-def _check_suits(cls: type[BaseMethod], name: str, stream: Stream) -> None:
-    """Refuse a method on a stream that is tested in another way than the method is for. Raises: UsageError."""
+def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:
+    """Refuse a method on a stream that is tested in another way, or a backbone of another kind, than it is for.
+
+    Raises: UsageError.
+    """
     if cls.suits and stream.protocol not in cls.suits:
         raise UsageError(
             f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
             f"{stream.protocol}. Choose another method, or another stream."
+        )
+    if not issubclass(backbone_class(backbone), cls.backbones):
+        raise UsageError(
+            f"{name} builds on a {cls.backbones.__name__}, but the backbone {backbone} is a "
+            f"{backbone_class(backbone).__name__}; `kinoray list backbones` names others."
         )
 
 
