@@ -1,4 +1,4 @@
-"""Rules by name: `rule:learner` of names and files, a rule alone, what travels, what is merged, and released settings."""
+"""Rules by name: names and files of `rule:learner`, a rule alone, what travels, what is merged, released settings."""
 
 import pickle
 from dataclasses import replace
