@@ -110,13 +110,14 @@ class TrialRun:
 def trained_parameters(one: Resolved) -> int:
     """Parameters that train in the last task."""
     from kinoray.backbones import load_backbone
+    from kinoray.runs.demands import facts_of
     from kinoray.training.optim import names_and_params
 
     cls = one.method.load()
     backbone = load_backbone(one.backbone, one.recipe.size_px, one.seed)
     method = cls(cls.Config(**one.settings), backbone, len(one.stream.tasks))
-    for task in range(len(one.stream.tasks)):
-        method.grow(task)
+    for facts in facts_of(one):
+        method.grow(facts)
     return sum(p.numel() for p in names_and_params(method.param_groups()).values())
 
 
