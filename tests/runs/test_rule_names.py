@@ -218,3 +218,27 @@ def test_a_method_is_refused_on_a_stream_of_another_protocol_before_it_starts(mi
         resolved(Towers, micro, tmp_path)
     assert "\n" not in str(error.value)
     assert resolved(Pairs, micro, tmp_path).method.name == "Pairs"
+
+
+# Elsewhere: workers, extended runs
+
+
+def test_a_rule_outside_the_repository_travels_to_a_worker(cluster, rule: Path, micro, tmp_path: Path) -> None:
+    settings = {"max_steps": 1, "validations": 1}
+    options = {"stream": micro, "quiet": True, "settings": settings}
+    here = kinoray.run(f"{rule}:base_moco", num_workers=0, runs=tmp_path / "here", **options)
+    there = kinoray.run(f"{rule}:base_moco", num_workers=1, runs=tmp_path / "there", **options)
+    assert there.outcome["state_digest"] == here.outcome["state_digest"]
+
+
+def test_a_finished_run_of_a_rule_learns_one_more_task(rule: Path, micro, tmp_path: Path) -> None:
+    settings = {"max_steps": 1, "validations": 1}
+    options = {"num_workers": 0, "quiet": True, "settings": settings, "runs": tmp_path, "as_released": True}
+    short = replace(micro, tasks=micro.tasks[:1])
+    first = kinoray.run(rule, stream=short, **options)
+    extended = kinoray.extend(first, micro.tasks[1], stream=short, method=f"{rule}:base_moco", quiet=True)
+    whole = kinoray.run(rule, stream=micro, fresh=True, **options)
+    assert extended.folder == whole.folder
+    assert extended.outcome["state_digest"] == whole.outcome["state_digest"]
+    with pytest.raises(UsageError, match="not of my_rule:bmu_moco"):
+        kinoray.extend(first, micro.tasks[1], stream=short, method=f"{rule}:bmu_moco", quiet=True)
