@@ -11,13 +11,14 @@ from pydantic import Field
 from support.engine import built, run_spec, spec_of, state_of
 from support.ranks import train_two
 from support.rules import OFF, Distill, Pairs, Rehearse, base_moco
-from support.toys import Exemplars, Opposed, ToyConfig
+from support.toys import TOYS, Exemplars, Opposed, ToyConfig
 
-from kinoray.config import Positive, build, config, matters_from, names_of
+from kinoray.config import Positive, Recipe, build, config, matters_from, names_of
 from kinoray.errors import UsageError
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
+from kinoray.runs.method_source import find_method, method_names
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.checkpoint import newest
 
@@ -236,6 +237,15 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
         with pytest.raises(UsageError, match=said) as error:
             compose(rule, learner)
         assert "\n" not in str(error.value)
+
+
+def test_every_rule_and_every_learner_have_settings_of_their_own() -> None:
+    classes = [find_method(name).load() for name in method_names()] + list(TOYS.values())
+    rules = [cls for cls in classes if issubclass(cls, Rule)] + [Distill, Rehearse]
+    for rule in rules:
+        for learner in (cls for cls in classes if not issubclass(cls, Rule)):
+            assert not set(names_of(rule.Config)) & set(names_of(learner.Config)), (rule, learner)
+            assert not set(names_of(rule.Config)) & set(names_of(Recipe)), rule
 
 
 def test_a_ring_counts_tasks_and_none_does_not(micro, tmp_path) -> None:
