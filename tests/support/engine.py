@@ -14,6 +14,7 @@ from kinoray.execution.run_rank import Session, run_rank
 from kinoray.method import BaseMethod, Batch, TaskFacts
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, build_method, make_spec
 from kinoray.streams import Stream
@@ -41,8 +42,7 @@ class StopAfter(RunMonitor):
 
 def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> Resolved:
     """A run that has not started."""
-    usual = {"backbone": None, "settings": {}, "joint": False, "zero_shot": False, "smoke": False}
-    return resolve(method, stream=stream, seed=seed, runs=folder, **(usual | options))
+    return resolve(RunRequest(method, stream=stream, seed=seed, runs=folder, **options))
 
 
 def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:

@@ -23,9 +23,10 @@ from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.errors import BadData, RunFailed
-from kinoray.evaluation.retrieval import Tester
+from kinoray.evaluation.protocol import load_protocol
+from kinoray.evaluation.ranking import from_tensors, to_tensors
+from kinoray.evaluation.tester import Tester
 from kinoray.method import Batch, Task, TaskFacts
-from kinoray.metrics import recall_at
 from kinoray.momentum import Momentum
 from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.processes.actors import call
@@ -116,7 +117,8 @@ class Session:
             note=partial(self.client.call, "note"),
             cache=spec.cache or frame_cache(),
         )
-        self.tester = Tester(spec, self.method, self.feed)
+        self.protocol = load_protocol(spec.protocol)
+        self.tester = Tester(spec.tested, self.method, self.feed)
         self.fence = take_fence(self.folder / "checkpoints") if world.is_first else ""
 
     # Resume and commit
@@ -141,8 +143,8 @@ class Session:
             best=found.tensors("best"),
             best_score=kept["best_score"],
             selections=kept["selections"],
-            ranks=_cells(found.tensors("ranks")),
-            validation=_cells(found.tensors("validation")),
+            ranks=from_tensors(found.tensors("ranks"), found.tensors("ranks_among")),
+            validation=from_tensors(found.tensors("validation"), found.tensors("validation_among")),
         )
         self.past = kept["cost"]
         self.tester.restore(kept["tested"])
@@ -178,9 +180,9 @@ class Session:
             tensors["optimizer"] = state.optimizer
         if state.best:
             tensors["best"] = state.best
-        for name, ranks in (("ranks", state.ranks), ("validation", state.validation)):
-            if ranks:
-                tensors[name] = {f"{row}/{task}": torch.from_numpy(r) for (row, task), r in ranks.items()}
+        for name, cells in (("ranks", state.ranks), ("validation", state.validation)):
+            if cells:
+                tensors[name], tensors[f"{name}_among"] = to_tensors(cells)
         published = self._published(tensors["method"])
         facts = {
             "best_score": state.best_score,
@@ -276,20 +278,20 @@ class Session:
 
     # Evaluation
 
-    def validate(self, stage: Stage) -> float:
-        """R@1 on the stage's validation split, in percent."""
+    def validate(self, stage: Stage) -> float | None:
+        """The protocol's main score on the stage's validation split, in percent; None where it ranks nothing."""
         assert stage.train is not None
         began = time.monotonic()
-        score = recall_at(self.tester.validate(stage.train), 1)
+        ranks = self.protocol.validate(self.tester, stage.train)
         self.eval_s += time.monotonic() - began
-        return score
+        return ranks.score(self.protocol.scores[self.protocol.score]) if len(ranks) else None
 
     def evaluate(self, stage: Stage, state: RunState) -> None:
         """Rank every query of the stage's tasks, test and validation."""
         began = time.monotonic()
         for split, cells in (("test", state.ranks), ("validation", state.validation)):
-            for task, ranks in self.tester.test(stage, split).items():
-                cells[(stage.row, task)] = ranks
+            for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
+                cells |= {(reading, stage.row, task): ranks for task, ranks in of_tasks.items()}
         self.eval_s += time.monotonic() - began
 
     # Results
@@ -323,26 +325,22 @@ class Session:
             return
         digest = None
         if kind == "finished":
+            self.tester.tidy()
             ranks = {
-                f"{split}/{row}/{task}": torch.from_numpy(values)
+                f"{split}/{name}": middle
                 for split, cells in (("ranks", state.ranks), ("validation", state.validation))
-                for (row, task), values in cells.items()
+                for name, middle in to_tensors(cells)[0].items()
             }
             digest = state_digest(self.method.state_dict() | ranks, {"selections": state.selections})
         write_results(
             self.folder,
+            protocol=self.protocol,
             state=kind,
             names=self.spec.names,
             ranks=state.ranks,
             validation=state.validation,
             queries=self.tester.queries,
-            galleries=self.tester.galleries,
             cost=self.cost(state) | self.work(),
             num_bad=self.client.call("num_bad"),
             digest=digest,
         )
-
-
-def _cells(tensors: dict[str, Tensor]) -> dict[tuple[int, int], np.ndarray]:
-    """Ranks by (row, task) from what a checkpoint keeps under "row/task"."""
-    return {(int(row), int(task)): v.numpy() for key, v in tensors.items() for row, _, task in [key.partition("/")]}

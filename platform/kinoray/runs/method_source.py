@@ -9,7 +9,6 @@ lwf                          a rule around the default learner of the stream's p
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 import types
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kinoray.config import digest_of
 from kinoray.errors import UsageError, unknown
+from kinoray.runs.class_source import listing_of, missing_of
 
 if TYPE_CHECKING:
     from kinoray.method import BaseMethod
@@ -32,9 +32,14 @@ class MethodSource:
 
     name: str
     digest: str
-    """SHA-256 of the source, or of both sources."""
+    """SHA-256 of the source, or of both parts' digests; of a class, of its `listing`, so that it is the same in every
+    interpreter."""
     text: str | None = None
     pickled: bytes | None = None
+    listing: str | None = None
+    """What a pickled class was written as, in parts (`class_source`)."""
+    unknown: tuple[str, ...] = ()
+    """Parts of a pickled class that have no source."""
     parts: tuple["MethodSource", ...] = ()
     """Of a rule around a learner: the sources of both, in this order."""
 
@@ -42,6 +47,16 @@ class MethodSource:
     def files(self) -> tuple["MethodSource", ...]:
         """The sources that it is made of: two of a rule around a learner, else itself."""
         return self.parts or (self,)
+
+    @property
+    def own_digests(self) -> list[str]:
+        """Digests of what is the user's own code; empty for a method that comes with kinoray."""
+        return [part.digest for part in self.files if part.is_own]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is, or wraps, the user's own code."""
+        return self.text is not None or self.pickled is not None or any(part.is_own for part in self.parts)
 
     def load(self) -> type["BaseMethod"]:
         """The class; of a rule and a learner, composed. Raises: UsageError where a file does not run or holds no
@@ -78,11 +93,6 @@ def method_names() -> list[str]:
     return sorted(p.stem for p in methods_folder().glob("*.py") if p.stem != "__init__")
 
 
-def default_learner(protocol: str) -> str:
-    """Name of the learner that a rule wraps where none is named."""
-    return "base_moco"
-
-
 def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> MethodSource:
     """A method's source from its name, the path of a file, two of them as `rule:learner`, or a class.
 
@@ -93,7 +103,7 @@ def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> Metho
     if isinstance(method, type):
         return _from_class(method)
     parts = [_find_one(name) for name in names_in(str(method))]
-    return _around(*parts) if len(parts) > 1 else parts[0]
+    return around(*parts) if len(parts) > 1 else parts[0]
 
 
 def with_learner(source: MethodSource, protocol: str) -> MethodSource:
@@ -102,13 +112,15 @@ def with_learner(source: MethodSource, protocol: str) -> MethodSource:
     A rule around that learner is called by the rule's name alone, so that `lwf` and `lwf:base_moco` are one run.
     Raises: UsageError where the method's file does not run or the rule does not go with the learner.
     """
+    from kinoray.evaluation.protocol import load_protocol
     from kinoray.rule import Rule
 
+    usual = load_protocol(protocol).default_learner
     if source.parts:
         rule, learner = source.parts
-        return replace(source, name=rule.name) if learner == find_method(default_learner(protocol)) else source
+        return replace(source, name=rule.name) if learner == find_method(usual) else source
     if issubclass(source.load(), Rule):
-        return replace(_around(source, find_method(default_learner(protocol))), name=source.name)
+        return replace(around(source, find_method(usual)), name=source.name)
     return source
 
 
@@ -122,7 +134,7 @@ def names_in(text: str) -> list[str]:
     return text.split(":", 1)
 
 
-def _around(rule: MethodSource, learner: MethodSource) -> MethodSource:
+def around(rule: MethodSource, learner: MethodSource) -> MethodSource:
     """A rule around a learner."""
     if learner.parts:
         raise UsageError(f"{learner.name} is a rule around a learner already; a rule wraps a learner.")
@@ -159,7 +171,7 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
     from kinoray.rule import Rule, title
 
     if issubclass(cls, Rule) and cls.parts:
-        return _around(*map(_from_class, cls.parts))
+        return around(*map(_from_class, cls.parts))
     if not hasattr(cls, "Config") and cls.__name__ != "Method":
         raise UsageError(f"{cls.__name__} must set `Config`, a class made by `kinoray.config.config`.")
     name = title(cls)
@@ -169,12 +181,10 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
         home = sys.modules.get(base.__module__)
         if home is not None and issubclass(base, BaseMethod) and not base.__module__.startswith("kinoray."):
             cloudpickle.register_pickle_by_value(home)
-    pickled = cloudpickle.dumps(cls)
-    try:
-        digest = _digest(inspect.getsource(cls))
-    except (OSError, TypeError):
-        digest = hashlib.sha256(pickled).hexdigest()
-    return MethodSource(name, digest, pickled=pickled)
+    listing = listing_of(cls)
+    return MethodSource(
+        name, _digest(listing), pickled=cloudpickle.dumps(cls), listing=listing, unknown=tuple(missing_of(cls))
+    )
 
 
 def _run_text(source: MethodSource) -> types.ModuleType:

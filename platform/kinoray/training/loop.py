@@ -21,6 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
+from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, gather_objects, set_world
@@ -52,9 +53,9 @@ class RunState:
     best_score: float = -1.0
     selections: list[list[int]] = field(default_factory=list)
     """Exemplar sample ids chosen at the end of each task."""
-    ranks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    """(matrix row, task) -> rank of each test query's clip."""
-    validation: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    ranks: Cells = field(default_factory=dict)
+    """Ranks of the test queries, by cell of the result matrices."""
+    validation: Cells = field(default_factory=dict)
     """The same of the validation splits: what may choose between runs."""
 
 
@@ -71,7 +72,7 @@ class Outside(Protocol):
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
     def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task: ...
-    def validate(self, stage: Stage) -> float: ...
+    def validate(self, stage: Stage) -> float | None: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
     def log(self, record: dict[str, Any]) -> None: ...
     def wants_stop(self) -> bool: ...
@@ -248,11 +249,11 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
 
 
 def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far."""
+    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far, or None."""
     score = outside.validate(stage)
-    outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
-    if score > state.best_score:
-        state.best_score = score
+    outside.log({"task": stage.train, "step": state.position.step - 1, "validation": score})
+    if score is None or score > state.best_score:
+        state.best_score = -1.0 if score is None else score
         payloads = payload_names(method)
         weights = {name: value for name, value in method.state_dict().items() if name not in payloads}
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
