@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -82,6 +83,18 @@ def train_four(rank: int, folder: str, stream) -> None:
         if rank == 0:
             with (Path(folder) / "digests").open("a") as file:
                 file.write(digest_of_run(spec) + "\n")
+    dist.destroy_process_group()
+
+
+def train_two(rank: int, folder: str, specs: list[Any]) -> None:
+    """Whole runs by two ranks, one after the other."""
+    from kinoray.execution.run_rank import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for spec in specs:
+        assert run_rank(spec, World(rank, 2), RunMonitor(spec.folder), None)
+        dist.barrier()
     dist.destroy_process_group()
 
 
