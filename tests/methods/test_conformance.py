@@ -28,6 +28,7 @@ from support.engine import (
 )
 from support.growth import Late, learn, tasks_of
 from support.places import REPOSITORY
+from support.rules import RULES
 from support.toys import TOYS
 
 from kinoray.config import matters_from, plain
@@ -40,7 +41,7 @@ from kinoray.training.checkpoint import newest
 from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params
 
-METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS
+METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES
 
 
 @pytest.fixture(params=METHODS)

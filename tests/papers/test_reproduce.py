@@ -381,7 +381,7 @@ def test_a_dry_run_makes_nothing(micro, tmp_path: Path) -> None:
 
 def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from kinoray.cli import app; "
+        "import sys; from typer.testing import CliRunner; from kinoray.cli.main import app; "
         "r = CliRunner().invoke(app, ['reproduce', '--help']); assert '--keep' in r.output, r.output; "
         "r = CliRunner().invoke(app, ['reproduce']); assert 'bmu-fig4' in r.output, r.output; "
         "print([m for m in ('torch', 'ray', 'optuna', 'pandas') if m in sys.modules])"

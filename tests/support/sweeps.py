@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.space import distributions
@@ -15,11 +16,10 @@ FIXED = {"queue_size": 16}
 
 
 def job_of(micro, folder: Path, method: Any = "bmu_moco", seeds: tuple[int, ...] = (0,), **options: Any) -> Job:
-    usual: dict[str, Any] = {"settings": FIXED, "objectives": ("HM",), "threads": 1}
-    return Job(
-        folder=str(folder / "s"), method=find_method(method), stream=micro, backbone=micro.backbone, seeds=seeds,
-        runs=str(folder), **(usual | options),
-    )  # fmt: skip
+    asked = {name: options.pop(name) for name in ("stream", "settings", "smoke") if name in options}
+    run = RunRequest(find_method(method), **({"stream": micro, "settings": FIXED, "runs": str(folder)} | asked))
+    usual: dict[str, Any] = {"objectives": ("HM",), "threads": 1}
+    return Job(folder=str(folder / "s"), run=run, seeds=seeds, **(usual | options))
 
 
 def whole_trial(job: Job, params: dict[str, Any], number: int = 0) -> list[dict[str, Any]]:

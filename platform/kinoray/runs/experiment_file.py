@@ -1,6 +1,6 @@
 """Experiments written down: flat YAML or TOML, and `name=value` of the command line. Untrusted text, read safely.
 
-method: bmu_moco          # a name, ./my_method.py, or a list of them
+method: bmu_moco          # a name, ./my_method.py, rule:learner, or a list of them
 stream: moving-cvlm       # keys with the names of `kinoray run`'s options are options
 seeds: 3
 m_hat: 0.95               # any other key is a setting, as with --set
@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field
 
 from kinoray.config import Count, build, config, names_of
+from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
 Natural = Annotated[int, Field(ge=0)]
@@ -34,6 +35,7 @@ class Options:
     num_workers: Natural | None = None
     joint: bool | None = None
     zero_shot: bool | None = None
+    as_released: bool | None = None
     smoke: bool | None = None
     runs: Path | None = None
 
@@ -72,7 +74,7 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else _load(text)
     except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: {_one_line(error)}.") from None
+        raise UsageError(f"{path}: {_complaint(error)}.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise UsageError(f"{path}: an experiment file is a list of `name: value` lines.")
     values = {name.replace("-", "_"): value for name, value in values.items()}
@@ -92,7 +94,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         try:
             settings[name.strip()] = _load(value)
         except (yaml.YAMLError, RecursionError) as error:
-            raise UsageError(f"--set {pair}: {_one_line(error)}.") from None
+            raise UsageError(f"--set {pair}: {_complaint(error)}.") from None
     return settings
 
 
@@ -109,7 +111,7 @@ def _load(text: str) -> Any:
         loader.dispose()
 
 
-def _one_line(error: Exception) -> str:
+def _complaint(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error)

@@ -9,6 +9,7 @@ from typing import Any
 from kinoray.config import digest_of, plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
+from kinoray.runs.method_source import MethodSource
 from kinoray.runs.resolve import Resolved, identity
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
@@ -17,11 +18,16 @@ VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "num
 BESIDE = ("methods", "search_spaces", "cluster")
 
 
+FORMAT = 2
+METHOD_FILES = ("method.py", "learner.py")
+"""In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
+
+
 def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
-    """The run's record, run.json."""
+    """The run's record, run.json: all that is needed to open the run again without being told anything (`reopen`)."""
     parts = identity(run)
     return {
-        "format": 1,
+        "format": FORMAT,
         "method": run.method.name,
         "stream": run.stream.name,
         "protocol": run.stream.protocol,
@@ -29,7 +35,11 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "seed": run.seed,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
+        "as_released": run.as_released,
         "tasks": [task.name for task in run.stream.tasks],
+        "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
+        "stream_source": _stream_source(run),
+        "method_source": _method_source(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
@@ -37,6 +47,30 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "num_workers": num_workers,
         "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
     }
+
+
+def _stream_source(run: Resolved) -> dict[str, Any]:
+    """What the stream is, beside its tasks, and what it is made from again where its manifests are gone."""
+    stream = run.stream
+    return {"made_from": stream.source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
+
+
+def _method_source(run: Resolved) -> dict[str, Any]:
+    """Where the method's code is kept; of a rule around a learner, where that of both is."""
+    if not run.method.parts:
+        return _kept_in(run.method, METHOD_FILES[0])
+    parts = zip(run.method.parts, METHOD_FILES, strict=True)
+    return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_kept_in(p, file)} for p, file in parts]}
+
+
+def _kept_in(method: MethodSource, file: str) -> dict[str, Any]:
+    """Where a source is kept: with kinoray, in the run folder, or why in neither."""
+    if not method.is_own:
+        return {"kind": "kinoray"}
+    if method.text is not None:
+        return {"kind": "file", "file": file}
+    why = f"{', '.join(method.unknown)} has no source" if method.unknown else "its parts stand in no one file"
+    return {"kind": "class", "file": file, "why": f"a class of a running program: {why}"}
 
 
 def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[str, Any]:
@@ -49,12 +83,15 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     now = describe(run, threads, num_workers)
     if not path.exists():
         try:
+            for method, file in zip(run.method.files, METHOD_FILES, strict=False):  # before the record that names them
+                if method.is_own:
+                    write_text(run.folder / file, method.text or method.listing or "")
             write_text(path, json.dumps(now, indent=1))
         except OSError as error:
             raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
-    changed = changes(then["config"], now["config"]) + changes(then["digests"]["data"], now["digests"]["data"])
+    changed = changes(_known(then, now), _known(now, then)) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:
         raise ConfigMismatch(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
@@ -69,16 +106,23 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     return now | {"threads": then["threads"]}
 
 
+def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a record that another one has, too: one that came later had its default, or the folder would
+    have another name (`resolve.identity`)."""
+    parts = ("method", "recipe")
+    return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
+
+
 def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     """`key: old -> new` for everything that differs in two nested records."""
-    said = []
+    found = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            said += changes(a, b, f"{prefix}{key}.")
+            found += changes(a, b, f"{prefix}{key}.")
         elif a != b:
-            said.append(f"{prefix}{key}: {a} -> {b}")
-    return said
+            found.append(f"{prefix}{key}: {a} -> {b}")
+    return found
 
 
 def code_digest() -> str:

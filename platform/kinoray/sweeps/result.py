@@ -99,8 +99,7 @@ class SweepResult:
 
     @property
     def best(self) -> BestTrial | None:
-        """The winner on the validation splits; None where no trial is complete. With several objectives: of the first.
-        """  # fmt: skip
+        """The winner on the validation splits, of several objectives by the first; None where no trial is complete."""
         done = self.complete
         if not done:
             return None
@@ -169,9 +168,8 @@ class SweepResult:
         if not known:
             return 0.0
         per_task = sum(known) / len(known) / self.record["num_tasks"]
-        left = [self.record["num_tasks"] - max(t.intermediate_values, default=0)
-                for t in self.trials if t.state is TrialState.PRUNED]  # fmt: skip
-        return per_task * sum(left)
+        pruned = [t for t in self.trials if t.state is TrialState.PRUNED]
+        return per_task * sum(self.record["num_tasks"] - max(t.intermediate_values, default=0) for t in pruned)
 
     @property
     def spent_s(self) -> float:
@@ -196,14 +194,20 @@ class SweepResult:
             "folder": str(self.folder),
             "states": self.states,
             "objectives": self.objectives,
-            "best": best and {"trial": best.number, "params": best.params, "validation": best.values,
-                              "test": best.metrics, "runs": [str(r.folder) for r in best.runs]},
+            "best": best
+            and {
+                "trial": best.number,
+                "params": best.params,
+                "validation": best.values,
+                "test": best.metrics,
+                "runs": [str(r.folder) for r in best.runs],
+            },
             "importance": self.importance,
             "pareto": self.pareto["trial"].tolist() if len(self.objectives) > 1 else None,
             "saved_s": round(self.saved_s, 1),
             "prefix_saved_s": round(self.prefix_saved_s, 1),
             "spent_s": round(self.spent_s, 1),
-        }  # fmt: skip
+        }
 
     def __repr__(self) -> str:
         best = self.best

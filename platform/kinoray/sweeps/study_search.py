@@ -177,17 +177,17 @@ class PruneRule(_NotKept, FIFOScheduler):
 
 
 class Closing(_NotKept, tune.Stopper):
-    """Ends the experiment when `wish` says so: the trials commit and stop by themselves, and are left for next time."""
+    """Ends the experiment when it is asked to: the trials commit and stop by themselves, and are left for next time."""
 
-    def __init__(self, search: StudySearch, stop_file: Path, wish: Callable[[], bool]) -> None:
-        self.search, self.stop_file, self.wish = search, stop_file, wish
+    def __init__(self, search: StudySearch, stop_file: Path, stop_requested: Callable[[], bool]) -> None:
+        self.search, self.stop_file, self.stop_requested = search, stop_file, stop_requested
         self.since = math.inf
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        if self.since == math.inf and self.wish():
+        if self.since == math.inf and self.stop_requested():
             self.since = time.monotonic()
             self.search.closing = True
             self.stop_file.touch()
