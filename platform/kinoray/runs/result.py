@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-UNTIED = {"reading": "", "ties": 0}
+UNTIED: dict[str, Any] = {"reading": "", "ties": 0}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
 
