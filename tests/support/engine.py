@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
-from kinoray.execution.run_rank import Session, run_rank
+from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_rank import run_rank
 from kinoray.method import BaseMethod, Batch, TaskFacts
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.method_source import find_method
@@ -84,15 +85,15 @@ def built(spec: RunSpec) -> BaseMethod:
     return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
-def fresh_session(spec: RunSpec, world: World | None = None) -> Session:
+def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:
     """A rank before its first step, its first task begun."""
-    session = Session(spec, world or World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, world or World(), RunMonitor(spec.folder), None)
     grow(session.method, spec.stages[0], session)
     begin_task(session.method, spec.stages[0], session)
     return session
 
 
-def first_batch(session: Session) -> tuple[StepFacts, Batch]:
+def first_batch(session: RankSession) -> tuple[StepFacts, Batch]:
     """The first step of the first task."""
     with session.batches(session.spec.stages[0], 0, RunState()) as batches:
         return next(batches)
@@ -121,9 +122,9 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
     method.after_step = after_step  # type: ignore[method-assign]
     with session.batches(spec.stages[0], 1, RunState()) as batches:
         facts, batch = next(batches)
-        names, signals = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
+        values = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
     return {
-        "values": dict(zip(names, signals.tolist(), strict=False)),
+        "values": dict(zip(values.names, values.numbers.tolist(), strict=False)),
         "gradients": {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None},
         "before": before,
         "between": between,

@@ -71,7 +71,7 @@ def extend(
     old_runs = run_folder if isinstance(run_folder, Result) else load(run_folder)
     new = task if isinstance(task, TaskData) else read_task(task)
     say = printer(quiet)
-    changes = {"runs": runs, "num_workers": num_workers, "quiet": quiet}
+    changes: dict[str, Any] = {"runs": runs, "num_workers": num_workers, "quiet": quiet}
     # Every seed is checked before the first one starts.
     planned = []
     for old in old_runs if isinstance(old_runs, Results) else [old_runs]:

@@ -1,17 +1,13 @@
 """What a rank is told: a run as plain data, and the method that it describes."""
 
 import os
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from kinoray.backbones.backbone import Backbone
-from kinoray.config import digest_of, plain
+from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.evaluation.tester import TestedRun
@@ -19,6 +15,7 @@ from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
+from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.training.stages import Stage
 
@@ -74,10 +71,7 @@ class RunSpec:
 def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     """The method with its initial weights: a function of the spec and the backbone's weights alone."""
     cls = spec.method.load()
-    seed = int(digest_of(["build", spec.seed])[:15], 16)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    seed_libraries(seed_of("build", spec.seed))
     return cls(cls.Config(**spec.settings), backbone, spec.num_tasks)
 
 

@@ -167,7 +167,7 @@ def _mark(axes: Axes, column: int, values: np.ndarray, heights: np.ndarray, labe
     for value, height in known.items():
         if labels is not None or value in ends:
             text = labels[int(value)] if labels is not None else f"{value:.4g}"
-            place = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "zorder": 5}
+            place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "zorder": 5}
             box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
             axes.annotate(text, (column, height), fontsize=8, bbox=box, **place)
 
