@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.equations import info_nce, info_nce_two_keys, unit
+from kinoray.equations import in_batch_nce, info_nce, info_nce_two_keys, unit
 
 # Logits of `methods.md` 16.1, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
@@ -17,6 +17,12 @@ LOCAL_NEGATIVES, GLOBAL_NEGATIVES = (0.5, -0.5), (0.0, 1.0)
 def along(*values: float) -> torch.Tensor:
     """Rows (K, 2) whose product with (1, 0) is each value; the losses do not need unit rows."""
     return torch.tensor([[value, 0.3] for value in values], dtype=torch.float64)
+
+
+def unit_rows(*counts: int) -> list[torch.Tensor]:
+    """Random unit rows of width 8, as many as asked, the same each time."""
+    generator = torch.Generator().manual_seed(0)
+    return [unit(torch.randn(count, 8, generator=generator, dtype=torch.float64)) for count in counts]
 
 
 Q = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
@@ -35,7 +41,7 @@ def test_two_families_in_one_softmax_give_the_worked_number() -> None:
 
 
 def test_equal_families_equal_the_single_loss() -> None:
-    q, key, queue = (unit(torch.randn(n, 8, dtype=torch.float64)) for n in (5, 5, 11))
+    q, key, queue = unit_rows(5, 5, 11)
     single = info_nce(q, key, queue, 0.07)
     assert info_nce_two_keys(q, key, queue, key, queue, 0.07).item() == pytest.approx(single.item(), rel=1e-12)
 
@@ -63,6 +69,17 @@ def test_losses_equal_plain_loops(batch: int, size: int, seed: int, temperature:
 
 
 def test_the_order_of_the_batch_does_not_matter() -> None:
-    q, key, queue = (unit(torch.randn(n, 8, dtype=torch.float64)) for n in (6, 6, 9))
-    order = torch.randperm(6)
+    q, key, queue = unit_rows(6, 6, 9)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
     assert info_nce(q[order], key[order], queue, 0.1).item() == pytest.approx(info_nce(q, key, queue, 0.1).item())
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(0, 10_000), st.floats(0.1, 2.0))
+def test_in_batch_nce_equals_plain_loops(batch: int, others: int, seed: int, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, keys = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (batch, others + batch))
+    loss = 0.0
+    for i in range(batch):
+        scores = [math.exp(q[i] @ key / temperature) for key in keys]
+        loss -= math.log(scores[others + i] / sum(scores))
+    assert in_batch_nce(q, keys[others:], keys, temperature).item() == pytest.approx(loss, rel=1e-9, abs=1e-9)

@@ -4,7 +4,7 @@ Losses return the SUM over the rows they are given; a method divides by the glob
 values of several workers add up to those of one.
 """
 
-# B queries on this rank   D embedding   K queue
+# B queries on this rank   G rows over all ranks   D embedding   K queue
 
 import torch
 from torch import Tensor
@@ -50,6 +50,24 @@ def info_nce_two_keys(
         positives_B2 = torch.stack([(q_BD * local_key_BD).sum(dim=1), (q_BD * global_key_BD).sum(dim=1)], dim=1)
         logits = torch.cat([positives_B2, q_BD @ local_queue_KD.T, q_BD @ global_queue_KD.T], dim=1) / temperature
         return (logits.logsumexp(dim=1) - logits[:, :2].logsumexp(dim=1)).sum()
+
+
+def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: float) -> Tensor:
+    """Contrast each query with the keys of the whole batch; its own key is among them.
+
+        loss = sum_i  -log  exp(q_i.k_i/T) / sum_j exp(q_i.k_j/T)
+
+    Shapes:  q_BD, key_BD (B, D); keys_GD (G, D), the keys of all ranks (`batch.gather`); returns a scalar, summed over
+             rows.
+    Ranges:  rows have unit norm; temperature > 0.
+    Gradient: to queries and keys.
+    Source:  CLIP (arXiv 2103.00020), Fig. 3, one direction; NT-Xent without the other view's negatives.
+    """
+    with full_precision(q_BD):
+        precision = torch.promote_types(keys_GD.dtype, torch.float32)
+        q_BD, key_BD, keys_GD = q_BD.to(precision), key_BD.to(precision), keys_GD.to(precision)
+        positive_B = (q_BD * key_BD).sum(dim=1) / temperature
+        return ((q_BD @ keys_GD.T / temperature).logsumexp(dim=1) - positive_B).sum()
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
-from kinoray.equations import unit
+from kinoray.equations import in_batch_nce, unit
 from kinoray.method import (
     BaseMethod,
     Batch,
@@ -34,13 +34,6 @@ class ToyConfig:
     temperature: Positive = 0.1
 
 
-def in_batch_nce(q_BD: Tensor, all_BD: Tensor, first: int, temperature: float) -> Tensor:
-    """Each query against the gathered rows of all ranks; its own stands at `first + i`. Summed over local rows."""
-    logits = q_BD @ all_BD.T / temperature
-    own = first + torch.arange(len(q_BD))
-    return nn.functional.cross_entropy(logits, own, reduction="sum")
-
-
 class _Toy(BaseMethod):
     """What the toys share: one pair of encoders."""
 
@@ -56,9 +49,7 @@ class _Toy(BaseMethod):
 
     def contrast(self, q_BD: Tensor, key_BD: Tensor, batch: Batch) -> Tensor:
         """In-batch contrast over the rows of all ranks, divided by their number."""
-        ids = batch.gather(batch.ids)
-        first = int((ids == batch.ids[0]).nonzero()[0]) // len(q_BD) * len(q_BD)
-        return in_batch_nce(q_BD, batch.gather(key_BD), first, self.config.temperature) / batch.global_size
+        return in_batch_nce(q_BD, key_BD, batch.gather(key_BD), self.config.temperature) / batch.global_size
 
     def encoder(self) -> TwoTower:
         return self.online
