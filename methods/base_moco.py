@@ -47,7 +47,7 @@ class Method(BaseMethod):
 
     def begin_task(self, task: Task) -> None:
         """Momentum encoders start each task as copies; queues survive (Algorithm 1 has no line that resets them)."""
-        copy_into(self.local.average.module, self.online)
+        copy_into(self.local.encoder, self.online)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Both towers and their projections."""
@@ -57,8 +57,7 @@ class Method(BaseMethod):
         """L = L_V2T + L_T2V (a sum, not a mean)."""
         qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
-            average = self.local.average.module
-            kV, kT = average.embed_video(batch.video), average.embed_text(batch.text)  # Eq. 9
+            kV, kT = self.local.encoder.embed_video(batch.video), self.local.encoder.embed_text(batch.text)  # Eq. 9
         temperature = self.config.temperature
         video_to_text = info_nce(qV, kT, self.local.texts.keys_KD, temperature) / batch.global_size  # Eq. 10
         text_to_video = info_nce(qT, kV, self.local.videos.keys_KD, temperature) / batch.global_size  # Eq. 11
@@ -70,7 +69,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Average, then enqueue."""
-        average_into(self.local.average.module, self.online, keep=self.config.m)  # Eq. 8
+        average_into(self.local.encoder, self.online, keep=self.config.m)  # Eq. 8
         self.local.enqueue(carry["kV"], carry["kT"])
 
     def encoder(self) -> TwoTower:

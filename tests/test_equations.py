@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.equations import in_batch_nce, info_nce, info_nce_two_keys, unit
+from kinoray.equations import in_batch_nce, info_nce, info_nce_families, unit
 
 # Logits of `methods.md` 16.1, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
@@ -19,12 +19,6 @@ def along(*values: float) -> torch.Tensor:
     return torch.tensor([[value, 0.3] for value in values], dtype=torch.float64)
 
 
-def unit_rows(*counts: int) -> list[torch.Tensor]:
-    """Random unit rows of width 8, as many as asked, the same each time."""
-    generator = torch.Generator().manual_seed(0)
-    return [unit(torch.randn(count, 8, generator=generator, dtype=torch.float64)) for count in counts]
-
-
 Q = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 
 
@@ -34,16 +28,16 @@ def test_one_family_gives_the_worked_numbers() -> None:
 
 
 def test_two_families_in_one_softmax_give_the_worked_number() -> None:
-    both = info_nce_two_keys(
-        Q, along(LOCAL), along(*LOCAL_NEGATIVES), along(GLOBAL), along(*GLOBAL_NEGATIVES), temperature=1.0
-    )
+    keys, queues = [along(LOCAL), along(GLOBAL)], [along(*LOCAL_NEGATIVES), along(*GLOBAL_NEGATIVES)]
+    both = info_nce_families(Q, keys, queues, temperature=1.0)
     assert both.item() == pytest.approx(0.4643687841, abs=1e-10)
 
 
 def test_equal_families_equal_the_single_loss() -> None:
-    q, key, queue = unit_rows(5, 5, 11)
+    draws = torch.Generator().manual_seed(0)
+    q, key, queue = (unit(torch.randn(n, 8, generator=draws, dtype=torch.float64)) for n in (5, 5, 11))
     single = info_nce(q, key, queue, 0.07)
-    assert info_nce_two_keys(q, key, queue, key, queue, 0.07).item() == pytest.approx(single.item(), rel=1e-12)
+    assert info_nce_families(q, [key, key], [queue, queue], 0.07).item() == pytest.approx(single.item(), rel=1e-12)
 
 
 def test_equal_similarities_give_log_of_queue_and_one() -> None:
@@ -65,12 +59,13 @@ def test_losses_equal_plain_loops(batch: int, size: int, seed: int, temperature:
         one -= math.log(a / (a + n))
         two -= math.log((a + b) / (a + b + n + m))
     assert info_nce(q, k, queue, temperature).item() == pytest.approx(one, rel=1e-9, abs=1e-9)
-    assert info_nce_two_keys(q, k, queue, g, other, temperature).item() == pytest.approx(two, rel=1e-9, abs=1e-9)
+    assert info_nce_families(q, [k, g], [queue, other], temperature).item() == pytest.approx(two, rel=1e-9, abs=1e-9)
 
 
 def test_the_order_of_the_batch_does_not_matter() -> None:
-    q, key, queue = unit_rows(6, 6, 9)
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    draws = torch.Generator().manual_seed(0)
+    q, key, queue = (unit(torch.randn(n, 8, generator=draws, dtype=torch.float64)) for n in (6, 6, 9))
+    order = torch.randperm(6, generator=draws)
     assert info_nce(q[order], key[order], queue, 0.1).item() == pytest.approx(info_nce(q, key, queue, 0.1).item())
 
 

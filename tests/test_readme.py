@@ -56,6 +56,23 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize(
+    ("file", "fact"),
+    [
+        ("training/optim.py", "The cosine falls with every step"),
+        ("training/loop.py", "The optimizer is fresh at each task"),
+        ("backbones/vit_bert.py", "run without dropout"),
+        ("decoding/sampling.py", "the last frame repeats"),
+        ("data/manifest.py", "how crops are to be drawn"),
+        ("data/presets.py", "Differs"),
+    ],
+)
+def test_what_moves_results_is_told_here_and_where_it_is_made(file, fact) -> None:
+    section = TEXT.split("## What moves results")[1].split("\n## ")[0]
+    assert f"(platform/kinoray/{file})" in section
+    assert fact in (ROOT / "platform" / "kinoray" / file).read_text(encoding="utf-8")
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
     assert [link for link in links if not (ROOT / link).is_file()] == []

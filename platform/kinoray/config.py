@@ -55,6 +55,7 @@ def config(cls: type[T]) -> type[T]:
 class Recipe:
     """How a stream trains: shared by all methods, so that they can be compared.
 
+    Optimizer and schedule begin anew with each task; a cosine falls with every step, not with every epoch.
     The defaults are those of the five-set CVLM setting (BMU-MoCo, Sec. 4.1) and of `methods.md` where it is silent.
     """
 

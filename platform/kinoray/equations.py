@@ -1,10 +1,14 @@
 """Equations that methods share: pure functions, no state.
 
 Losses return the SUM over the rows they are given; a method divides by the global count, so that gradients and logged
-values of several workers add up to those of one.
+values of several workers add up to those of one:
+
+    loss = info_nce(q, k, self.queue.keys_KD, temperature) / batch.global_size
 """
 
 # B queries on this rank   G rows over all ranks   D embedding   K queue
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,35 +25,27 @@ def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float)
     Gradient: to q_BD only when keys and queue are detached, as they are meant to be.
     Source:  MoCo (arXiv 1911.05722), Eq. 1; BMU-MoCo, Eqs. 10-11.
     """
-    with full_precision(q_BD):
-        q_BD, key_BD = q_BD.to(queue_KD.dtype), key_BD.to(queue_KD.dtype)
-        positive_B1 = (q_BD * key_BD).sum(dim=1, keepdim=True)
-        logits = torch.cat([positive_B1, q_BD @ queue_KD.T], dim=1) / temperature
-        return (logits.logsumexp(dim=1) - logits[:, 0]).sum()
+    return info_nce_families(q_BD, [key_BD], [queue_KD], temperature)
 
 
-def info_nce_two_keys(
-    q_BD: Tensor,
-    local_key_BD: Tensor,
-    local_queue_KD: Tensor,
-    global_key_BD: Tensor,
-    global_queue_KD: Tensor,
-    temperature: float,
+def info_nce_families(
+    q_BD: Tensor, keys_BD: Sequence[Tensor], queues_KD: Sequence[Tensor], temperature: float
 ) -> Tensor:
-    """One softmax with two positives and two queues.
+    """One softmax with a positive and a queue from each of several families of keys.
 
         loss = sum_i -log (e^a + e^b) / (e^a + e^b + sum_j (e^{n_j} + e^{m_j})),   a = q_i.k_i/T, b = q_i.k~_i/T, ...
 
-    It is not the sum of two InfoNCE losses; it equals one of them when both families are identical.
+    It is not the sum of several InfoNCE losses; it equals one of them when all families are identical.
 
-    Shapes:  as in `info_nce`, keys and queues twice; returns a scalar, summed over rows.
-    Source:  BMU-MoCo, Eqs. 16-17.
+    Shapes:  as in `info_nce`, a key and a queue per family; returns a scalar, summed over rows.
+    Source:  BMU-MoCo, Eqs. 16-17, with two families.
     """
     with full_precision(q_BD):
-        q_BD, local_key_BD, global_key_BD = (x.to(local_queue_KD.dtype) for x in (q_BD, local_key_BD, global_key_BD))
-        positives_B2 = torch.stack([(q_BD * local_key_BD).sum(dim=1), (q_BD * global_key_BD).sum(dim=1)], dim=1)
-        logits = torch.cat([positives_B2, q_BD @ local_queue_KD.T, q_BD @ global_queue_KD.T], dim=1) / temperature
-        return (logits.logsumexp(dim=1) - logits[:, :2].logsumexp(dim=1)).sum()
+        precision = queues_KD[0].dtype
+        q_BD = q_BD.to(precision)
+        positives = torch.stack([(q_BD * key_BD.to(precision)).sum(dim=1) for key_BD in keys_BD], dim=1)
+        logits = torch.cat([positives, *(q_BD @ queue_KD.T for queue_KD in queues_KD)], dim=1) / temperature
+        return (logits.logsumexp(dim=1) - logits[:, : len(keys_BD)].logsumexp(dim=1)).sum()
 
 
 def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Weights and keys that remember: averages, pulls, queues. All updates are vectorised over all parameters.
 
-Only parameters move; buffers (BatchNorm statistics) follow their own forward passes, as in MoCo.
+Only parameters move; buffers (BatchNorm statistics) follow their own forward passes, as in MoCo. `torch._foreach_*` is
+private API: one kernel for all parameters where a loop would need one for each.
 """
 
 import copy
@@ -100,6 +101,11 @@ class KeyFamily(nn.Module):
         self.average = Momentum(towers, across_tasks)
         self.videos = Queue(queue_size, towers.dim)
         self.texts = Queue(queue_size, towers.dim)
+
+    @property
+    def encoder(self) -> TwoTower:
+        """The averaged towers."""
+        return self.average.module
 
     def enqueue(self, kV_BD: Tensor, kT_BD: Tensor) -> None:
         """Put a step's keys into both queues."""

@@ -39,7 +39,11 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
         yield
         asked.append({"ray": "stopped"})
 
-    for name, fake in (("launch.run", run), ("launch.dry_run", dry_run), ("workers.ray_session", ray_session)):
+    for name, fake in (
+        ("execution.run.run", run),
+        ("execution.run.dry_run", dry_run),
+        ("processes.ray_session.ray_session", ray_session),
+    ):
         monkeypatch.setattr(f"kinoray.{name}", fake)
     return asked
 

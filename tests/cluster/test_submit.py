@@ -96,7 +96,7 @@ def staged(words: str, folder: Path, runs: str | None = "runs") -> ship.Shipment
 
 def test_the_package_is_one_folder_that_works_alone(tmp_path: Path) -> None:
     tree, metadata = ship.stage_package(tmp_path / "stage")
-    for file in ("cli.py", "methods/bmu_moco.py", "search_spaces/bmu_moco.py", "cluster/ship.py", "backbones/tiny"):
+    for file in ("cli/main.py", "methods/bmu_moco.py", "search_spaces/bmu_moco.py", "cluster/ship.py", "backbones"):
         assert (tree / file).exists(), file
     assert not [*tree.rglob("__pycache__"), *tree.rglob("*.egg-info")]
     code = "import kinoray.methods, kinoray.cluster.ship as s; print(kinoray.__version__, s.__file__)"

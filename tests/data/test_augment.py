@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from kinoray.backbones.vision import torchvision_functional as oracle
 from kinoray.config import Recipe, build, plain
@@ -16,7 +17,24 @@ from kinoray.errors import UsageError
 
 RECIPE = Recipe()
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-ADJUST = (oracle.adjust_brightness, oracle.adjust_contrast, oracle.adjust_saturation, oracle.adjust_hue)
+
+
+def saturated_in_hsv(images, factor):
+    """(T, 3, H, W) in [0, 1] by matplotlib's conversions: saturation times a factor, at most 1."""
+    hsv = rgb_to_hsv(images.movedim(-3, -1).numpy())
+    hsv[..., 1] = np.minimum(1, hsv[..., 1] * factor)
+    return torch.from_numpy(hsv_to_rgb(hsv)).movedim(-1, -3).float()
+
+
+ADJUST = {
+    "torchvision": (oracle.adjust_brightness, oracle.adjust_contrast, oracle.adjust_saturation, oracle.adjust_hue),
+    "kornia": (
+        lambda images, factor: (images + (factor - 1)).clamp(0, 1),
+        lambda images, factor: (images * factor).clamp(0, 1),
+        saturated_in_hsv,
+        oracle.adjust_hue,
+    ),
+}
 DECODED, SIZE = 40, 32
 EVERYTHING = Preset(
     source="all operations at once",
@@ -84,7 +102,7 @@ def painted(frames, drawn, number, augmentation):
         images = oracle.rgb_to_grayscale(images, 3)
     if drawn.jittered[number]:
         for place in drawn.order[number]:
-            images = ADJUST[place](images, drawn.factors[number, place])
+            images = ADJUST[augmentation.jitter_kind][place](images, drawn.factors[number, place])
     if drawn.grey[number] and not augmentation.grey_first:
         images = oracle.rgb_to_grayscale(images, 3)
     if drawn.blurred[number]:
@@ -99,14 +117,15 @@ def painted(frames, drawn, number, augmentation):
     ("place", "factor"),
     [(0, 0.6), (0, 1.7), (1, 0.5), (1, 1.4), (2, 0.0), (2, 1.9), (3, 0.1), (3, -0.5), (3, 0.33)],
 )
-def test_each_colour_operation_equals_torchvision(video, place, factor):
+@pytest.mark.parametrize("kind", ADJUST)
+def test_each_colour_operation_equals_its_source(video, place, factor, kind):
     images = video.flatten(0, 1).float() / 255
     factors = np.tile([1.0, 1.0, 1.0, 0.0], (len(images), 1))
     factors[:, place] = factor
     planes = images.transpose(0, 1).flatten(2).clone()
-    jitter(planes, factors, np.tile(np.arange(4), (len(images), 1)))
+    jitter(planes, factors, np.tile(np.arange(4), (len(images), 1)), kind)
     ours = planes.transpose(0, 1).view_as(images)
-    torch.testing.assert_close(ours, ADJUST[place](images, factor), atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours, ADJUST[kind][place](images, factor), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kernel", [3, 7, 23])
@@ -360,6 +379,28 @@ def test_the_plain_view_is_the_centre_of_the_frame(squares):
     middle = squares[..., 5:35].contiguous()
     expected = oracle.resize(middle.flatten(0, 1), [30, 30], interpolation=3, antialias=True).view(24, 3, 3, 30, 30)
     torch.testing.assert_close(wide, scaled(expected.float() / 255), atol=1e-5, rtol=1e-5)
+
+
+def test_presets_follow_the_released_files():
+    """lemniscate's CIFAR file, CaSSLe's CIFAR transform, the data sets of UCL, VideoMoCo's jitter."""
+    (insdisc,), (simclr,) = find_preset("insdisc-cifar").views, find_preset("simclr-cifar").views
+    assert not insdisc.grey_first and insdisc.flip == 0 and find_preset("moco-v1").views[0].grey_first
+    assert simclr.interpolation == "bicubic" and find_preset("simclr-cifar").std == (0.247, 0.243, 0.261)
+    assert find_preset("ucl-replay").std == find_preset("ucl").std == (0.2470, 0.2435, 0.2615)
+    assert find_preset("ucl-replay-tinyimagenet").mean == (0.4802, 0.4480, 0.3975)
+    for name in ("video-moco", "video-moco-v2"):
+        (ours,), (released,) = find_preset(name).views, find_preset(f"{name}-released").views
+        assert (ours.jitter_kind, released.jitter_kind) == ("torchvision", "kornia")
+        assert replace(released, jitter_kind="torchvision") == ours
+
+
+def test_the_two_kinds_of_jitter_are_far_apart(squares):
+    views = [
+        augment_views(squares, seeds_of(24), find_preset(name), 1, SIZE, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))[0]
+        for name in ("video-moco", "video-moco-released")
+    ]
+    levels = 255 * torch.tensor(find_preset("video-moco").std).view(3, 1, 1)
+    assert ((views[0] - views[1]) * levels).abs().mean() > 20
 
 
 def test_presets_are_data_and_wrong_ones_are_refused():

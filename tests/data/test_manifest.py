@@ -138,6 +138,15 @@ def test_files_that_are_no_manifest_are_refused(tmp_path):
         read_manifest(tmp_path / "text.parquet")
 
 
+def test_manifests_of_a_long_stream_are_read_once(tmp_path, monkeypatch):
+    paths = [write(tmp_path, name=f"{task}.parquet").path for task in range(40)]
+    read = []
+    monkeypatch.setattr("pyarrow.parquet.read_table", lambda path: read.append(path))
+    for _ in range(2):
+        assert [read_manifest(path).path for path in paths] == paths
+    assert read == []
+
+
 def test_many_rows_are_fast(tmp_path):
     count = 100_000
     rows = [{"id": str(i), "uri": f"{i}.mp4", "captions": ["a", "b"], "split": "train"} for i in range(count)]

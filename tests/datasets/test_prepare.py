@@ -453,11 +453,11 @@ def test_a_signal_waits_for_rays_calls_and_is_delivered_after() -> None:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         reached = False
-        with pytest.raises(SystemExit) as left, probing._noted_signals() as noted:
+        with pytest.raises(SystemExit) as left, probing.noted_signals() as noted:
             signal.raise_signal(signal.SIGTERM)
             reached = noted == [signal.SIGTERM]
         assert reached and left.value.code == 143 and signal.getsignal(signal.SIGTERM) is stop
-        with pytest.raises(SystemExit), probing._noted_signals():
+        with pytest.raises(SystemExit), probing.noted_signals():
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
             pytest.fail("the second signal ends at once")

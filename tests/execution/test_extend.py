@@ -16,7 +16,7 @@ from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, Usag
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run
 from kinoray.processes.signals import Stopped
-from kinoray.runs import resolve
+from kinoray.runs import record
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.training.checkpoint import newest
@@ -263,5 +263,5 @@ def test_the_command_extends_a_run_by_name(folder, tmp_path) -> None:
 @pytest.fixture(autouse=True)
 def _sources_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests do not mind who edits the sources meanwhile."""
-    digest = resolve.code_digest()
-    monkeypatch.setattr(resolve, "code_digest", lambda: digest)
+    digest = record.code_digest()
+    monkeypatch.setattr(record, "code_digest", lambda: digest)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.engine import on_protocol, resolved
 from support.places import REPOSITORY
-from support.toys import PerBlock, Replays
+from support.toys import Exemplars, PerBlock, Replays
 
 import kinoray
 from kinoray.data.manifest import read_manifest, write_table
@@ -18,6 +18,7 @@ from kinoray.execution import run as launch
 from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
+from kinoray.runs.demands import check_division, needs_of
 from kinoray.runs.run_folder import locked
 from kinoray.streams import TaskData
 
@@ -243,6 +244,17 @@ def test_the_batch_must_divide_over_the_workers_and_says_which_would(micro, tmp_
     """Refused before Ray starts."""
     with pytest.raises(UsageError, match=r"8 rows a step do not divide over 3 workers\. Use 6 or 9"):
         run("base_moco", stream=micro, num_workers=3, runs=tmp_path, quiet=True)
+
+
+def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeypatch) -> None:
+    """Refused before Ray starts."""
+    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", None)
+    with pytest.raises(UsageError, match=r"2 replayed rows a step do not divide over 4 workers\. Use 4"):
+        run(Exemplars, stream=micro, num_workers=4, runs=tmp_path, quiet=True)
+    assert not list(tmp_path.rglob("checkpoints"))
+    resolved_run = resolved(Exemplars, micro, tmp_path)
+    assert needs_of(resolved_run).replay.rows == 2
+    check_division(resolved_run, 2)
 
 
 def test_settings_have_one_owner_and_land_in_the_record(micro, tmp_path) -> None:

@@ -22,7 +22,7 @@ from kinoray.lineage import prefix_key as lineage
 from kinoray.lineage import prefixes as forks
 from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.runs import resolve
+from kinoray.runs import record
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
@@ -32,7 +32,7 @@ from kinoray.training.checkpoint import newest
 @pytest.fixture(autouse=True)
 def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has its own prefixes (the frame cache stays shared), and does not mind who edits the sources."""
-    monkeypatch.setattr(resolve, "code_digest", lineage._code)
+    monkeypatch.setattr(record, "code_digest", lineage._code)
     monkeypatch.setattr(forks, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("KINORAY_PREFIX_BYTES", raising=False)
 

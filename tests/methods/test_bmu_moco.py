@@ -6,8 +6,9 @@ import pytest
 import torch
 from support.engine import digest_of_run, first_batch, fresh_session, one_step, run_spec, spec_of, state_of
 
-from kinoray.equations import info_nce_two_keys
+from kinoray.equations import info_nce_families
 from kinoray.method import StepInfo
+from kinoray.methods import bmu_moco
 from kinoray.runs.method_source import find_method
 from kinoray.training.checkpoint import newest
 
@@ -23,10 +24,10 @@ def test_the_full_loss_holds_both_keys_and_both_queues_in_one_softmax(micro, tmp
     session = session_of(micro, tmp_path)
     method, (_, batch) = session.method, first_batch(session)
     qV, qT = (x.detach() for x in (method.online.embed_video(batch.video), method.online.embed_text(batch.text)))
-    texts, videos = ({n: getattr(f, kind) for n, f in method.families.items()} for kind in ("texts", "videos"))
+    families = [method.family("local"), method.family("global")]
     expected = (
-        info_nce_two_keys(qV, qT, texts["local"].keys_KD, qT, texts["global"].keys_KD, 0.07)
-        + info_nce_two_keys(qT, qV, videos["local"].keys_KD, qV, videos["global"].keys_KD, 0.07)
+        info_nce_families(qV, [qT, qT], [family.texts.keys_KD for family in families], 0.07)
+        + info_nce_families(qT, [qV, qV], [family.videos.keys_KD for family in families], 0.07)
     ) / len(qV)
     assert method.loss(batch).objectives.item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -38,12 +39,12 @@ def test_updates_follow_algorithm_1_in_plain_numbers(variant: str, micro, tmp_pa
     method = session.method
     families = {"local": ["local"], "local_no_bmu": ["local"], "global": ["global"], "global_no_bmu": ["global"]}
     used = families.get(variant, ["local", "global"])
-    assert list(method.families) == used
+    assert list(method.momentum) == used
     start = {"online": 1.0, "local": 0.0, "global": -1.0}
     weight = {name: value for name, value in start.items() if name in ("online", *used)}
     with torch.no_grad():
         for name in weight:
-            module = method.online if name == "online" else method.families[name].average.module
+            module = method.online if name == "online" else method.family(name).encoder
             for parameter in module.parameters():
                 parameter.fill_(weight[name])
     if variant in ("full", "local", "global", "fixed"):
@@ -53,12 +54,13 @@ def test_updates_follow_algorithm_1_in_plain_numbers(variant: str, micro, tmp_pa
         for name in used:
             weight[name] = 0.9 * weight[name] + 0.1 * weight["online"]
     rows = torch.nn.functional.normalize(torch.randn(8, method.online.dim), dim=1)
-    method.after_step({f"{kind}/{f}": rows for kind in ("kV", "kT") for f in used}, STEP)
+    keys = torch.stack([rows] * len(used), dim=1)
+    method.after_step({"kV_BFD": keys, "kT_BFD": keys}, STEP)
     for name, value in weight.items():
-        module = method.online if name == "online" else method.families[name].average.module
+        module = method.online if name == "online" else method.family(name).encoder
         for parameter in module.parameters():
             assert torch.allclose(parameter, torch.full_like(parameter, value), atol=1e-6), name
-    assert all(int(q.cursor) == 8 for f in method.families.values() for q in (f.videos, f.texts))
+    assert all(int(q.cursor) == 8 for f in method.families() for q in (f.videos, f.texts))
 
 
 @pytest.mark.parametrize(("variant", "recopied"), [("full", {"local"}), ("fixed", {"local", "global"})])
@@ -69,10 +71,9 @@ def test_only_local_averages_are_recopied_at_a_task_except_in_fixed(variant, rec
         for parameter in method.online.parameters():
             parameter.add_(0.1)
     method.begin_task(session.task(session.spec.stages[1]))
-    for name, family in method.families.items():
+    for name, family in method.momentum.items():
         same = all(
-            torch.equal(a, b)
-            for a, b in zip(method.online.parameters(), family.average.module.parameters(), strict=True)
+            torch.equal(a, b) for a, b in zip(method.online.parameters(), family.encoder.parameters(), strict=True)
         )
         assert same == (name in recopied), name
 
@@ -83,8 +84,8 @@ def test_ensemble_merges_once_at_the_end_of_a_task(micro, tmp_path) -> None:
     with torch.no_grad():
         for module, value in (
             (method.online, 1.0),
-            (method.families["local"].average.module, 0.0),
-            (method.families["global"].average.module, -1.0),
+            (method.family("local").encoder, 0.0),
+            (method.family("global").encoder, -1.0),
         ):
             for parameter in module.parameters():
                 parameter.fill_(value)
@@ -127,6 +128,10 @@ def test_state_is_all_in_parameters_and_buffers(micro, tmp_path) -> None:
     names = state_of(session_of(micro, tmp_path).method).keys()
     for part in ("online.", "momentum.local.average.", "momentum.global.average.", "momentum.local.videos.keys_KD"):
         assert any(name.startswith(part) for name in names), part
+
+
+def test_every_variant_that_the_config_takes_is_a_row_of_the_table() -> None:
+    assert tuple(bmu_moco.VARIANTS) == VARIANTS
 
 
 def test_defaults_are_the_papers() -> None:

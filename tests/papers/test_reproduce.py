@@ -20,7 +20,7 @@ from kinoray import metrics
 from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import UsageError
-from kinoray.papers import reproduction as reproducing
+from kinoray.papers import reproduce as reproducing
 from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
 from kinoray.papers.figure import course
 from kinoray.papers.reproduce import reproduce
@@ -320,7 +320,7 @@ def test_what_is_kept_is_the_table(
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
     (tmp_path / "platform" / "kinoray").mkdir(parents=True)
-    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "platform" / "kinoray" / "reproducing.py"))
+    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
     reproduce("bmu-fig4", runs=tmp_path, keep=True)
     stem = results / "bmu-fig4-moving-cvlm"
     assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md")]
@@ -366,7 +366,7 @@ def test_a_wrong_command_is_one_line_and_makes_nothing(words: list[str], said: s
 
 
 def test_keeping_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "lib" / "kinoray" / "reproducing.py"))
+    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
     with pytest.raises(UsageError, match="--keep copies the table to benchmarks/results of a checkout"):
         reproduce("bmu-fig4", runs=tmp_path, keep=True)
 

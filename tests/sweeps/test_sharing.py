@@ -21,7 +21,7 @@ from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.lineage.prefixes import prefixes_folder, producing
 from kinoray.lineage.sharing import Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.runs import resolve
+from kinoray.runs import record
 from kinoray.runs.method_source import find_method
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
@@ -36,7 +36,7 @@ from kinoray.training.distributed import World
 @pytest.fixture(autouse=True)
 def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has its own prefixes, and does not mind who edits the sources."""
-    monkeypatch.setattr(resolve, "code_digest", lineage._code)
+    monkeypatch.setattr(record, "code_digest", lineage._code)
     monkeypatch.setattr(forks, "cache_folder", lambda: tmp_path / "cache")
 
 

@@ -1,27 +1,31 @@
 """Sweeps: trials in this process, the study's bookkeeping with fake trials, and one real sweep on Ray."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
-from optuna.trial import TrialState
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState, create_trial
 from support.engine import digest_of_run, run_spec, spec_of
 from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
+from kinoray.disk.durable import write_json_atomic
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.sweeps.keeping import Keeper
 from kinoray.sweeps.plan import make_plan, open_record
-from kinoray.sweeps.result import SweepResult
+from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
 from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
-from kinoray.sweeps.study import requeue
+from kinoray.sweeps.study import open_study, requeue
 from kinoray.sweeps.sweep import sweep
 from kinoray.sweeps.trial import TrialRun
 from kinoray.sweeps.trial_process import Clean
@@ -295,6 +299,19 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
     assert outline["disk_bytes"] > 0
     assert outline["objectives"] == ["HM"]
     assert not list(tmp_path.iterdir())
+
+
+def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
+    """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
+    record = {"name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    write_json_atomic(tmp_path / RECORD, record)
+    study, _ = open_study(tmp_path, record, create=True)
+    knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
+    for a, b in itertools.product(np.linspace(0, 1, 8).tolist(), repeat=2):
+        study.add_trial(create_trial(params={"a": a, "b": b}, distributions=knobs, value=(a > 0.5) + 0.1 * b))
+    found = SweepResult(tmp_path).importance
+    assert list(found) == ["a", "b"] and sum(found.values()) == pytest.approx(1)
+    assert found["a"] > 0.95
 
 
 def test_only_the_best_and_the_last_keep_their_checkpoints(tmp_path) -> None:

@@ -127,6 +127,16 @@ def test_the_best_validated_weights_go_on_and_the_first_of_equals_wins() -> None
     assert "end 1 at -6" in fake.method.diary
 
 
+def test_the_optimizer_is_fresh_at_each_task(monkeypatch) -> None:
+    moments = []
+    monkeypatch.setattr(
+        "kinoray.training.loop.load_optimizer_tensors",
+        lambda optimizer, groups, tensors: moments.append((len(optimizer.state), dict(tensors))),
+    )
+    assert run(Fake(Counts(), scores=[1, 2, 3] * 2))
+    assert moments == [(0, {}), (0, {})]
+
+
 def test_every_step_is_logged_once_and_in_order() -> None:
     fake = Fake(Counts(), scores=[1, 2, 3] * 2)
     fake.due = {2, 3}

@@ -1,4 +1,8 @@
-"""ViT-Base/16 at 384 px with BERT-Base, the towers of BMU-MoCo (Sec. 4.1), from a local folder or the hub's cache."""
+"""ViT-Base/16 at 384 px with BERT-Base, the towers of BMU-MoCo (Sec. 4.1), from a local folder or the hub's cache.
+
+Differs: both run without dropout, also in training, where BERT's own configuration has 0.1 in its layers and in its
+attention. The paper is silent; without it results do not depend on the number of workers.
+"""
 
 from contextlib import suppress
 from pathlib import Path

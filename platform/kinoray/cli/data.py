@@ -67,16 +67,16 @@ def _print_report(report: "Report") -> None:
         table.add_column(column, justify="left" if column == "split" else "right")
     for split, counts in report.splits.items():
         table.add_row(split, *("-" if count is None else f"{count:,}" for count in counts.values()))
-    printer(f"{report.name} in {report.root}", f"Layout: {report.layout}")
+    _print(f"{report.name} in {report.root}", f"Layout: {report.layout}")
     _print_table(table)
     folder = Path(report.manifest).parent
     for kind, lines in report.problems.items():
         if lines:
             print(f"{len(lines):,} {kind}: {folder / kind}.txt")
             shown = () if kind == "extra" else lines[:SHOWN_PROBLEMS]
-            printer(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
-    printer(*(f"Note: {oddity}" for oddity in report.oddities))
-    printer(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
+            _print(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
+    _print(*(f"Note: {oddity}" for oddity in report.oddities))
+    _print(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
 
 
 def _shorten(text: str, longest: int) -> str:
@@ -84,7 +84,7 @@ def _shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def printer(*lines: str) -> None:
+def _print(*lines: str) -> None:
     for line in lines:
         print(printable(line))
 
@@ -112,11 +112,11 @@ def check_command(
     if as_json:
         print(json.dumps(asdict(found), indent=1))
     else:
-        printer(*found.problems)
+        _print(*found.problems)
         verdict = "all as they were probed" if not found.problems else f"{len(found.problems):,} are not"
-        printer(f"{name}: {found.files:,} files in {found.root}, {verdict}.")
+        _print(f"{name}: {found.files:,} files in {found.root}, {verdict}.")
         if found.problems:
-            printer(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
+            _print(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
     raise typer.Exit(int(bool(found.problems)))
 
 
@@ -139,9 +139,9 @@ def stats_command(
     _print_table(stats.table(found))
     if found.labels:
         most = ", ".join(f"{label} {count:,}" for label, count in list(found.labels.items())[:5])
-        printer(f"{len(found.labels):,} labels; most clips: {most}")
+        _print(f"{len(found.labels):,} labels; most clips: {most}")
     if out:
-        printer(f"Figure: {out}")
+        _print(f"Figure: {out}")
 
 
 @data_app.command("show")
@@ -155,7 +155,7 @@ def show_command(
     """Frames of a clip and what the set says of it, as a picture."""
     from kinoray.browse.contact_sheet import show
 
-    printer(f"Wrote {show(name, id, out, frames)}")
+    _print(f"Wrote {show(name, id, out, frames)}")
 
 
 @data_app.command("list")
@@ -168,7 +168,7 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
     for row in rows:
         counts = ", ".join(f"{count:,} {split}" for split, count in row["expected"].items())
         state = "prepared" if row["prepared"] else "-"
-        printer(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
+        _print(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
 
 
 def list_data_sets() -> Iterable[dict[str, Any]]:

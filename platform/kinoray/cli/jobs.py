@@ -92,7 +92,7 @@ def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], a
     if as_json:
         print(json.dumps(plan, indent=1))
     else:
-        printer(*(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items()))
+        _print(*(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items()))
 
 
 def _follow(job: Any, as_json: bool = False) -> int:
@@ -118,7 +118,7 @@ def list_command(address: Address = None, as_json: Json = False, debug: Debug = 
         print(json.dumps({"jobs": rows}, indent=1))
         return
     for row in rows:
-        printer(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
+        _print(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
     if not rows:
         print("No kinoray jobs on this cluster.", file=sys.stderr)
 
@@ -132,7 +132,7 @@ def status_command(id: Id, address: Address = None, as_json: Json = False, debug
     if as_json:
         print(json.dumps(row, indent=1))
     else:
-        printer(*(f"{name}: {value}" for name, value in row.items() if value is not None))
+        _print(*(f"{name}: {value}" for name, value in row.items() if value is not None))
 
 
 @jobs_app.command("logs")
@@ -171,9 +171,9 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
         print(json.dumps(row, indent=1))
         return
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
-    printer(f"{job.id} {'has ' * (row['state'] in ('finished', 'failed'))}{row['state']}{goes_on}")
+    _print(f"{job.id} {'has ' * (row['state'] in ('finished', 'failed'))}{row['state']}{goes_on}")
 
 
-def printer(*lines: str) -> None:
+def _print(*lines: str) -> None:
     for line in lines:
         print(printable(line))

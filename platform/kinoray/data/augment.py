@@ -11,6 +11,7 @@ Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; chan
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.presets import Augmentation, Interpolation, Preset
+from kinoray.data.presets import Augmentation, Interpolation, JitterKind, Preset
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24
@@ -152,7 +153,7 @@ def _paint(images: Tensor, drawn: Draws, augmentation: Augmentation) -> Tensor:
     planes = pixels.float().div_(255).flatten(2)
     if augmentation.grey_first:
         _change(planes, drawn.grey, _lose_colour)
-    _change(planes, drawn.jittered, jitter, drawn.factors, drawn.order)
+    _change(planes, drawn.jittered, partial(jitter, kind=augmentation.jitter_kind), drawn.factors, drawn.order)
     if not augmentation.grey_first:
         _change(planes, drawn.grey, _lose_colour)
     planes = planes.unflatten(2, (height, width))
@@ -175,13 +176,21 @@ def _change(planes: Tensor, chosen: np.ndarray, operation: Callable[..., None], 
         planes.index_copy_(1, index, part)
 
 
-def jitter(planes: Tensor, factors: np.ndarray, order: np.ndarray) -> None:
+def jitter(planes: Tensor, factors: np.ndarray, order: np.ndarray, kind: JitterKind = "torchvision") -> None:
     """Change brightness, contrast, saturation and hue, of each frame in its own order.
+
+    | kind | brightness b | contrast c | saturation s |
+    | --- | --- | --- | --- |
+    | torchvision | b x | c x + (1 - c) mean of the grey frame | s x + (1 - s) grey |
+    | kornia (2021) | x + b - 1 | c x | HSV's saturation times s |
+
+    all clipped to [0, 1]; hue turns in HSV space for both.
 
     Shapes: planes (3, N, P) in [0, 1], changed in place; factors, order (N, 4) as `draw` gives them.
     """
-    for place in range(len(OPERATIONS)):
-        for number, (operation, neutral) in enumerate(OPERATIONS):
+    operations = OPERATIONS[kind]
+    for place in range(len(operations)):
+        for number, (operation, neutral) in enumerate(operations):
             factor = factors[:, number]
             # A neutral factor changes nothing but the rounding of the hue: strength 0 costs no time.
             _change(planes, (order[:, place] == number) & (factor != neutral), operation, factor)
@@ -195,6 +204,10 @@ def _brighten(planes: Tensor, factors: np.ndarray) -> None:
     planes.mul_(_column(factors, planes)).clamp_(0, 1)
 
 
+def _add_brightness(planes: Tensor, factors: np.ndarray) -> None:
+    planes.add_(_column(factors - 1, planes)).clamp_(0, 1)
+
+
 def _contrast(planes: Tensor, factors: np.ndarray) -> None:
     contrast, grey = _column(factors, planes), _mean(_luma(planes))
     planes.mul_(contrast).add_((1 - contrast) * grey).clamp_(0, 1)
@@ -203,6 +216,16 @@ def _contrast(planes: Tensor, factors: np.ndarray) -> None:
 def _saturate(planes: Tensor, factors: np.ndarray) -> None:
     saturation, grey = _column(factors, planes), _luma(planes)
     planes.mul_(saturation).add_((1 - saturation) * grey).clamp_(0, 1)
+
+
+def _saturate_hsv(planes: Tensor, factors: np.ndarray) -> None:
+    """Multiply the saturation in HSV space, up to 1 at most; hue and value stay.
+
+    With v = max, c = max - min: channel = v - (v - channel) * min(factor, v / c).
+    """
+    value = planes.amax(dim=0)
+    most = value / (value - planes.amin(dim=0)).clamp_min_(1e-12)  # of grey pixels the differences below are zero
+    planes.sub_(value).mul_(torch.minimum(most, _column(factors, planes))).add_(value)
 
 
 def _shift_hue(planes: Tensor, turns: np.ndarray) -> None:
@@ -226,13 +249,11 @@ def _shift_hue(planes: Tensor, turns: np.ndarray) -> None:
         torch.sub(value, k.sub_(2).abs_().neg_().add_(2).clamp_(0, 1).mul_(chroma), out=plane)
 
 
-OPERATIONS: tuple[tuple[Callable[[Tensor, np.ndarray], None], int], ...] = (
-    (_brighten, 1),
-    (_contrast, 1),
-    (_saturate, 1),
-    (_shift_hue, 0),
-)
-"""What jitter does, in the order of its strengths, and the factor that changes nothing."""
+OPERATIONS: dict[JitterKind, tuple[tuple[Callable[[Tensor, np.ndarray], None], int], ...]] = {
+    "torchvision": ((_brighten, 1), (_contrast, 1), (_saturate, 1), (_shift_hue, 0)),
+    "kornia": ((_add_brightness, 1), (_brighten, 1), (_saturate_hsv, 1), (_shift_hue, 0)),
+}
+"""What each kind of jitter does, in the order of its strengths, and the factor that changes nothing."""
 
 
 def _luma(planes: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ pair of a split. Samples are numbered in manifest order with the captions of a c
 counts once, with caption number -1.
 
 What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` found by decoding it once
-stands beside, may be missing, and only makes reading faster.
+stands beside and may be missing; it makes reading faster, and its width and height tell how crops are to be drawn.
 """
 
 import hashlib
@@ -61,6 +61,8 @@ LISTS = ("captions", "key_frames", "key_ticks")
 ROOT_KEY = b"kinoray.root"
 ROWS = 1 << 15
 """Rows that a process keeps at hand: some 20 MB."""
+MANIFESTS = 1 << 10
+"""Manifests that a process keeps at hand: more than a stream has tasks, as replay asks for all of them at each step."""
 # A link scheme, or the drive letter of another system: never a relative path.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
@@ -120,6 +122,15 @@ class Manifest:
     def labels(self, rows: Sequence[int] | np.ndarray) -> list[str | None]:
         """Label texts of clips, None where there is none."""
         return self._column("label").take(pa.array(np.asarray(rows, dtype=np.int64))).to_pylist()
+
+    @cached_property
+    def aspects(self) -> np.ndarray:
+        """Width / height of every clip's upright frames by row, float64 (rows,); 1 where it was never probed."""
+        width, height = (
+            self._column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("width_px", "height_px")
+        )
+        known = (width > 0) & (height > 0)  # of missing values neither is true
+        return np.divide(width, height, out=np.ones(len(width)), where=known)
 
     @cached_property
     def _real_root(self) -> str:
@@ -276,7 +287,7 @@ def read_manifest(path: Path | str) -> Manifest:
     return _read(str(path), state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=MANIFESTS)
 def _read(path: str, mtime_ns: int, size: int) -> Manifest:
     """Read the version of a file that has this time and size; both only tell versions apart."""
     try:

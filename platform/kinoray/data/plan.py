@@ -162,15 +162,15 @@ def substitutes(plan: TaskPlan, step: int, slot: int, task: int, sample: int) ->
         yield task, chosen + (chosen >= sample)
 
 
-def rank_slice(count: int, rank: int, world: int) -> slice:
-    """The part of `count` global rows that one of `world` workers takes.
+def rank_slice(count: int, rank: int, world: int, rows: str = "rows") -> slice:
+    """The part of `count` global rows that one of `world` workers takes; `rows` is what an error calls them.
 
     Raises: UsageError where the rows do not divide, with the nearest counts that do.
     """
     if count % world:
         below, above = count - count % world, count + world - count % world
         use = f"{below} or {above}" if below else f"{above}"
-        raise UsageError(f"{count} rows a step do not divide over {world} workers. Use {use}, or other num_workers.")
+        raise UsageError(f"{count} {rows} a step do not divide over {world} workers. Use {use}, or other num_workers.")
     share = count // world
     return slice(rank * share, (rank + 1) * share)
 

@@ -7,6 +7,11 @@ the rest, so its place in a paper's list does not matter; that of the grey-scali
 Differs, for all presets: the sources work on 8-bit pictures after every operation, here only the crop rounds to 8 bits.
 Pillow blurs with three box filters, here it is the Gaussian itself. Crops are cut from the decoded square, not from the
 file's full resolution: `decode_scale` says how much larger it is than the view.
+
+Differs, for `video-moco*`: the release jitters with kornia of 2021, which adds brightness, multiplies contrast without
+the frame's mean and saturates in HSV space; only the presets that end in `-released` do so, the others jitter as
+torchvision does. With equal draws the two are some 30 of 255 levels apart. kornia draws one order of the four
+operations for the whole batch, here each frame has its own.
 """
 
 from dataclasses import replace
@@ -19,6 +24,7 @@ from kinoray.decoding.sampling import Sampling
 from kinoray.errors import unknown
 
 Interpolation = Literal["bilinear", "bicubic"]
+JitterKind = Literal["torchvision", "kornia"]
 Side = Annotated[int, Field(ge=0)]
 
 
@@ -40,6 +46,8 @@ class Augmentation:
     jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.0, 0.0, 0.0, 0.0)
     """Strength of brightness, contrast, saturation (factors 1 +- strength) and hue (turns, +- strength)."""
     jitter_probability: Share = 0.0
+    jitter_kind: JitterKind = "torchvision"
+    """Whose colour operations: those of torchvision and Pillow, or those of kornia in 2021 (see `augment.jitter`)."""
     jitter_shuffled: bool = True
     """Apply the four in random order, as torchvision's `ColorJitter`; off keeps the order of `jitter`."""
     grayscale: Share = 0.0
@@ -126,6 +134,7 @@ MOCO_V1 = Augmentation(
 )
 MOCO_V2 = Augmentation(crop_scale=(0.2, 1.0), blur=0.5, **STRONG)
 VIDEO_MOCO = replace(MOCO_V1, antialias=False, frame_by_frame=True)
+VIDEO_MOCO_V2 = replace(MOCO_V2, antialias=False, frame_by_frame=True, blur_kernel_px=11)
 CROP_FLIP = Augmentation(crop_scale=DEFAULT_CROP, flip=0.5)
 
 IMAGENET: dict[str, Any] = {
@@ -135,8 +144,10 @@ IMAGENET: dict[str, Any] = {
     "std": (0.229, 0.224, 0.225),
 }
 CIFAR: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
-UCL: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2615)}
-"""CIFAR-10's, for all sets of the benchmark."""
+CASSLE: dict[str, Any] = {"mean": CIFAR["mean"], "std": (0.247, 0.243, 0.261)}
+UCL: dict[str, Any] = {"mean": CIFAR["mean"], "std": (0.2470, 0.2435, 0.2615)}
+"""CIFAR-10's: for the current images of all sets of the benchmark, and for replayed ones of both CIFAR sets."""
+TINY_IMAGENET: dict[str, Any] = {"mean": (0.4802, 0.4480, 0.3975), "std": (0.2770, 0.2691, 0.2821)}
 VIDEO: dict[str, Any] = {"decode_scale": 1.5, "test_crop": 2 / 3, "mean": IMAGENET["mean"], "std": IMAGENET["std"]}
 """The release takes 112 px from the file's own resolution, also at test time: here from 168 px squares."""
 
@@ -163,11 +174,15 @@ PRESETS: dict[str, Preset] = {
     "simsiam": Preset(source="arXiv 2011.10566, released code: as MoCo v2", views=(MOCO_V2,), **IMAGENET),
     "simclr-cifar": Preset(
         source="continual SSL on CIFAR-100 (CaSSLe's SimCLR scripts): strong jitter, no blur",
-        views=(Augmentation(crop_scale=DEFAULT_CROP, **STRONG | {"jitter": (0.8, 0.8, 0.8, 0.2)}),),
-        **CIFAR,
+        views=(
+            Augmentation(crop_scale=DEFAULT_CROP, interpolation="bicubic", **STRONG | {"jitter": (0.8, 0.8, 0.8, 0.2)}),
+        ),
+        **CASSLE,
     ),
     "insdisc-cifar": Preset(
-        source="arXiv 1805.01978, released CIFAR code: no flip", views=(replace(MOCO_V1, flip=0.0),), **CIFAR
+        source="arXiv 1805.01978, released CIFAR code: no flip, and grey after the jitter",
+        views=(replace(MOCO_V1, flip=0.0, grey_first=False),),
+        **CIFAR,
     ),
     "ucl": Preset(
         source="UCL benchmark, CIFAR-10 and CIFAR-100 (SimSiam and Barlow Twins alike)",
@@ -180,8 +195,14 @@ PRESETS: dict[str, Preset] = {
         **UCL,
     ),
     "ucl-replay": Preset(
-        source="UCL benchmark, replayed images of ER, DER and LUMP: bicubic crop and flip, the data set's statistics",
+        source="UCL benchmark, replayed images of ER, DER and LUMP on CIFAR-10 and CIFAR-100: bicubic crop and flip",
         views=(replace(CROP_FLIP, interpolation="bicubic"),),
+        **UCL,
+    ),
+    "ucl-replay-tinyimagenet": Preset(
+        source="the same on Tiny-ImageNet, by its own statistics",
+        views=(replace(CROP_FLIP, interpolation="bicubic"),),
+        **TINY_IMAGENET,
     ),
     "ccsl-cifar100": Preset(
         source="CCSL Sec. 4: MoCo's CIFAR-10 notebook",
@@ -203,7 +224,17 @@ PRESETS: dict[str, Preset] = {
     ),
     "video-moco-v2": Preset(
         source="VideoMoCo, released option aug_plus; there one blur for the whole batch, here one per frame",
-        views=(replace(MOCO_V2, antialias=False, frame_by_frame=True, blur_kernel_px=11),),
+        views=(VIDEO_MOCO_V2,),
+        **VIDEO,
+    ),
+    "video-moco-released": Preset(
+        source="as video-moco, with the release's own jitter",
+        views=(replace(VIDEO_MOCO, jitter_kind="kornia"),),
+        **VIDEO,
+    ),
+    "video-moco-v2-released": Preset(
+        source="as video-moco-v2, with the release's own jitter",
+        views=(replace(VIDEO_MOCO_V2, jitter_kind="kornia"),),
         **VIDEO,
     ),
     "video-finetune": Preset(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.decoding.frame_cache import fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
@@ -58,17 +59,15 @@ def warm_cache(
 
 def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
     """Rows of each manifest that the cache lacks, in batches."""
-    from kinoray.data.presets import test_sampling, train_sampling
-
-    cache = frame_cache()
+    cache, size_px = frame_cache(), decode_px(preset_of(recipe), recipe.size_px)
     for path in manifests:
         manifest = read_manifest(path)
         for split in SPLITS:
             rule = train_sampling(recipe) if split == "train" else test_sampling(recipe, recipe.test_frames)
             rows = [int(row) for row in manifest.clips(split)]
-            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, recipe.size_px, cache)]
+            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, size_px, cache)]
             for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:
-                yield str(path), [int(row) for row in part], rule, recipe.size_px
+                yield str(path), [int(row) for row in part], rule, size_px
 
 
 def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:

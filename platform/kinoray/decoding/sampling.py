@@ -8,7 +8,8 @@
 | consecutive | a run of `count` neighbouring frames, start drawn (VideoMoCo); or `clips` runs | without `clips` |
 | fps | the frames shown at 0, 1/fps, 2/fps ... seconds, thinned evenly to `count` (CLIP4Clip) | no |
 
-Where a clip is shorter than asked the last frame repeats.
+Where a clip is shorter than asked the last frame repeats, as if it stood still; nothing is padded with zeros or masked,
+so a method sees the repeated frames as it sees the others, in training and in tests.
 """
 
 from collections.abc import Callable, Iterable, Iterator

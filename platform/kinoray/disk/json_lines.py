@@ -1,16 +1,34 @@
-"""JSON lines: read whole, replaced whole."""
+"""JSON lines: read whole, cut where a write was torn, replaced whole."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from kinoray.errors import KinorayError
+
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a JSONL file; a torn last line is dropped, a missing file is empty."""
+    """Whole lines of a JSONL file; a torn or unfinished last line is left out, a missing file is empty.
+
+    Raises: KinorayError with the number of a line that is not JSON.
+    """
     if not path.exists():
         return []
-    lines = path.read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines if line]
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            said = f"{path}, line {number} is damaged: {line[:40]!r} is not JSON"
+            raise KinorayError(f"{said}. Delete that line and run the command again.") from None
+    return records
+
+
+def cut_torn_line(path: Path) -> None:
+    """Drop a last line that a kill or a full disk left unfinished, before more is appended behind it."""
+    if path.is_file() and not (written := path.read_bytes()).endswith(b"\n"):
+        os.truncate(path, written.rfind(b"\n") + 1)
 
 
 def replace_lines(path: Path, records: list[dict[str, Any]]) -> None:

@@ -125,16 +125,16 @@ class RunProgress:
             self._cell.show(self._lines.values(), now, last=line.done == line.total)
         elif line.said_at is None or now - line.said_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.said_at = now
-            self._say(f"{line.name}: {said}")
+            self._print(f"{line.name}: {said}")
 
     def note(self, text: str) -> None:
         """A line above the bars."""
         if not self._quiet:
-            self._say(text)
+            self._print(text)
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""
-        self._say(f"Warning: {text}")
+        self._print(f"Warning: {text}")
 
     def warn_once(self, texts: Sequence[str]) -> None:
         """Warnings of a growing list; each is shown when it is new."""
@@ -143,7 +143,7 @@ class RunProgress:
                 self._warned.add(text)
                 self.warn(text)
 
-    def printer(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(Text(printable(text)), soft_wrap=True)
 
 

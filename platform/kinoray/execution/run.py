@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import plain
-from kinoray.data.plan import rank_slice
 from kinoray.display.text import printer
 from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, show
 from kinoray.processes.signals import Signals, Stopped, caught_signals
+from kinoray.runs.demands import check_division
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, is_finished, locked, set_aside
@@ -129,7 +129,7 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"`num_workers` must be 0 or more, but got {num_workers}.")
     for one in wanted:
-        rank_slice(one.recipe.batch_size, 0, num_workers or 1)  # refuses a batch that does not divide
+        check_division(one, num_workers or 1)
     from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
@@ -145,6 +145,8 @@ def _start(wanted: list[Resolved], num_workers: int | None, quiet: bool, say: Ca
                 _side_by_side(wanted, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
+            for one in wanted:  # where the cluster said how many
+                check_division(one, workers)
             say(_outlook(wanted, f"on {workers} Ray worker{'s' * (workers > 1)}", cpus))
             for one in wanted:
                 on_workers(one, workers, quiet, signals, say)

@@ -21,6 +21,7 @@ from typing import Any
 from kinoray.backbones import TINY_FOLDER, check_backbone
 from kinoray.config import digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
+from kinoray.runs.demands import needs_of
 from kinoray.runs.method_source import MethodSource, methods_folder
 from kinoray.runs.record import VERSIONS, code_digest
 from kinoray.runs.resolve import Resolved
@@ -84,7 +85,7 @@ def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
 def counts_tasks(one: Resolved) -> bool:
     """Whether the number of tasks can reach the state: the method says so, or its ring memory shares slots by it."""
     cls = one.method.load()
-    replay = cls.needs(cls.Config(**one.settings)).replay
+    replay = needs_of(one).replay
     return cls.uses_num_tasks or (replay is not None and replay.policy == "ring")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from kinoray.disk.json_lines import read_jsonl, replace_lines
+from kinoray.disk.json_lines import cut_torn_line, read_jsonl, replace_lines
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.actors import call
 
@@ -31,6 +31,7 @@ class RunMonitor:
         self.last: dict[str, Any] = {"notes": []}
         self.stop = False
         self.failure: dict[str, Any] | None = None
+        cut_torn_line(self.folder / "metrics.jsonl")  # an earlier monitor may have been killed inside a write
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
         self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None

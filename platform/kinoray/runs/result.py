@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.disk.folders import runs_root
+from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
@@ -120,7 +121,7 @@ class Result:
         """One row per step of metrics.jsonl (also validation rows, with their own columns)."""
         import pandas as pd
 
-        return pd.DataFrame(_read_lines(self.folder / "metrics.jsonl"))
+        return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
 
     @property
     def ranks(self) -> "pd.DataFrame":
@@ -134,7 +135,7 @@ class Result:
         import pandas as pd
 
         columns = ["task", "id", "uri", "stage", "error", "message"]
-        return pd.DataFrame(_read_lines(self.folder / "bad_samples.jsonl"), columns=columns)
+        return pd.DataFrame(read_jsonl(self.folder / "bad_samples.jsonl"), columns=columns)
 
     def plot(self) -> "Figure":
         """The result matrix, and how each task is forgotten."""
@@ -225,13 +226,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path} is not valid JSON: {error}. It is damaged; run again with --fresh.") from None
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON lines; a last line that is still being written is left out."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def _read_table(path: Path, columns: list[str]) -> "pd.DataFrame":

@@ -13,10 +13,10 @@ from sqlalchemy.exc import ArgumentError
 
 from kinoray.backbones import load_backbone
 from kinoray.config import digest_of
-from kinoray.data.plan import rank_slice
 from kinoray.disk.durable import write_json_atomic
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.runs.demands import check_division
 from kinoray.runs.method_source import MethodSource, find_method
 from kinoray.runs.record import changes, code_digest
 from kinoray.runs.resolve import Resolved, resolve
@@ -82,7 +82,7 @@ def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampl
         runs=runs,
     )  # fmt: skip
     num_workers = _default_workers(base) if workers is None else workers
-    rank_slice(base.recipe.batch_size, 0, num_workers or 1)
+    check_division(base, num_workers or 1)
     record: dict[str, Any] = {
         "format": 1,
         "method": source.name,

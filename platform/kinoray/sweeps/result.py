@@ -153,7 +153,7 @@ class SweepResult:
             return {}
         quiet_optuna()
         target = (lambda t: t.values[0]) if len(self.objectives) > 1 else None
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator() if not _has_sklearn() else None
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
         return optuna.importance.get_param_importances(self.study, target=target, evaluator=evaluator)
 
     @property
@@ -226,9 +226,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return show(value, 3)
     return "" if value is None else printable(value)
-
-
-def _has_sklearn() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("sklearn") is not None

@@ -1,6 +1,5 @@
 """The Optuna study of a sweep: opened, waited for, requeued."""
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +11,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from kinoray.disk.json_lines import cut_torn_line
 from kinoray.errors import RunFailed, UsageError
 from kinoray.sweeps.objectives import METRICS
 
@@ -74,7 +74,7 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
     quiet_optuna()
     try:
         if create:
-            _cut_torn_line(folder / JOURNAL)
+            cut_torn_line(folder / JOURNAL)
         storage = open_storage(folder, record.get("storage"))
         if create:
             directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
@@ -101,12 +101,6 @@ def open_storage(folder: Path, url: str | None) -> Any:
     if url.startswith("sqlite"):
         options = {"connect_args": {"timeout": SQLITE_WAIT_S}}
     return optuna.storages.RDBStorage(url, engine_kwargs=options)
-
-
-def _cut_torn_line(journal: Path) -> None:
-    """Drop a last line that a full disk left unfinished: with one more behind it the journal could not be read."""
-    if journal.is_file() and not (text := journal.read_bytes()).endswith(b"\n"):
-        os.truncate(journal, text.rfind(b"\n") + 1)
 
 
 def retried(trials: list[FrozenTrial]) -> set[int]:

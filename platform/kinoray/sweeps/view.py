@@ -93,24 +93,24 @@ class SweepView:
         if row.state == "failed":
             self.failed += 1
             if self.failed == 1 or (not self.live and not self.quiet):
-                self._say(f"Trial {row.number} failed: {row.text} ({words(row.params)})")
+                self._print(f"Trial {row.number} failed: {row.text} ({words(row.params)})")
         elif not self.live and not self.quiet:
             said = f"{self.objective} {show(value)}, best {show(self.best)}"
             at = f" after task {row.task} of {self.num_tasks}" if row.state == "pruned" else ""
-            self._say(f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}: {said}"
+            self._print(f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}: {said}"
                       f" ({words(row.params)})")  # fmt: skip
 
     def _note(self, text: str) -> None:
         if text not in self.said:
             self.said.add(text)
-            self._say(text)
+            self._print(text)
 
     def say(self, text: str) -> None:
         """A line above the table."""
         if not self.quiet:
-            self._say(text)
+            self._print(text)
 
-    def printer(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
 
     def table(self) -> Table:

@@ -34,11 +34,9 @@ from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_i
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
-from kinoray.training.distributed import World, gather, gather_objects, in_order, noise_source, own_batches
+from kinoray.training.distributed import World, eval_batch, gather, gather_objects, in_order, noise_source, own_batches
 from kinoray.training.stages import StepFacts
 
-EVAL_BATCH = 64
-"""Clips per forward pass of evaluation: fixed, so results do not depend on the number of ranks."""
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
 STEP_SLOT, NOISE_SLOT = -1, -2
@@ -174,6 +172,7 @@ class Feed:
     def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
+        aspects = np.ones(len(tasks))
         for task in np.unique(tasks).tolist():
             manifest = read_manifest(self.manifests[task])
             clip_rows, numbers = manifest.samples("train")
@@ -181,22 +180,26 @@ class Feed:
                 sample = samples[place]
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
-        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0)
+                aspects[place] = manifest.aspects[clip_rows[sample]]
+        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0, aspects)
         return Rows(
             views=views,
-            plain=self.views(rows.video[part], rows.seeds[part], 0)[0] if self.needs.plain_view else None,
+            plain=self.views(rows.video[part], rows.seeds[part], 0, aspects)[0] if self.needs.plain_view else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
             labels=torch.from_numpy(labels).to(self.world.device),
         )
 
-    def views(self, video: np.ndarray, seeds: np.ndarray, count: int) -> tuple[Tensor, ...]:
-        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view."""
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view.
+
+        aspects (B,): width / height of the frames before they were squashed to squares.
+        """
         clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
-            return (plain_view(clips, self.preset, side, mean, std),)
-        return augment_views(clips, seeds, self.preset, count, side, mean, std)
+            return (plain_view(clips, self.preset, side, mean, std, aspects),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device."""
@@ -209,7 +212,8 @@ class Feed:
         """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
         key = (str(manifest.path), split, frames)
         rows = manifest.clips(split)
-        cuts = own_batches(len(rows), EVAL_BATCH, self.world)
+        batch = eval_batch(frames, self.recipe.size_px)
+        cuts = own_batches(len(rows), batch, self.world)
         if key in self.kept:
             yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
             return
@@ -219,7 +223,7 @@ class Feed:
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
             size_px=decode_px(self.preset, self.recipe.size_px),
-            batch=EVAL_BATCH,
+            batch=batch,
             cache=self.cache,
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
@@ -245,7 +249,8 @@ class Feed:
         for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
             if len(good):
                 own_rows[start] = torch.from_numpy(good)
-                own_features[start] = embed(self.views(video, np.empty(0), 0)[0]).float().cpu()
+                (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
+                own_features[start] = embed(view).float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
@@ -255,6 +260,7 @@ class Feed:
     ) -> tuple[np.ndarray, Tensor]:
         """`Task.encode`: features of every readable sample of a split, in order, on all ranks."""
         manifest = read_manifest(self.manifests[task])
+        batch = eval_batch(self.recipe.frames, self.recipe.size_px)
         clip_rows, numbers = manifest.samples(split)
         ids: dict[int, Tensor] = {}
         features: dict[int, Tensor] = {}
@@ -266,7 +272,7 @@ class Feed:
             first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
             samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
             parts = []
-            for chunk in np.split(samples, range(EVAL_BATCH, len(samples), EVAL_BATCH)):
+            for chunk in np.split(samples, range(batch, len(samples), batch)):
                 repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
                 captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
                 labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
@@ -281,7 +287,7 @@ class Feed:
                             labels=torch.tensor(labels, device=self.world.device),
                         )
                     )
-                    for view in self.views(repeated, seeds, views)
+                    for view in self.views(repeated, seeds, views, manifest.aspects[clip_rows[chunk]])
                 ]
                 parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
             ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))

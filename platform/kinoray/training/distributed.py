@@ -10,6 +10,10 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+EVAL_BATCH = 64
+"""Clips per forward pass of evaluation, where they are small."""
+EVAL_PIXELS = 1 << 24
+"""Pixels of all frames of such a pass at most: 50 MB decoded, 200 MB as floats, a few GB in a ViT-B's widest layer."""
 BUCKET_NUMEL = 1 << 22
 """Elements per reduced bucket, 16 MiB of float32. The layout never changes within a run, so sums stay bitwise equal."""
 
@@ -79,6 +83,15 @@ def gather_objects(value: T, world: World) -> list[T]:
     values: list[Any] = [None] * world.size
     dist.all_gather_object(values, value)
     return values
+
+
+def eval_batch(frames: int, size_px: int) -> int:
+    """Clips per forward pass of evaluation and of `Task.encode`, in [1, EVAL_BATCH].
+
+    As many of `frames` frames of `size_px` pixels a side as EVAL_PIXELS holds: 64 of 8 at 48 px, 14 of 8 at 384 px, 4
+    of 320 at 112 px. Of the clips' size alone, so results do not depend on the number of ranks.
+    """
+    return max(1, min(EVAL_BATCH, EVAL_PIXELS // (frames * size_px**2)))
 
 
 def own_batches(count: int, batch: int, world: World) -> list[range]:

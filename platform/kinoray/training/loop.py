@@ -125,7 +125,10 @@ def quiet(method: BaseMethod, seed: int) -> None:
 
 
 def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outside, state: RunState) -> bool:
-    """Train one task and keep its best weights by validation; False when stopped early."""
+    """Train one task and keep its best weights by validation; False when stopped early.
+
+    The optimizer is fresh at each task: its moments begin at zero, and only a resumed task gets its own ones back.
+    """
     assert stage.train is not None
     number, start, steps = state.position.stage, state.position.step, outside.steps(stage)
     if start == 0:

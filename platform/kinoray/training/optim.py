@@ -18,7 +18,10 @@ Groups = dict[str, ParamGroup]
 
 
 def make_optimizer(recipe: Recipe, groups: Groups) -> Optimizer:
-    """The recipe's optimizer over the groups, in their order; rates are set at every step."""
+    """The recipe's optimizer over the groups, in their order; rates are set at every step.
+
+    It begins without moments: the loop makes one for each task, so nothing of the last task's momentum goes on.
+    """
     params = [{"params": list(g.params.values()), "rate": g.rate} for g in groups.values()]
     rate, decay = recipe.learning_rate, recipe.weight_decay
     if recipe.optimizer == "sgd":
@@ -28,7 +31,10 @@ def make_optimizer(recipe: Recipe, groups: Groups) -> Optimizer:
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int, epoch: int) -> float:
-    """The stream's rate at a step of a task: constant, dropped after the first epoch, or half a cosine to zero."""
+    """The stream's rate at a step of a task: constant, dropped after the first epoch, or half a cosine to zero.
+
+    The cosine falls with every step; MoCo's public code lets it fall once an epoch. It begins anew with each task.
+    """
     if recipe.schedule == "first_epoch":
         return recipe.learning_rate * (1.0 if epoch == 0 else recipe.later_rate)
     if recipe.schedule == "cosine":

@@ -1,0 +1,26 @@
+"""Filling the frame cache before a sweep."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from support.engine import on_protocol, run_spec, spec_of
+
+from kinoray.data import warm_cache
+from kinoray.data.presets import decode_px, preset_of
+
+
+def test_a_run_after_warming_decodes_nothing_even_where_a_preset_scales(micro, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
+    monkeypatch.setattr(warm_cache, "HERE", 1000)  # all in this process
+    recipe = replace(micro.recipe, augmentation="ctvr")
+    assert decode_px(preset_of(recipe), recipe.size_px) > recipe.size_px
+    stream = replace(on_protocol(micro, "ctvr"), recipe=recipe)
+    assert (
+        warm_cache.warm_cache([task.manifest for task in stream.tasks], recipe, lambda text: None, lambda: True) == 44
+    )
+    assert warm_cache.warm_cache([task.manifest for task in stream.tasks], recipe, lambda text: None, lambda: True) == 0
+    spec = spec_of("base_moco", stream, tmp_path / "runs")
+    assert run_spec(spec)
+    cost = json.loads((Path(spec.folder) / "result.json").read_text())["cost"]
+    assert cost["clips_decoded"] == 0 and cost["clips_cached"] > 0

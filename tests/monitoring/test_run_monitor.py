@@ -1,0 +1,49 @@
+"""The run's log: what a kill leaves of it, and what is never skipped."""
+
+from pathlib import Path
+
+import pytest
+
+from kinoray.disk.json_lines import cut_torn_line, read_jsonl
+from kinoray.errors import KinorayError
+from kinoray.monitoring.run_monitor import RunMonitor
+
+
+def record(step: int) -> dict[str, float]:
+    return {"task": 0, "step": step, "loss": 1.0}
+
+
+def steps(folder: Path) -> list[int]:
+    return [line["step"] for line in read_jsonl(folder / "metrics.jsonl")]
+
+
+def test_a_monitor_goes_on_behind_a_line_that_its_predecessor_left_torn(tmp_path) -> None:
+    RunMonitor(str(tmp_path)).log([record(step) for step in range(4)])
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(log.read_bytes()[:-20])
+    assert steps(tmp_path) == [0, 1, 2]
+    again = RunMonitor(str(tmp_path))  # by Ray, within the attempt: nothing is rewound
+    again.log([record(step) for step in range(5)])
+    assert steps(tmp_path) == [0, 1, 2, 3, 4]
+    again.rewind(0, 2)
+    assert steps(tmp_path) == [0, 1]
+
+
+def test_a_file_of_one_torn_line_is_empty_and_a_whole_one_stays(tmp_path) -> None:
+    file = tmp_path / "lines.jsonl"
+    cut_torn_line(file)
+    assert not file.exists() and read_jsonl(file) == []
+    for written, left in (('{"a": 1', ""), ('{"a": 1}\n', '{"a": 1}\n'), ('{"a": 1}\n{"a', '{"a": 1}\n'), ("", "")):
+        file.write_text(written)
+        cut_torn_line(file)
+        assert file.read_text() == left
+
+
+def test_a_damaged_line_in_the_middle_is_named_and_not_skipped(tmp_path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"task": 0}\n{"task": 0, "lo{"task": 0}\n{"task": 1}\n')
+    with pytest.raises(
+        KinorayError, match=r"metrics\.jsonl, line 2 is damaged: .* is not JSON\. Delete that line"
+    ) as told:
+        read_jsonl(file)
+    assert "\n" not in str(told.value)
