@@ -30,6 +30,7 @@ from kinoray.training.optim import (
     set_gradients,
 )
 from kinoray.training.stages import Stage, StepFacts
+from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 
 TRAIN, END_TASK, EVALUATE = range(3)
 
@@ -90,7 +91,7 @@ def train_stream(
             return False
         if stage.train is not None and state.position.phase == END_TASK:
             quiet(method, outside.seed(stage, "end_task"))
-            state.selections.append([int(i) for i in method.end_task(outside.task(stage))])
+            state.selections.append(checked_selection(method.end_task(outside.task(stage))))
             _move(state, Position(number, EVALUATE), outside)
             if _stops(outside):
                 return False
@@ -134,7 +135,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outsid
     if start == 0:
         grow(method, stage, outside)
         begin_task(method, stage, outside)
-    groups = method.param_groups()
+    groups = checked_groups(method.param_groups())
     optimizer = make_optimizer(recipe, groups)
     load_optimizer_tensors(optimizer, groups, state.optimizer)
     checks = validation_steps(steps, recipe.validations)
@@ -188,7 +189,7 @@ def train_step(
     if not method.training:
         method.train()
     with torch.autocast(world.device.type, torch.bfloat16, enabled=outside.autocast):
-        output = method.loss(batch)
+        output = checked_output(method.loss(batch), groups, rows_of(batch))
     objectives = output.objectives
     total = objectives if isinstance(objectives, Tensor) else torch.stack(list(objectives.values())).sum()
     wish = torch.tensor(float(outside.wants_stop()), device=world.device)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from kinoray.config import Recipe
-from kinoray.errors import RunFailed
 from kinoray.method import ParamGroup, StepOutput
 from kinoray.training.distributed import World, sum_over_ranks
 
@@ -52,11 +51,8 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
 
     `signals` (any small float vector: logged values, a wish to stop) rides along and is summed over ranks too.
     A parameter that no rank used keeps `grad = None`, so the optimizer skips it.
-    Raises: RunFailed where objectives and groups have different names.
     """
     objectives = output.objectives
-    if isinstance(objectives, dict) and set(objectives) != set(groups):
-        raise RunFailed(f"The loss names objectives {sorted(objectives)}, but the groups are {sorted(groups)}.")
     pairs: list[tuple[Tensor, list[nn.Parameter]]]
     if isinstance(objectives, Tensor):
         pairs = [(objectives, list(names_and_params(groups).values()))]
