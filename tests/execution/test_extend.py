@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.growth import Late, Rings, learned, tasks_of, tree
+from support.growth import Late, Rings, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
@@ -19,6 +19,7 @@ from kinoray.processes.signals import Stopped
 from kinoray.runs import record
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.testing.small_stream import tasks_of
 from kinoray.training.checkpoint import newest
 
 

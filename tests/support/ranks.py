@@ -31,7 +31,7 @@ def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
     from kinoray.execution.run_rank import run_rank
     from kinoray.monitoring.run_monitor import RunMonitor
-    from support.engine import StopAfter, digest_of_run, spec_of
+    from kinoray.testing.engine import StopAfter, digest_of_run, spec_of
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
