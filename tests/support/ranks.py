@@ -46,3 +46,21 @@ def train_four(rank: int, folder: str, stream) -> None:
             with (Path(folder) / "digests").open("a") as file:
                 file.write(digest_of_run(spec) + "\n")
     dist.destroy_process_group()
+
+
+def train_norms(rank: int, folder: str, stream) -> None:
+    """A run by two ranks of a method whose state differs between them; writes how it failed."""
+    from kinoray.errors import RunFailed
+    from kinoray.execution.run_rank import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.testing.engine import spec_of
+    from support.toys import Norms
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    spec = spec_of(Norms, stream, Path(folder))
+    try:
+        run_rank(spec, World(rank, 2), RunMonitor(spec.folder), None)
+    except RunFailed as error:
+        (Path(folder) / f"{rank}.txt").write_text(str(error))
+    (Path(folder) / f"{rank}-folder.txt").write_text(spec.folder)
+    dist.destroy_process_group()

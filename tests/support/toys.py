@@ -4,8 +4,10 @@
 end, `Opposed` follows two opposed objectives in one step.
 """
 
+import random
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -165,4 +167,48 @@ class Opposed(_Toy):
         return StepOutput(objectives={"encoders": loss, "generator": -loss}, log={"contrast": loss})
 
 
-TOYS = {"per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}
+class Draws(_Toy):
+    """Draws from all three generators that a method may use: the same at every resume, and on every rank."""
+
+    def loss(self, batch: Batch) -> StepOutput:
+        loss = self.contrast(self.online.embed_text(batch.text), self.online.embed_video(batch.video), batch)
+        drawn = random.random() + np.random.random() + torch.rand(())
+        return StepOutput(objectives=loss * (1 + drawn))
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        shake = random.random() * np.random.random() * torch.rand(())
+        for parameter in self.online.parameters():
+            parameter.mul_(1 - 1e-3 * shake)
+
+
+class Norms(_Toy):
+    """A plain BatchNorm over the rows of each rank, whose statistics are other ones on every rank."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.norm = nn.BatchNorm1d(backbone.dim)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video = unit(self.norm(self.online.embed_video(batch.video)))
+        return StepOutput(objectives=self.contrast(self.online.embed_text(batch.text), video, batch))
+
+
+class Forgets(_Toy):
+    """Counts its steps in a plain attribute, keeps keys in a plain list, and weighs its loss by both."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.count = 0
+        self.past: list[Tensor] = []
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video = self.online.embed_video(batch.video)
+        loss = self.contrast(self.online.embed_text(batch.text), video, batch) * (1 + self.count + len(self.past))
+        return StepOutput(objectives=loss, carry={"video": video.detach()})
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        self.count += 1
+        self.past.append(carry["video"].mean())
+
+
+TOYS = {"draws": Draws, "per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}

@@ -30,11 +30,13 @@ from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.processes.actors import call
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
+from kinoray.training.agreement import check_agreement
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.loop import TRAIN, RunState, begin_task, grow, train_stream
 from kinoray.training.optim import Groups, optimizer_tensors
+from kinoray.training.plain_state import AttributeWatch
 from kinoray.training.stages import Stage, StepFacts
 
 COMMIT_SHARE = 0.03
@@ -100,6 +102,7 @@ class Session:
         self.bad: set[tuple[str, str]] = set()
         towers = load_backbone(spec.backbone, self.recipe.size_px)
         self.method = build_method(spec, towers).to(world.device)
+        self.attributes = AttributeWatch()
         self.feed = Feed(
             names=list(spec.train_names),
             manifests=list(spec.trained),
@@ -161,11 +164,15 @@ class Session:
         return self.world.is_first and time.monotonic() - self.committed_at > pause
 
     def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None:
-        """Write the state durably (rank 0; all ranks hold the same)."""
+        """Write the state durably (rank 0; between tasks all ranks hold the same, or nothing is written)."""
+        if optimizer is None:
+            check_agreement(self.method.state_dict(), self.world)
         if not self.world.is_first:
             return
         began = time.monotonic()
         self.client.flush()
+        for warning in self.attributes.warnings(self.method):
+            self.client.call("note", warning)
         tensors: dict[str, dict[str, Tensor]] = {"method": self.method.state_dict()}
         broken = [k for k, v in tensors["method"].items() if v.is_floating_point() and not bool(v.isfinite().all())]
         if broken:
@@ -225,6 +232,7 @@ class Session:
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]:
         """The stage's remaining batches."""
         assert stage.train is not None
+        self.attributes.start(self.method)
         return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
 
     def facts(self, stage: Stage) -> TaskFacts:
