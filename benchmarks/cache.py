@@ -158,7 +158,7 @@ def first_batches_and_waits(folder: Path, steps: int) -> dict[str, float]:
     """Seconds to first batches, and the share of a training loop's time that is waiting for rows."""
     run = resolved({"max_steps": steps}, folder / "runs")
     names, manifests = [task.name for task in run.stream.tasks], [str(task.manifest) for task in run.stream.tasks]
-    towers = load_backbone(run.backbone, run.recipe.size_px)
+    towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     loop = bare_loop(run)
     cache = Cache(str(folder / "frames-moving"))
     firsts: dict[str, float] = {}

@@ -122,7 +122,7 @@ def resolved(settings: dict[str, Any], runs: Path) -> Resolved:
 def in_memory(run: Resolved) -> Work:
     """Decode batches and test clips into memory, by the engine's own feed."""
     names, manifests = [task.name for task in run.stream.tasks], [str(task.manifest) for task in run.stream.tasks]
-    towers = load_backbone(run.backbone, run.recipe.size_px)
+    towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     bad: list[Any] = []
     feed = Feed(names, manifests, run.recipe, Needs(), run.seed, len(names), World(), 0, towers, bad.extend, cache=OFF)
     batches = []
@@ -162,7 +162,7 @@ def test_clips(feed: Feed, name: str, path: str, split: str) -> TestClips:
 
 def bare_loop(run: Resolved) -> BareLoop:
     """The bare loop with the run's sizes and hyper-parameters."""
-    towers: TwoTower = load_backbone(run.backbone, run.recipe.size_px)
+    towers: TwoTower = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     copied = Towers(towers.vision.config.to_dict(), towers.text.config.to_dict(), towers.dim)
     copied.load_state_dict(towers.state_dict())
     names = [f"{family}_{kind}" for family in ("local", "global") for kind in ("video", "text")]

@@ -17,7 +17,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,13 +30,13 @@ from shared.bare_loop import BareLoop, Towers
 from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
 from kinoray.config import Recipe
-from kinoray.data.plan import TaskPlan, epoch_of, row_seed
+from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
 from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 from kinoray.training.distributed import World, gather, noise_source
 from kinoray.training.loop import RunState, train_task
-from kinoray.training.stages import Stage, StepFacts
+from kinoray.training.stages import Stage
 
 TOLERANCE = 1e-4
 """Largest difference of a loss between the two sides in the first steps."""
@@ -124,17 +124,20 @@ class Memory:
             text=kept.text,
             ids=kept.ids,
             labels=kept.labels,
+            slots=kept.slots,
             replay=None,
             global_size=count,
             replay_size=0,
             gather=partial(gather, world=self.world),
             normal=noise_source(row_seed(PLAN, step, -1), count, slice(0, count), self.world.device),
+            uniform=torch.rand,
+            step=self._facts(step),
         )
 
     def steps(self, stage: Stage) -> int:
         return NO_END
 
-    def task(self, stage: Stage) -> Task:
+    def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         return Task(**vars(self.facts(stage)), encode=no_data, labels=np.empty(0))
 
     def facts(self, stage: Stage) -> TaskFacts:
@@ -271,7 +274,21 @@ def random_batches(size: Size, vocabulary: int, count: int) -> list[Batch]:
         numbers = torch.arange(size.batch)
         text = Tokens(ids * mask, mask)
         batches.append(
-            Batch((video,), None, text, numbers, numbers * 0 - 1, None, size.batch, 0, torch.clone, torch.randn)
+            Batch(
+                views=(video,),
+                plain=None,
+                text=text,
+                ids=numbers,
+                labels=numbers * 0 - 1,
+                slots=numbers * 0 - 1,
+                replay=None,
+                global_size=size.batch,
+                replay_size=0,
+                gather=torch.clone,
+                normal=torch.randn,
+                uniform=torch.rand,
+                step=StepFacts(0, 0, False, 0),
+            )
         )
     return batches
 

@@ -56,15 +56,15 @@ import ray
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from kinoray.workers import RAY_SETTINGS
+from kinoray.processes.ray_session import RAY_SETTINGS
 job = json.loads(sys.argv[1])
 
 def loop(config):
-    from kinoray.actors import RunMonitor
-    from kinoray.distributed import World
-    from kinoray.launch import make_spec
-    from kinoray.resolve import resolve
-    from kinoray.session import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.training.distributed import World
+    from kinoray.runs.run_spec import make_spec
+    from kinoray.runs.resolve import resolve
+    from kinoray.execution.run_rank import run_rank
     one = resolve(job["method"], stream="moving-cvlm", backbone=None, seed=0, settings=config, joint=False,
                   zero_shot=False, smoke=False, runs=job["runs"])
     spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=print)

@@ -58,7 +58,8 @@ import os as _os
 
 from safetensors.torch import save_file as _save_file
 
-from kinoray import checkpoint as _checkpoint, session as _session
+from kinoray.training import checkpoint as _checkpoint
+from kinoray.execution import run_rank as _session
 
 
 def _full_disk(values, path):

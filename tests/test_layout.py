@@ -19,9 +19,9 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations | config disk processes display | backbones | decoding momentum monitoring | data
+errors metrics equations families | config disk processes display | backbones | decoding momentum monitoring | data
 | method datasets
-| streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
+| rehearsal | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
 | papers report cluster testing | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""

@@ -55,6 +55,19 @@ def test_copies_never_train_and_never_leave_eval_mode(kind: type[nn.Module]) -> 
     assert not any(p.requires_grad for p in outer.parameters())
 
 
+def test_a_momentum_encoder_that_follows_training_moves_its_statistics_and_nothing_else() -> None:
+    key = Momentum(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), train=True)
+    outer = nn.Sequential(key)
+    assert not any(m.training for m in outer.eval().modules())
+    assert all(m.training for m in outer.train().modules())
+    before = {name: value.clone() for name, value in key.state_dict().items()}
+    key.module(torch.randn(8, 2, generator=torch.Generator().manual_seed(0)))
+    moved = {name for name, value in key.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {f"module.1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    assert not any(p.requires_grad for p in key.parameters())
+    assert not Momentum(key.module).train().training, "others stay in eval mode"
+
+
 @given(st.integers(1, 9), st.lists(st.integers(1, 12), max_size=6))
 def test_a_queue_holds_the_newest_keys_whatever_the_batch(size: int, batches: list[int]) -> None:
     queue = Queue(size, 2)

@@ -17,6 +17,7 @@ T = TypeVar("T")
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,30 @@ class Recipe:
     learning_rate: Positive = 5e-5
     """Rate of the first epoch of each task."""
     later_rate: float = Field(default=0.1, ge=0)
-    """What the rate is multiplied by after the first epoch (5e-5, then 5e-6)."""
-    schedule: Literal["first_epoch", "constant", "cosine"] = "first_epoch"
+    """What the rate is multiplied by after the first epoch (5e-5, then 5e-6), or at each of the milestones."""
+    schedule: Literal["first_epoch", "constant", "steps", "cosine"] = "first_epoch"
+    """How the rate changes within a task: by epoch (`later_rate`, `milestones`), or every step as a cosine."""
+    milestones: tuple[Count, ...] = ()
+    """Epochs of schedule=steps, counted from 0 in each task, from which on the rate is lower; rising."""
+    cosine_turns: Positive = 0.5
+    """Turns of the cosine in a task: 0.5 falls to zero, 1.0 falls and rises again (FrameFusionMoE as released)."""
+    warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """Share of a task's steps in which the rate rises from 0 in a straight line."""
+    warmup_tasks: int = Field(default=0, ge=0)
+    """So many first tasks warm up; 0: all of them."""
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    """Decays of Adam's and AdamW's two averages."""
+    eps: Positive = 1e-8
+    """What Adam and AdamW add to the root of the second average."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Of all parameters, but where a method's group has its own."""
+    clip_value: float = Field(default=0.0, ge=0)
+    """Largest size of any gradient's element, before `clip_norm`; 0 turns it off."""
     clip_norm: float = Field(default=0.0, ge=0)
     """Largest global gradient norm; 0 turns clipping off."""
+    keep_optimizer: bool = False
+    """Whether the next task goes on with the optimizer's averages, of the last step also where validation chose the
+    weights of an earlier one; parameters that are new to it start without."""
     frames: Count = 4
     """Frames per training clip. Ours; the paper is silent."""
     sampling: Literal["random", "uniform", "interval", "consecutive", "fps"] = "random"
@@ -94,8 +114,9 @@ class Recipe:
     jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
     """Strength of brightness, contrast, saturation and hue jitter. Ours."""
     jitter_probability: Share = 0.8
-    validations: Count = 10
-    """Times per task that the validation split chooses the best weights, evenly spread; the last step is one."""
+    validations: int = Field(default=10, ge=0)
+    """Times per task that the validation split chooses the best weights, evenly spread; the last step is one. 0: it
+    chooses nothing, the last weights are kept."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
     max_steps: int = Field(default=0, ge=0)
@@ -106,6 +127,8 @@ class Recipe:
     """Share of the stream's clips that may turn out unreadable before the run stops."""
 
     def __post_init__(self) -> None:
+        if self.schedule == "steps" and (not self.milestones or list(self.milestones) != sorted(set(self.milestones))):
+            raise ValueError(f"schedule=steps needs rising `milestones`, but got {self.milestones}.")
         if self.test_frames % self.test_clips:
             raise ValueError(
                 f"`test_frames` must be a multiple of `test_clips`, but got {self.test_frames} and {self.test_clips}."

@@ -8,13 +8,14 @@ engine's.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
 
-from kinoray.backbones.towers import Tokens, TwoTower
-from kinoray.data.plan import Replay
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
+from kinoray.data.memory import Replay
+from kinoray.data.plan import TASK_SHIFT, StepFacts
 
 __all__ = [
     "BaseMethod",
@@ -23,6 +24,7 @@ __all__ = [
     "ParamGroup",
     "Replay",
     "Rows",
+    "StepFacts",
     "StepInfo",
     "StepOutput",
     "Task",
@@ -37,17 +39,23 @@ class Needs:
 
     views: int = 1
     """Augmented views of each sample, >= 1."""
-    plain_view: bool = False
-    """Also one view without augmentation."""
+    plain: Literal["", "replay", "all"] = ""
+    """Also one view without augmentation, of no row, of the replayed rows, or of all."""
     replay: Replay | None = None
-    """Rows of earlier samples (memory policy, capacity, rows per step)."""
+    """Rows of earlier samples (memory policy, capacity, rows per step). A capacity of 0 becomes None here, so that a
+    method that replays from no memory is its learner, bit for bit."""
+
+    def __post_init__(self) -> None:
+        if self.replay is not None and self.replay.capacity == 0:
+            object.__setattr__(self, "replay", None)
 
 
 @dataclass
 class Rows:
     """Samples on this rank's device.
 
-    Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels (B,), label -1 = none.
+    Shapes: each view (B, T, 3, H, W), normalised float; text ids and mask (B, L); ids, labels, slots (B,) int64, label
+    -1 = none. text is None where the backbone reads no captions: its methods know, those of two towers need not ask.
     """
 
     views: tuple[Tensor, ...]
@@ -55,6 +63,14 @@ class Rows:
     text: Tokens
     ids: Tensor
     labels: Tensor
+    slots: Tensor
+    """Slot of the memory that a replayed row came from, or that a current row is kept in from this step on, -1 = not
+    kept. A pure function of the plan (`data.plan.step_slots`); payloads that belong to rows go by it (`rehearsal`)."""
+
+    @property
+    def tasks(self) -> Tensor:
+        """Index of each row's task, (B,)."""
+        return self.ids >> TASK_SHIFT
 
     @property
     def video(self) -> Tensor:
@@ -75,7 +91,12 @@ class Batch(Rows):
     gather: Callable[[Tensor], Tensor]
     """(B, ...) of every rank -> (global B, ...) in plan order; differentiable."""
     normal: Callable[..., Tensor]
-    """normal(*shape) -> (B, *shape): this rank's rows of noise drawn at global shape, the same for any worker count."""
+    """normal(*shape) -> (B, *shape): this rank's rows of noise drawn at global shape, the same for any worker count.
+    normal(*shape, replay=True) -> (R, *shape): the same for the replayed rows, from a generator of their own."""
+    uniform: Callable[..., Tensor]
+    """As `normal`, evenly in [0, 1)."""
+    step: StepFacts
+    """Step and epoch, counted from 0 in the task: the same on all ranks."""
 
 
 @dataclass
@@ -83,11 +104,20 @@ class StepOutput:
     """What a step's loss gives back."""
 
     objectives: Tensor | dict[str, Tensor]
-    """One scalar for all parameters, or one per named parameter group (each group follows its own objective)."""
+    """One scalar for all parameters, or one per named parameter group (each group follows its own objective).
+
+    None instead of a group's scalar leaves the group alone in this step: no gradient, no optimizer step, no weight
+    decay. All ranks must say the same, so decide by the batch's `step`, not by its rows. At least one is a scalar.
+    """
     log: dict[str, Tensor] = field(default_factory=dict)
     """Scalars to log, each a sum over local rows / global count, so that ranks add up."""
     carry: dict[str, Tensor] = field(default_factory=dict)
     """Detached, row-aligned tensors for `after_step`, which receives them from all ranks in plan order."""
+    gather: Callable[[Tensor], Tensor] | None = None
+    """Puts the rows of `carry` in plan order; None: they are this rank's current rows. Of a joined batch its own."""
+    features: dict[str, Tensor] = field(default_factory=dict)
+    """What the loss computed on its way, by name, row-aligned and with its graph, so that a rule around it needs no
+    second forward. The engine does not read it; a method says in its docstring which names it gives."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +126,8 @@ class ParamGroup:
 
     params: dict[str, nn.Parameter]
     rate: float = 1.0
+    weight_decay: float | None = None
+    """Of this group, >= 0; None is the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +163,10 @@ class Task(TaskFacts):
     encode: Callable[..., tuple[np.ndarray, Tensor]]
     """encode(fn, split="train", views=0) -> (sample ids (N,), features on the CPU): passes over the task's data in
     order, all rows on all ranks. fn takes `Rows`; views = 0 gives the plain view and features (N, ...), views = k gives
-    k augmented views, fn sees one at a time and features are (N, k, ...)."""
+    k augmented views, fn sees one at a time and features are (N, k, ...).
+    split="memory" passes over what the replay memory holds instead: before the task's first step in `begin_task`, after
+    its last in `end_task` (exemplars and class-balanced memories change between tasks alone). One row per filled slot
+    whose clip can be read, in the order of the slots, which fn finds in `rows.slots`; no rows while there are none."""
     labels: np.ndarray
     """Class number of each training sample, (num_samples,), -1 = none; sample ids count through the same order."""
 
@@ -162,7 +197,7 @@ class BaseMethod(nn.Module, ABC):
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
     of longer streams share their first tasks. True is always safe."""
 
-    def __init__(self, config: Any, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: Any, backbone: Backbone, num_tasks: int) -> None:
         """Build everything that is there before the first task; the backbone is the method's to keep and to change."""
         super().__init__()
         self.config = config
@@ -218,6 +253,6 @@ class BaseMethod(nn.Module, ABC):
         return queries @ block.T
 
 
-def trainable(module: nn.Module, prefix: str, rate: float = 1.0) -> ParamGroup:
+def trainable(module: nn.Module, prefix: str, rate: float = 1.0, weight_decay: float | None = None) -> ParamGroup:
     """A group of all of a module's parameters, named `prefix.name`."""
-    return ParamGroup({f"{prefix}.{name}": p for name, p in module.named_parameters()}, rate)
+    return ParamGroup({f"{prefix}.{name}": p for name, p in module.named_parameters()}, rate, weight_decay)

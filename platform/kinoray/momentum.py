@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.towers import TwoTower
+from kinoray.backbones.backbone import TwoTower
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -19,6 +19,8 @@ class Frozen(nn.Module, Generic[M]):
     """A frozen copy of a module (a teacher): no gradients, in eval mode whatever is called."""
 
     module: M
+    follows_training = False
+    """Whether `train` reaches the copy: batch normalisation then uses, and remembers, the statistics of its batches."""
 
     def __init__(self, source: M) -> None:
         super().__init__()
@@ -26,19 +28,22 @@ class Frozen(nn.Module, Generic[M]):
         self.train(False)
 
     def train(self, mode: bool = True) -> "Frozen[M]":
-        """Stay in eval mode whatever is asked."""
-        return super().train(False)
+        """Stay in eval mode whatever is asked, unless the copy follows."""
+        return super().train(mode and self.follows_training)
 
 
 class Momentum(Frozen[M]):
     """A moving average of another module, moved by `average_into` alone.
 
-    `across_tasks` marks knowledge that outlives its task; the engine publishes it to the momentum actor.
+    `across_tasks` marks knowledge that outlives its task; the engine publishes it to the momentum actor. `train` lets
+    it leave eval mode while a method trains, as MoCo's key encoder does for its batch normalisation: gradients still
+    stop, buffers move in its forward passes.
     """
 
-    def __init__(self, source: M, across_tasks: bool = False) -> None:
+    def __init__(self, source: M, across_tasks: bool = False, train: bool = False) -> None:
         super().__init__(source)
         self.across_tasks = across_tasks
+        self.follows_training = train
 
 
 @torch.no_grad()

@@ -12,10 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from kinoray.backbones import TINY_FOLDER, backbone_names, load_backbone, tiny_tower, vit_bert
-from kinoray.backbones.towers import Tokens, load_towers, save_towers
+from kinoray import backbones
+from kinoray.backbones import (
+    backbone_class,
+    backbone_names,
+    check_backbone,
+    is_small,
+    list_backbones,
+    load_backbone,
+    vit_bert,
+    weights_digest,
+)
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
+from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
+from kinoray.backbones.tiny import tiny_tower
+from kinoray.backbones.towers import TowerShape, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state
 from kinoray.errors import UsageError
+from kinoray.testing.engine import fresh_session, spec_of
 
 
 @pytest.fixture
@@ -30,6 +44,14 @@ def frames(*shape, seed=0):
 def tokens_of(towers, captions, max_tokens=40):
     ids, mask = towers.tokenize(captions, max_tokens)
     return Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
+
+
+def two_folders(towers, folder):
+    """What `vit-bert:FOLDER` reads where the projections lie in no file."""
+    towers.vision.save_pretrained(folder / "vit")
+    towers.text.save_pretrained(folder / "bert")
+    (folder / "bert" / "vocab.txt").write_text("\n".join(towers.vocabulary) + "\n")
+    return f"vit-bert:{folder}"
 
 
 def test_video_embedding_is_the_normalised_mean_of_projected_class_tokens(towers):
@@ -122,24 +144,122 @@ def test_tiny_ships_within_two_megabytes_and_matches_its_provenance():
 
 
 def test_vit_and_bert_load_from_two_folders(towers, tmp_path):
-    towers.vision.save_pretrained(tmp_path / "vit")
-    towers.text.save_pretrained(tmp_path / "bert")
-    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(towers.vocabulary) + "\n")
-    loaded = load_backbone(f"vit-bert:{tmp_path}", size_px=32)
+    loaded = load_backbone(two_folders(towers, tmp_path), size_px=32)
     assert loaded.dim == 256
     vision, text = loaded.vision.state_dict(), loaded.text.state_dict()
     assert all(torch.equal(vision[k], v) for k, v in towers.vision.state_dict().items())
     assert all(torch.equal(text[k], v) for k, v in towers.text.state_dict().items())
 
 
+def test_weights_that_no_file_holds_follow_the_seed_and_the_others_do_not(towers, tmp_path):
+    name = two_folders(towers, tmp_path)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, again, other = (load_backbone(name, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    differing = {key for key in first if not torch.equal(first[key], other[key])}
+    assert differing == {f"{side}_projection.{kind}" for side in ("vision", "text") for kind in ("weight", "bias")}
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    shipped = [load_backbone("tiny", seed=seed).state_dict() for seed in (0, 1)]
+    assert all(torch.equal(value, shipped[1][key]) for key, value in shipped[0].items())
+
+
+def test_a_runs_seed_reaches_its_backbone(towers, micro, tmp_path):
+    name = two_folders(towers, tmp_path)
+    settings = {"size_px": 16}
+    weights = []
+    for seed in (0, 1):
+        spec = spec_of("base_moco", micro, tmp_path / "runs", seed=seed, backbone=name, settings=settings)
+        weights.append(fresh_session(spec).method.online.state_dict())
+        loaded = load_backbone(name, seed=seed).state_dict()
+        assert all(torch.equal(value, loaded[key]) for key, value in weights[-1].items())
+    assert torch.equal(weights[0]["vision.embeddings.cls_token"], weights[1]["vision.embeddings.cls_token"])
+    assert not torch.equal(weights[0]["vision_projection.weight"], weights[1]["vision_projection.weight"])
+
+
+def test_random_towers_of_full_size_are_a_backbone(monkeypatch):
+    assert TowerShape() == vit_bert.RANDOM_SHAPE
+    small = TowerShape(width=16, vision_blocks=1, text_blocks=1, heads=1, size_px=16, patch_px=8, max_tokens=32, dim=8)
+    monkeypatch.setattr(vit_bert, "RANDOM_SHAPE", small)
+    first, other = (load_backbone("vit-bert:random", 16, seed) for seed in (0, 1))
+    assert first.text.config.vocab_size == len(set(first.vocabulary)) == 30_522
+    assert not torch.equal(first.vision.embeddings.cls_token, other.vision.embeddings.cls_token)
+    assert first.vocabulary.index("[UNK]") not in first.tokenize(["A red ring; 100% true"], 32)[0]
+    assert weights_digest("vit-bert:random") == weights_digest("vit-bert") == ""
+
+
+FAMILY = '''"""mean-colour: a clip's mean colour, times a learned scale."""
+
+import torch
+from torch import nn
+
+from kinoray.backbones.backbone import Backbone
+
+NAMES = ("mean-colour", "mean-light")
+ABOUT = {"mean-colour": "three numbers", "mean-light": "one number"}
+SMALL = True
+
+
+class Mean(Backbone):
+    mean, std, multiple_px = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), 4
+
+    def __init__(self, dim, scale):
+        super().__init__()
+        self.dim, self.scale = dim, nn.Parameter(torch.tensor(scale))
+
+    def embed_video(self, frames_BTCHW):
+        return self.scale * frames_BTCHW.mean(dim=(1, 3, 4))[:, : self.dim]
+
+
+BACKBONE = Mean
+
+
+def check(name, argument):
+    float(argument or 0)
+
+
+def weights_folder(name, argument):
+    return None
+
+
+def load(name, argument, size_px, seed):
+    return Mean(3 if name == "mean-colour" else 1, float(argument or seed))
+'''
+
+
+def test_a_new_backbone_is_one_new_file(tmp_path, monkeypatch):
+    (tmp_path / "mean_colour.py").write_text(FAMILY)
+    monkeypatch.setattr(backbones, "__path__", [*backbones.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "kinoray.backbones.mean_colour", raising=False)
+    clips = frames(2, 3, 3, 8, 8)
+    torch.testing.assert_close(load_backbone("mean-colour:2").embed_video(clips), 2 * clips.mean(dim=(1, 3, 4)))
+    light = load_backbone("mean-light", 8, seed=5)
+    torch.testing.assert_close(light.features(clips), 5 * clips[:, :, :1].mean(dim=(1, 3, 4)))
+    assert check_backbone("mean-light:0.5") == "mean-light" and is_small("mean-light") and light.dim == 1
+    assert not backbone_class("mean-colour").tokenizes and weights_digest("mean-colour") == ""
+    assert "mean-light" in backbone_names() and list_backbones()["mean-colour"] == "three numbers"
+    with pytest.raises(UsageError, match="multiple of 4 px for mean-light, but got 6"):
+        load_backbone("mean-light", 6)
+    monkeypatch.undo()
+    assert "mean-light" not in backbone_names()
+
+
+@pytest.mark.parametrize("name", backbone_names())
+def test_a_family_states_what_it_serves(name):
+    kind = backbone_class(name)
+    assert issubclass(kind, Backbone) and kind.tokenizes == issubclass(kind, TwoTower)
+    assert check_backbone(name) == name and name in list_backbones()
+    assert isinstance(is_small(name), bool)
+
+
 def test_an_unknown_backbone_names_the_nearest():
     with pytest.raises(UsageError, match="'vit-bert'"):
         load_backbone("vitbert")
-    assert backbone_names() == ["tiny", "vit-bert"]
+    assert backbone_names() == ["tiny", "tiny-cnn", "vit-bert"]
 
 
 def test_a_size_that_does_not_fit_the_patches_is_refused():
-    with pytest.raises(UsageError, match=r"patch of 8 px, but got 30"):
+    with pytest.raises(UsageError, match=r"multiple of 8 px for tiny, but got 30"):
         load_backbone("tiny", size_px=30)
 
 
@@ -170,5 +290,7 @@ def test_torchvision_imports_beside_any_torch():
 
 
 def test_naming_backbones_imports_no_torch():
-    code = "import sys, kinoray.backbones as b; b.backbone_names(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, kinoray.backbones as b; b.list_backbones(), b.backbone_names(); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

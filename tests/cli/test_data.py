@@ -29,9 +29,9 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.path.insert(0, {str(REPOSITORY / "tests")!r})
 import pytest, toy_set
-from kinoray import cli
-from kinoray.cli_data import data_app
-from kinoray.data import probing
+from kinoray.cli import main as cli
+from kinoray.cli.data import data_app
+from kinoray.datasets import probing
 toy_set.register(pytest.MonkeyPatch())
 if "data" not in [group.name for group in cli.app.registered_groups]:
     cli.app.add_typer(data_app, name="data")
@@ -171,7 +171,7 @@ def test_a_stopped_command_keeps_what_it_probed(kino: Command, root: Path, numbe
 
 def test_help_loads_no_heavy_library() -> None:
     code = (
-        "import sys\nfrom kinoray.cli_data import data_app\ntry:\n    data_app()\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom kinoray.cli.data import data_app\ntry:\n    data_app()\nexcept SystemExit:\n    pass\n"
         "heavy = ('torch', 'ray', 'av', 'pandas', 'pyarrow', 'numpy', 'matplotlib', 'PIL')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -26,9 +26,12 @@ from kinoray.datasets import prepare, probing
 from kinoray.datasets.check import check
 from kinoray.datasets.findings import Journal
 from kinoray.decoding.decode import UnreadableStorage
+from kinoray.disk import durable
 from kinoray.disk.folders import prepared_folder
 from kinoray.disk.locks import locked
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
+
+TESTS = REPOSITORY / "tests"
 
 
 @pytest.fixture(scope="module")
@@ -231,12 +234,12 @@ def test_a_process_killed_at_any_moment_leaves_what_the_next_goes_on_from(
     root: Path, whole: tuple[bytes, bytes]
 ) -> None:
     manifest, _ = whole
-    command = [sys.executable, str(REPOSITORY / "tests" / "support" / "toy_set.py"), str(root)]
+    command = [sys.executable, "-m", "support.toy_set", str(root)]
     rng = np.random.default_rng(7)
     kills, known = 0, 0
     for records in (0, 1, 3, 5):
         path = prepared_folder(NAME) / journal.FILE
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             while process.poll() is None and (path.read_bytes() if path.exists() else b"").count(b"\n") < records:
                 time.sleep(0.001)
             time.sleep(float(rng.uniform(0, 0.02)))
@@ -292,8 +295,11 @@ def test_a_second_process_is_told_who_prepares_the_set(root: Path) -> None:
 
 
 def test_two_at_once_do_not_harm_each_other(root: Path, whole: tuple[bytes, bytes]) -> None:
-    command = [sys.executable, str(REPOSITORY / "tests" / "support" / "toy_set.py"), str(root)]
-    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    command = [sys.executable, "-m", "support.toy_set", str(root)]
+    both = [
+        subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     ends = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
     assert min(code for _, code in ends) == 0
     assert all(code == 0 or "toy is being prepared by" in said for said, code in ends), ends
@@ -347,14 +353,17 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
     root: Path, whole: tuple[bytes, bytes], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     manifest, record = whole
-    monkeypatch.setattr(journal, "open", FullDisk(int(share * len(record)) + 40).open, raising=False)
+    disk = FullDisk(int(share * len(record)) + 40)
+    for module in (journal, durable):
+        monkeypatch.setattr(module, "open", disk.open, raising=False)
     with pytest.raises(StorageFull, match=r"No space left on device: .* bytes free") as error:
         prepared(root)
     assert "\n" not in str(error.value)
     assert not [name for name in files() if name.endswith(".draft") or name.startswith(".")]
     left = (prepared_folder(NAME) / journal.FILE).read_bytes() if journal.FILE in files() else b""
     assert not left or left.endswith(b"\n")
-    monkeypatch.delattr(journal, "open")
+    for module in (journal, durable):
+        monkeypatch.delattr(module, "open")
     report = prepared(root)
     assert report.known == left.count(b"\n") and manifest_bytes() == manifest
 

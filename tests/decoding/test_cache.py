@@ -403,7 +403,7 @@ def test_a_removed_folder_is_made_again(videos, cache):
 KILLED = """
 import os, signal, sys
 import numpy as np
-from kinoray.data import entries
+from kinoray.decoding import frame_files as entries
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 entries.Entries(sys.argv[1], 0).write("ab" * 16, np.zeros((4, 8, 8, 3), np.uint8))
 """
@@ -426,9 +426,9 @@ CROWD = """
 import json, sys
 import numpy as np
 from pathlib import Path
-from kinoray.data.cache import Cache, fetch_clip
-from kinoray.data.manifest import Clip
-from kinoray.data.sampling import Sampling
+from kinoray.decoding.frame_cache import Cache, fetch_clip
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.sampling import Sampling
 cache, videos, seed = Cache(sys.argv[1], 12 * 4096), Path(sys.argv[2]), int(sys.argv[3])
 rng, sums, hits = np.random.default_rng(seed), {}, 0
 for number in rng.integers(0, 12, 120).tolist():

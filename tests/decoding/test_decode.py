@@ -317,9 +317,9 @@ def test_bombs_are_refused_quickly_and_cost_little(clips_folder):
     """Files that are larger than the limit on pixels, one by its header alone: nothing of that size is allocated."""
     code = (
         "import resource, sys, time\n"
-        "from kinoray.data.decode import decode_clip\n"
-        "from kinoray.data.manifest import Clip\n"
-        "from kinoray.data.video import Limits\n"
+        "from kinoray.decoding.decode import decode_clip\n"
+        "from kinoray.decoding.clip import Clip\n"
+        "from kinoray.decoding.video import Limits\n"
         "from kinoray.errors import VideoError\n"
         "begun = time.process_time()\n"
         "try:\n"

@@ -179,17 +179,22 @@ def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monk
     assert len(set(keys.values())) == len(keys)
 
 
+def test_keys_differ_where_an_argument_of_the_backbone_names_no_folder(micro, tmp_path) -> None:
+    names = ("vit-bert", "vit-bert:random", "tiny")
+    assert len({prefix_key(base(micro, tmp_path, backbone=name), 1, 1) for name in names}) == 3
+
+
 def test_keys_differ_where_a_file_of_the_data_or_the_backbone_was_replaced(micro, tmp_path) -> None:
     import shutil
 
-    from kinoray.backbones import TINY_FOLDER
+    from kinoray.backbones.tiny import FOLDER
 
     stream = tasks_of(micro, 1)
     home = tmp_path / "data"
     shutil.copytree(stream.tasks[0].manifest.parent, home)
     copied = write_table(read_manifest(stream.tasks[0].manifest).table, home / "manifest.parquet", home).path
     towers = tmp_path / "towers"
-    shutil.copytree(TINY_FOLDER, towers)
+    shutil.copytree(FOLDER, towers)
     one = base(micro, tmp_path, stream=replace(stream, tasks=(TaskData("paper", copied),)), backbone=f"tiny:{towers}")
     keys = {prefix_key(one, 1, 1)}
     vocabulary = towers / "vocab.txt"
@@ -352,7 +357,7 @@ def test_a_failure_at_any_write_leaves_all_or_nothing(verb, micro, tmp_path, mon
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kinoray import forks
+from kinoray.lineage import prefixes as forks
 forks.cache_folder = lambda: Path(sys.argv[1])
 left = int(sys.argv[5])
 def dying(real):
@@ -420,7 +425,7 @@ def test_only_a_run_without_a_state_of_its_own_adopts(micro, tmp_path) -> None:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from kinoray.lease import lease
+from kinoray.disk.lease import lease
 with lease(Path(sys.argv[1])) as ours:
     print(ours, flush=True)
     time.sleep(60)
@@ -481,7 +486,7 @@ def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from kinoray import forks
+from kinoray.lineage import prefixes as forks
 forks.cache_folder = lambda: Path(sys.argv[1])
 Path(sys.argv[1], "ready-" + sys.argv[2]).touch()
 while not Path(sys.argv[1], "go").exists():

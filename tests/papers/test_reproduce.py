@@ -18,7 +18,7 @@ from support.run_folders import TASKS, make_run
 
 from kinoray import metrics
 from kinoray.cli.reproduce import exit_code
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.papers import reproduce as reproducing
 from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
@@ -45,7 +45,7 @@ def scored(folder: Path, learned: float, left: float) -> Path:
     n = len(TASKS)
     rows = [[learned if i == t else left if i > t else None for t in range(n)] for i in range(n)]
     outcome = json.loads((folder / "result.json").read_text())
-    write_json_atomic(folder / "result.json", outcome | {"metrics": metrics.summarise({"R@1": rows})})
+    write_json(folder / "result.json", outcome | {"metrics": metrics.summarise({"R@1": rows})})
     return folder
 
 
@@ -59,7 +59,7 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
         "space": dict(space), "settings": {"m": 0.99}, "objectives": ["HM"], "seeds": list(range(seeds)),
         "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
     }  # fmt: skip
-    write_json_atomic(folder / RECORD, record)
+    write_json(folder / RECORD, record)
     knobs = {over: distributions(space)[over]}
     study, _ = open_study(folder, record, create=True)
     for point, score in zip(space[over]["choices"], scores, strict=True):

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from support.run_folders import TASKS, make_run
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.report.export_mlflow import export_mlflow, metrics_of
 from kinoray.runs.result import Result
@@ -70,7 +70,7 @@ def test_the_same_run_twice_is_one_run_and_another_result_is_another(tmp_path, u
     assert [one.new for one in export_mlflow([folder.parent], uri)] == [False]
     assert len(kept(uri)) == 1
     outcome = json.loads((folder / "result.json").read_text())
-    write_json_atomic(folder / "result.json", outcome | {"state_digest": "e" * 64})
+    write_json(folder / "result.json", outcome | {"state_digest": "e" * 64})
     assert export_mlflow([folder], uri)[0].new
     assert len(kept(uri)) == 2
 
@@ -91,7 +91,7 @@ def test_a_sweeps_complete_trials_arrive_with_their_numbers(tmp_path, uri: str) 
     runs = tmp_path / "runs"
     record = {"name": "s", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"], "storage": None}
     (runs / "s").mkdir(parents=True)
-    write_json_atomic(runs / "s" / "sweep.json", record)
+    write_json(runs / "s" / "sweep.json", record)
     study, _ = open_study(runs / "s", record, create=True)
     for number in range(3):
         trial = study.ask()

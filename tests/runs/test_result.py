@@ -10,7 +10,7 @@ import pytest
 from support.run_folders import TASKS, make_run, square
 
 import kinoray
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
@@ -116,9 +116,9 @@ def test_text_from_data_reaches_neither_terminal_nor_page_as_a_command(tmp_path:
 
 def test_a_broken_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    write_json_atomic(path, {"a": 1})
+    write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="JSON"):
-        write_json_atomic(path, {"a": float("nan")})
+        write_json(path, {"a": float("nan")})
     assert json.loads(path.read_text()) == {"a": 1}
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from kinoray.training.distributed import BUCKET_NUMEL, World, gather, sum_over_ranks
+from kinoray.backbones.norm import SplitBatchNorm2d
+from kinoray.training.distributed import BUCKET_NUMEL, World, gather, set_world, sum_over_ranks
 
 
 def gather_and_reduce(rank: int, folder: str, size: int) -> None:
@@ -24,6 +25,42 @@ def gather_and_reduce(rank: int, folder: str, size: int) -> None:
     sum_over_ranks(summed, world)
     result = {"x": x.detach(), "w": w, "gathered": gathered.detach(), "grad": x.grad, "values": values}
     torch.save(result | {"summed": summed}, os.path.join(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+def choose_apart(rank: int, folder: str, stream) -> None:
+    """Two tasks by two ranks that choose different exemplars; keeps each rank's selections and replayed ids."""
+    from kinoray.execution.run_rank import Session
+    from kinoray.method import Needs, Replay
+    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.testing.engine import spec_of
+    from kinoray.training.loop import RunState, train_stream
+    from support.toys import Replays
+
+    class Undecided(Replays):
+        """Chooses by its rank, as a clustering may whose last bit differs."""
+
+        replayed: list[int] = []
+
+        @classmethod
+        def needs(cls, config):
+            return Needs(replay=Replay("exemplars", 4, rows=2))
+
+        def loss(self, batch):
+            if batch.replay is not None:
+                self.replayed.extend(batch.gather(batch.replay.ids).tolist())
+            return super().loss(batch)
+
+        def end_task(self, task):
+            return [dist.get_rank(), 5]
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    spec = spec_of(Undecided, stream, Path(folder) / "runs")
+    session, state = Session(spec, World(rank, 2), RunMonitor(spec.folder), None), RunState()
+    list(train_stream(session.method, list(spec.stages), session.recipe, session, state))
+    replayed = type(session.method).replayed
+    torch.save({"selections": state.selections, "replayed": replayed}, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -63,4 +100,34 @@ def train_norms(rank: int, folder: str, stream) -> None:
     except RunFailed as error:
         (Path(folder) / f"{rank}.txt").write_text(str(error))
     (Path(folder) / f"{rank}-folder.txt").write_text(spec.folder)
+    dist.destroy_process_group()
+
+
+NORMS = {"1": {"groups": 1}, "2": {"groups": 2}, "4": {"groups": 4}, "3 across ranks": {"groups": 3}}
+NORMS |= {"interleaved": {"groups": 2, "interleaved": True}}
+
+
+def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
+    """This rank's share of twelve rows through two layers of `SplitBatchNorm2d`, and the gradients of a loss of its own
+    rows that passes through the statistics of all."""
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(SplitBatchNorm2d(3, **NORMS[name]), torch.nn.Tanh(), SplitBatchNorm2d(3, **NORMS[name]))
+    set_world(layer, world)
+    x, w = torch.randn(2, 12, 3, 4, 4)
+    x = x * torch.linspace(0.5, 2, 12).view(-1, 1, 1, 1)
+    own = slice(world.rank * 12 // world.size, (world.rank + 1) * 12 // world.size)
+    rows = x[own].clone().requires_grad_()
+    out = layer(rows)
+    ((out * w[own]).sin().sum() / 12).backward()
+    last = layer[2]
+    gradients = {"rows": rows.grad, "weight": layer[0].weight.grad, "bias": layer[0].bias.grad}
+    return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients
+
+
+def normalise(rank: int, folder: str) -> None:
+    """`normalised` as one of two processes."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    results = {name: normalised(name, World(rank, 2)) for name in NORMS}
+    torch.save(results, os.path.join(folder, f"{rank}.pt"))
     dist.destroy_process_group()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kinoray import metrics
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.runs.write_result import write_matrix, write_ranks
 
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
@@ -41,7 +41,7 @@ def make_run(
     kind = "-".join([method, *(str(v) for v in (overrides or {}).values()), *["joint"] * joint, *["zero"] * zero_shot])
     folder = root / f"{kind}-moving-cvlm-0a1b2c3d" / f"seed-{seed}"
     folder.mkdir(parents=True)
-    write_json_atomic(folder / "run.json", _run(method, seed, tasks, overrides or {}, joint, zero_shot))
+    write_json(folder / "run.json", _run(method, seed, tasks, overrides or {}, joint, zero_shot))
     matrices = {
         name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
         for name, more in zip(metrics.RECALL_NAMES, (0.0, 1.0, 2.0), strict=True)
@@ -63,7 +63,7 @@ def make_run(
             "data_wait_s": 6.0,
             "checkpoint_s": 2.0,
         }
-        write_json_atomic(
+        write_json(
             folder / "result.json",
             {
                 "format": 1,

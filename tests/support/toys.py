@@ -1,7 +1,8 @@
 """Toy methods, one for each need that later methods have: they prove that the interface serves them.
 
 `PerBlock` scores per task of the gallery, `Replays` draws on a memory, `Exemplars` chooses what to keep at a task's
-end, `Opposed` follows two opposed objectives in one step.
+end, `Opposed` follows two opposed objectives in one step, `Rehearses` has one loss over current and replayed rows and
+keeps payloads with them.
 """
 
 import random
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kinoray.backbones.norm import SplitBatchNorm1d
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
 from kinoray.equations import in_batch_nce, unit
@@ -28,7 +30,8 @@ from kinoray.method import (
     Tokens,
     trainable,
 )
-from kinoray.momentum import Frozen, copy_into
+from kinoray.momentum import Frozen, Momentum, Queue, average_into, copy_into
+from kinoray.rehearsal import Payloads, fill, joined
 
 
 @config
@@ -121,7 +124,7 @@ class Exemplars(_Toy):
 
     @classmethod
     def needs(cls, config: ToyConfig) -> Needs:
-        return Needs(views=2, plain_view=True, replay=Replay(policy="exemplars", capacity=8, rows=2, augment=False))
+        return Needs(views=2, plain="all", replay=Replay(policy="exemplars", capacity=8, rows=2, views=("plain",)))
 
     def loss(self, batch: Batch) -> StepOutput:
         first, second = (self.online.embed_video(view) for view in batch.views)
@@ -211,4 +214,74 @@ class Forgets(_Toy):
         self.past.append(carry["video"].mean())
 
 
-TOYS = {"draws": Draws, "per_block": PerBlock, "replays": Replays, "exemplars": Exemplars, "opposed": Opposed}
+class Normed(_Toy):
+    """A head with batch normalisation, and a momentum encoder of videos whose head normalises as that one does."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.head = nn.Sequential(SplitBatchNorm1d(backbone.dim), nn.Linear(backbone.dim, 16))
+        self.keys_head = Momentum(self.head, train=True)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return super().param_groups() | {"head": trainable(self.head, "head")}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video, text = self.online.embed_video(batch.video), self.online.embed_text(batch.text)
+        with torch.no_grad():
+            key = unit(self.keys_head.module(video))
+        return StepOutput(objectives=self.contrast(unit(self.head(text)), key, batch))
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        average_into(self.keys_head.module, self.head, keep=0.9)
+
+
+class Rehearses(_Toy):
+    """One loss over the union of current and replayed rows; features of the day a row was written draw it back."""
+
+    CAPACITY = 10
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.payloads = Payloads(self.CAPACITY, backbone.dim)
+        self.queue = Queue(24, backbone.dim)
+
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
+        views = ("plain", "as-written")
+        return Needs(views=2, plain="replay", replay=Replay("reservoir", cls.CAPACITY, rows=4, views=views))
+
+    def begin_task(self, task: Task) -> None:
+        fill(self.payloads, task, lambda rows: self.online.embed_video(rows.video))
+
+    def loss(self, batch: Batch) -> StepOutput:
+        assert batch.plain is None
+        both = joined(batch)
+        noisy = both.video + 0.01 * both.normal(*both.video.shape[1:]) * both.uniform(1, 1, 1, 1)
+        video, text = self.online.embed_video(noisy), self.online.embed_text(both.text)
+        logits = video @ self.queue.keys_KD.T / self.config.temperature
+        loss = ((1.0 - (video * text).sum(dim=1)) + logits.logsumexp(dim=1)).sum() / both.global_size
+        if batch.replay is not None:
+            again = batch.replay
+            assert again.plain is not None and torch.equal(again.plain, again.video)
+            written, valid = self.payloads.read(again.slots, again.ids)
+            apart = (self.online.embed_video(again.views[1]) - written).square().sum(dim=1)
+            loss = loss + (valid * apart).sum() / batch.replay_size
+        current = both.slots.clone()
+        current[len(batch.ids) :] = -1  # replayed rows keep the payload of the day they were written
+        carry = {"video": video.detach(), "slots": current, "ids": both.ids}
+        return StepOutput(loss, carry=carry, gather=both.gather, features={"video": video})
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        self.queue.enqueue(carry["video"])
+        self.payloads.write(carry["slots"], carry["ids"], carry["video"])
+
+
+TOYS = {
+    "draws": Draws,
+    "per_block": PerBlock,
+    "replays": Replays,
+    "exemplars": Exemplars,
+    "opposed": Opposed,
+    "normed": Normed,
+    "rehearses": Rehearses,
+}

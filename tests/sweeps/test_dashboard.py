@@ -20,7 +20,7 @@ import optuna
 import psutil
 import pytest
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.report import sweep_page
 from kinoray.report.page import write_report
@@ -39,7 +39,7 @@ def make_sweep(root: Path, trials: int = 7) -> Path:
     space = {"m": {"low": 0.9, "high": 1.0}, "variant": {"choices": ["local", "full"]}}
     record = {"name": "made-up", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"], "num_tasks": 3,
               "space": space, "storage": None, "sampler": "tpe"}  # fmt: skip
-    write_json_atomic(folder / "sweep.json", record)
+    write_json(folder / "sweep.json", record)
     study, _ = open_study(folder, record, create=True)
     for number in range(trials):
         trial = study.ask()
@@ -135,7 +135,7 @@ def test_a_taken_port_is_passed_over_or_one_line(served: tuple[Path, str]) -> No
 PARENT = """
 import signal, sys, time
 from pathlib import Path
-from kinoray.dashboard import shown
+from kinoray.sweeps.dashboard import shown
 signal.signal(signal.SIGINT, lambda *_: print("stopping", flush=True))
 with shown(Path(sys.argv[1]), print) as address:
     sys.stdout.flush()

@@ -111,7 +111,7 @@ FAULTY = """
 import os, signal
 from pathlib import Path
 from safetensors.torch import save_file
-from kinoray import checkpoint
+from kinoray.training import checkpoint
 
 def meets_a_full_disk(values, path):
     with open("/dev/full", "wb", buffering=0) as file:  # save_file would put a new file in its place

@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.sweeps.keeping import Keeper
@@ -304,7 +304,7 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
     record = {"name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
-    write_json_atomic(tmp_path / RECORD, record)
+    write_json(tmp_path / RECORD, record)
     study, _ = open_study(tmp_path, record, create=True)
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
     for a, b in itertools.product(np.linspace(0, 1, 8).tolist(), repeat=2):

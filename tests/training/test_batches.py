@@ -15,6 +15,7 @@ from kinoray.training import batches as batching
 from kinoray.training import distributed
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import EVAL_BATCH, EVAL_PIXELS, World, eval_batch
+from kinoray.training.encode import encode_split
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 RECIPE = Recipe(augmentation="ctvr", size_px=16, batch_size=4, epochs=1, frames=2, test_frames=2, sampling="uniform")
@@ -40,7 +41,7 @@ def feed_of(manifest, **changes):
         names=["one"],
         manifests=[str(manifest.path)],
         recipe=replace(RECIPE, **changes),
-        needs=Needs(views=2, plain_view=True),
+        needs=Needs(views=2, plain="all"),
         seed=0,
         num_tasks=1,
         world=World(),
@@ -60,7 +61,7 @@ def test_the_test_crop_is_the_true_centre_square_of_a_wide_clip(tmp_path) -> Non
     manifest = wide_manifest(tmp_path)
     feed, seen = feed_of(manifest), []
     feed.embed_clips("one", manifest, "test", lambda view: seen.append(view) or view.mean(dim=(1, 2, 3, 4)))
-    feed.encode(0, lambda rows: seen.append(rows.plain) or rows.plain.mean(dim=(1, 2, 3, 4)))
+    encode_split(feed, 0, lambda rows: seen.append(rows.plain) or rows.plain.mean(dim=(1, 2, 3, 4)))
     with feed.batches(feed.plan(0, []), 0) as batches:
         seen += [batch.plain for _, batch in batches]
     assert len(seen) == 3 and all(map(blue_alone, seen))
@@ -72,7 +73,7 @@ def test_training_crops_keep_the_true_ratios_of_a_wide_clip(tmp_path, monkeypatc
     monkeypatch.setattr(batching, "augment_views", lambda *args: given.append(args[-1]) or augment_views(*args))
     with feed.batches(feed.plan(0, []), 0) as batches:
         assert len(list(batches)) == 1
-    feed.encode(0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
+    encode_split(feed, 0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
     assert [aspects.tolist() for aspects in given] == [[64 / 36] * 4] * 2
 
 
@@ -103,6 +104,6 @@ def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None
     monkeypatch.setattr(distributed, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)  # three clips of two frames
     feed = feed_of(manifest)
     again = feed.embed_clips("one", manifest, "test", lambda view: counts.append(len(view)) or view.mean(dim=(1, 3, 4)))
-    feed.encode(0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
+    encode_split(feed, 0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
     assert counts == [3, 1, 3, 1]
     assert again[0].tolist() == rows.tolist() and again[1].equal(features)

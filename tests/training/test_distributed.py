@@ -9,7 +9,7 @@ import torch
 import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
-from support.ranks import gather_and_reduce, train_four
+from support.ranks import choose_apart, gather_and_reduce, train_four
 
 from kinoray.training.distributed import BUCKET_NUMEL, World, gather, noise_source, own_batches, sum_over_ranks
 
@@ -69,3 +69,10 @@ def test_four_ranks_resume_bit_for_bit(micro, tmp_path: Path) -> None:
     digests = (tmp_path / "digests").read_text().split()
     assert len(digests) == 2
     assert digests[0] == digests[1]
+
+
+def test_ranks_that_choose_otherwise_go_on_with_the_first_ones_choice(micro, tmp_path: Path) -> None:
+    mp.spawn(choose_apart, (str(tmp_path), micro), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert first["selections"] == second["selections"] == [[0, 5], [0, 5]]
+    assert set(first["replayed"]) == {0, 5} and first["replayed"] == second["replayed"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 from torch import nn
 
 from kinoray.config import Recipe
+from kinoray.data.plan import StepFacts
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, TaskFacts, trainable
 from kinoray.training import loop
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, train_stream
-from kinoray.training.stages import Stage, StepFacts
+from kinoray.training.stages import Stage
 
 STEPS = 6
 STAGES = [Stage(0, (0,), 0), Stage(1, (0, 1), 1)]
@@ -81,7 +83,7 @@ class Fake:
     def facts(self, stage: Stage) -> TaskFacts:
         return TaskFacts(stage.grown, f"task {stage.grown}", 2, num_samples=0, num_classes=0, steps=STEPS)
 
-    def task(self, stage: Stage) -> Task:
+    def task(self, stage: Stage, selections: Any = (), made: int = 0) -> Task:
         return Task(**vars(self.facts(stage)), encode=lambda: None, labels=np.empty(0))  # type: ignore[arg-type, return-value]
 
     def validate(self, stage: Stage) -> float:
@@ -104,8 +106,8 @@ class Fake:
         self.commits.append(state.position)
 
 
-def run(fake: Fake, state: RunState | None = None) -> bool:
-    stages = train_stream(fake.method, STAGES, RECIPE, fake, state or RunState())
+def run(fake: Fake, state: RunState | None = None, recipe: Recipe = RECIPE) -> bool:
+    stages = train_stream(fake.method, STAGES, recipe, fake, state or RunState())
     while True:
         try:
             next(stages)
@@ -171,3 +173,44 @@ def test_between_steps_the_method_is_quiet() -> None:
     loop.quiet(method, 7)
     assert not method.training
     assert torch.equal(first, torch.rand(1))
+
+
+def test_without_validations_nothing_is_asked_and_the_last_weights_go_on() -> None:
+    fake = Fake(Counts(), scores=[])
+    assert run(fake, recipe=replace(RECIPE, validations=0))
+    assert "end 0 at -6" in fake.method.diary and "end 1 at -12" in fake.method.diary
+    assert not any("validation/R@1" in record for record in fake.logged)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_optimizer_goes_on_over_tasks_where_the_recipe_says_so(kept: bool) -> None:
+    """Momentum of 0.9 on a gradient of 1: the second task's first step moves by 1, or by what has gathered."""
+    fake, state, after = Fake(Counts(), scores=[]), RunState(), []
+    recipe = Recipe(optimizer="sgd", learning_rate=1.0, schedule="constant", validations=0, keep_optimizer=kept)
+    original = fake.method.after_step
+
+    def after_step(carry: dict[str, torch.Tensor], step: StepInfo) -> None:
+        original(carry, step)
+        after.append(fake.method.weight.weight.item())
+
+    fake.method.after_step = after_step  # type: ignore[method-assign]
+    run(fake, state, recipe)
+    gathered = sum(0.9**i for i in range(STEPS + 1))
+    assert after[STEPS - 1] - after[STEPS] == pytest.approx(gathered if kept else 1.0, rel=1e-5)
+    assert bool(state.optimizer) == kept
+
+
+class Backwards(Counts):
+    """Says that its carry is in another order than its rows."""
+
+    def loss(self, batch: Batch) -> StepOutput:
+        return replace(super().loss(batch), gather=lambda rows: rows.flip(0))
+
+    def after_step(self, carry: dict[str, torch.Tensor], step: StepInfo) -> None:
+        self.diary.append(str(carry["ids"].tolist()))
+
+
+def test_carry_arrives_in_the_order_that_the_output_says() -> None:
+    fake = Fake(Backwards(), scores=[1, 2, 3] * 2)
+    run(fake)
+    assert fake.method.diary.count("[1, 0]") == 2 * STEPS

@@ -1,10 +1,13 @@
 """Gradients by objective, schedules, and optimizer state by name."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from kinoray.config import Recipe
+from kinoray.errors import RunFailed
 from kinoray.method import StepOutput, trainable
 from kinoray.training.distributed import World
 from kinoray.training.loop import validation_steps
@@ -15,6 +18,8 @@ from kinoray.training.optim import (
     make_optimizer,
     optimizer_tensors,
     set_gradients,
+    still_training,
+    total_objective,
 )
 
 SIGNALS = torch.zeros(1)
@@ -101,3 +106,95 @@ def test_validations_are_evenly_spread_and_include_the_last_step() -> None:
     assert validation_steps(100, 4) == {25, 50, 75, 100}
     assert validation_steps(3, 10) == {1, 2, 3}
     assert validation_steps(7, 2) == {4, 7}
+
+
+def test_a_group_without_an_objective_is_left_alone_until_it_has_one() -> None:
+    """No gradient, no step of the momentum that stands, no weight decay; the other group goes on."""
+    a, b = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+    groups = {"a": trainable(a, "a"), "b": trainable(b, "b")}
+    recipe = Recipe(optimizer="adamw", weight_decay=0.1)
+    optimizer = make_optimizer(recipe, groups)
+
+    def step(of_b: torch.Tensor | None) -> None:
+        set_gradients(StepOutput({"a": a.weight.sum(), "b": of_b}), groups, SIGNALS, World())
+        apply_gradients(optimizer, recipe, 0.1)
+
+    step(b.weight.sum())
+    before = a.weight.clone(), b.weight.clone()
+    step(None)
+    assert b.weight.grad is None and torch.equal(b.weight, before[1])
+    assert not torch.equal(a.weight, before[0])
+    step(b.weight.sum())
+    assert not torch.equal(b.weight, before[1])
+
+
+def test_the_loss_is_the_sum_of_the_objectives_that_are_there() -> None:
+    assert total_objective(StepOutput({"a": torch.tensor(2.0), "b": None, "c": torch.tensor(-0.5)})) == 1.5
+    with pytest.raises(RunFailed, match="switched all groups off"):
+        total_objective(StepOutput({"a": None}))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_a_group_may_have_its_own_weight_decay(kind: str) -> None:
+    own, usual = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    groups = {"own": trainable(own, "own", weight_decay=0.0), "usual": trainable(usual, "usual")}
+    optimizer = make_optimizer(Recipe(optimizer=kind, weight_decay=0.5), groups)
+    before = own.weight.item(), usual.weight.item()
+    own.weight.grad, usual.weight.grad = torch.zeros(1, 1), torch.zeros(1, 1)
+    apply_gradients(optimizer, Recipe(), 0.1)
+    assert own.weight.item() == before[0]
+    assert usual.weight.item() == pytest.approx(before[1] * 0.95)
+
+
+def test_cosines_turn_and_warm_up_as_in_the_reference() -> None:
+    """methods.md 16.5."""
+    whole = Recipe(schedule="cosine", learning_rate=1.0, cosine_turns=1.0)
+    rates = [learning_rate(whole, s, 100, 0) for s in (0, 25, 50, 75, 99)]
+    assert rates == pytest.approx([1, 0.5, 0, 0.5, 0.999013], abs=1e-6)
+    warm = replace(whole, warmup=0.1, warmup_tasks=1)
+    rates = [learning_rate(warm, s, 100, 0, task=0) for s in (0, 5, 10, 55, 99)]
+    assert rates == pytest.approx([0, 0.5, 1, 0, 0.998782], abs=1e-6)
+    rates = [learning_rate(warm, s, 100, 0, task=1) for s in (0, 50)]
+    assert rates == pytest.approx([1, 0]), "the first task alone"
+    assert learning_rate(replace(warm, warmup_tasks=0), 5, 100, 0, task=7) == 0.5, "0 means all tasks"
+
+
+def test_steps_lower_the_rate_at_each_milestone() -> None:
+    steps = Recipe(schedule="steps", learning_rate=1.0, milestones=(120, 160), warmup=0.5)
+    rates = [learning_rate(steps, 99, 100, epoch) for epoch in (0, 119, 120, 159, 160, 199)]
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert learning_rate(steps, 10, 100, 130) == pytest.approx(0.02)
+    for milestones in ((), (5, 5), (9, 3)):
+        with pytest.raises(ValueError, match="rising"):
+            Recipe(schedule="steps", milestones=milestones)
+
+
+def test_values_are_clipped_before_the_norm() -> None:
+    module = nn.Linear(2, 1, bias=False)
+    optimizer = make_optimizer(Recipe(optimizer="sgd"), {"g": trainable(module, "m")})
+    module.weight.grad = torch.tensor([[30.0, -0.5]])
+    apply_gradients(optimizer, Recipe(clip_value=1.0), 0.0)
+    assert module.weight.grad.tolist() == [[1.0, -0.5]]
+    module.weight.grad = torch.tensor([[30.0, -40.0]])
+    apply_gradients(optimizer, Recipe(clip_value=1.0, clip_norm=1.0), 0.0)
+    assert module.weight.grad[0].tolist() == pytest.approx([0.5**0.5, -(0.5**0.5)], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_adams_betas_and_eps_are_the_recipes(kind: str) -> None:
+    groups = {"g": trainable(nn.Linear(1, 1), "m")}
+    usual = make_optimizer(Recipe(optimizer=kind), groups).defaults
+    assert (usual["betas"], usual["eps"]) == ((0.9, 0.999), 1e-8)
+    own = make_optimizer(Recipe(optimizer=kind, betas=(0.9, 0.98), eps=1e-6), groups).defaults
+    assert (own["betas"], own["eps"]) == ((0.9, 0.98), 1e-6)
+
+
+def test_of_a_kept_optimizer_only_what_still_trains_goes_on() -> None:
+    same, wider = nn.Linear(2, 1, bias=False), nn.Linear(3, 1, bias=False)
+    tensors = {"a.weight/exp_avg": torch.ones(1, 2), "a.weight/step": torch.ones(()), "gone/step": torch.ones(())}
+    assert still_training(tensors, {"g": trainable(same, "a")}).keys() == {"a.weight/exp_avg", "a.weight/step"}
+    assert still_training(tensors, {"g": trainable(wider, "a")}) == {}
+
+
+def test_no_validations_are_none() -> None:
+    assert validation_steps(100, 0) == set()

@@ -45,7 +45,7 @@ def test_a_wrong_output_of_loss_is_named(output, line: str) -> None:
 
 
 def test_a_right_output_of_loss_passes_as_it_is() -> None:
-    for objectives in (LOSS, {"a": LOSS}):
+    for objectives in (LOSS, {"a": LOSS}, {"a": None}):
         output = StepOutput(objectives, log={"x": torch.tensor(1.0)}, carry={"k": ROWS})
         assert checked_output(output, ["a"], {4}) is output
 

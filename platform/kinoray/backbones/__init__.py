@@ -1,91 +1,102 @@
-"""Backbones by name: the towers that a method trains.
+"""Backbones by name: what a method trains. `NAME` or `NAME:ARGUMENT`; what an argument means is the family's to say.
 
-tiny              small towers whose weights ship with kinoray; 32 px
-vit-bert          ViT-Base/16 at 384 px and BERT-Base from the hub's local cache, projections random
-vit-bert:/folder  the same from a folder that `kinoray pretrain vit-bert` wrote, or that holds `vit/` and `bert/`
+One file per family, found by the names that it states; `Family` is what such a file holds.
 """
 
 import hashlib
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kinoray.errors import UsageError, unknown
+from kinoray.families import families, stated
 
 if TYPE_CHECKING:
-    from kinoray.backbones.towers import TwoTower
+    from kinoray.backbones.backbone import Backbone
 
-TINY_FOLDER = Path(__file__).parent / "tiny"
-_NAMES = ("tiny", "vit-bert")
+
+class Family(Protocol):
+    """A family file: these constants and functions."""
+
+    NAMES: tuple[str, ...]
+    ABOUT: dict[str, str]
+    """What `kinoray list backbones` says of each form of the names; a literal, as NAMES."""
+    SMALL: bool
+    """Whether one CPU core trains it: a sweep's trial then needs no worker of its own."""
+    BACKBONE: "type[Backbone]"
+    """The class that `load` returns."""
+
+    def check(self, name: str, argument: str) -> None:
+        """Refuse an argument that cannot be meant; cheap. Raises: UsageError."""
+
+    def weights_folder(self, name: str, argument: str) -> Path | None:
+        """The folder that the weights lie in; None where they are drawn by the seed or come from the hub."""
+
+    def load(self, name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
+        """The backbone in float32 on the CPU; `seed` draws what no file holds and leaves the global state alone."""
 
 
 def backbone_names() -> list[str]:
     """Names that `load_backbone` knows."""
-    return list(_NAMES)
+    return list(families(__path__))
+
+
+def list_backbones() -> dict[str, str]:
+    """Every form of a name -> one line about it."""
+    return {form: about for of_family in stated(__path__, "ABOUT").values() for form, about in of_family.items()}
 
 
 def check_backbone(name: str) -> str:
-    """The kind of backbone that `name` asks for; cheap. Raises: UsageError for an unknown one."""
-    kind = name.partition(":")[0]
-    if kind not in _NAMES:
-        raise unknown("backbone", kind, _NAMES, "Weights of your own: `vit-bert:/folder`.")
+    """The kind of backbone that `name` asks for; loads no weights. Raises: UsageError for one that cannot be had."""
+    family, kind, argument = _find(name)
+    family.check(kind, argument)
     return kind
 
 
-def load_backbone(name: str, size_px: int | None = None) -> "TwoTower":
-    """The towers called `name`, in float32 on the CPU.
+def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Backbone":
+    """The backbone called `name`, in float32 on the CPU.
 
-    `size_px` is what frames will be resized to; it must suit the patch size. None means native.
-    Raises: UsageError for an unknown name, missing weights, or a size that is no multiple of the patch.
+    size_px: what frames will be resized to; None means native. seed: the run's; draws the weights that no file holds.
+    Raises: UsageError for an unknown name, missing weights, or a size that does not suit.
     """
-    kind, folder = check_backbone(name), name.partition(":")[2]
-    if kind == "tiny":
-        from kinoray.backbones.towers import load_towers
-
-        towers = load_towers(Path(folder) if folder else TINY_FOLDER)
-    else:
-        from kinoray.backbones.vit_bert import load_vit_bert
-
-        towers = load_vit_bert(Path(folder) if folder else None)
-    if size_px is not None and size_px % towers.patch_px:
-        raise UsageError(f"`size_px` must be a multiple of {name}'s patch of {towers.patch_px} px, but got {size_px}.")
-    return towers
+    family, kind, argument = _find(name)
+    family.check(kind, argument)
+    backbone = family.load(kind, argument, size_px, seed)
+    if size_px is not None and size_px % backbone.multiple_px:
+        raise UsageError(f"`size_px` must be a multiple of {backbone.multiple_px} px for {name}, but got {size_px}.")
+    return backbone
 
 
-def tiny_tower(
-    *,
-    width: int = 64,
-    vision_blocks: int = 2,
-    text_blocks: int = 1,
-    size_px: int = 32,
-    patch_px: int = 8,
-    dim: int = 64,
-    seed: int = 0,
-    vocabulary: tuple[str, ...] | None = None,
-) -> "TwoTower":
-    """Small towers with random weights; `vocabulary` defaults to the one that ships with `tiny`. Heads are 16 wide."""
-    from kinoray.backbones.towers import TowerShape, random_towers, read_vocabulary
-
-    shape = TowerShape(
-        width=width,
-        vision_blocks=vision_blocks,
-        text_blocks=text_blocks,
-        heads=max(1, width // 16),
-        size_px=size_px,
-        patch_px=patch_px,
-        widening=2,
-        activation="relu",
-        max_tokens=128,
-        dim=dim,
-    )
-    return random_towers(shape, vocabulary or read_vocabulary(TINY_FOLDER / "vocab.txt"), seed)
+def weights_folder(name: str) -> Path | None:
+    """The folder that a backbone's weights lie in; None where they are drawn by the seed or come from the hub."""
+    family, kind, argument = _find(name)
+    return family.weights_folder(kind, argument)
 
 
 def weights_digest(name: str) -> str:
-    """SHA-256 of a backbone's weights where they lie in a folder; empty for those of the hub."""
-    kind, _, folder = name.partition(":")
-    place = Path(folder) if folder else TINY_FOLDER if kind == "tiny" else None
-    files = sorted(place.rglob("*.safetensors")) if place else []
+    """SHA-256 of a backbone's weights where they lie in a folder, else empty."""
+    folder = weights_folder(name)
+    files = sorted(folder.rglob("*.safetensors")) if folder else []
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest() if files else ""
+
+
+def backbone_class(name: str) -> "type[Backbone]":
+    """The class of a backbone, without its weights."""
+    return _find(name)[0].BACKBONE
+
+
+def is_small(name: str) -> bool:
+    """Whether one CPU core trains it."""
+    return _find(name)[0].SMALL
+
+
+def _find(name: str) -> tuple[Family, str, str]:
+    """Family, kind and argument. Raises: UsageError for an unknown name, with the nearest ones."""
+    kind, _, argument = name.partition(":")
+    known = families(__path__)
+    if kind not in known:
+        raise unknown("backbone", kind, known, "All forms of the names: `kinoray list backbones`.")
+    return cast(Family, importlib.import_module(f"kinoray.backbones.{known[kind]}")), kind, argument

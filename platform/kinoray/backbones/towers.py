@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
+from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
 from kinoray.errors import UsageError
 
@@ -34,16 +35,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json", "vocab.txt"
 
 
-class Tokens(NamedTuple):
-    """A batch of tokenised captions."""
-
-    ids: Tensor
-    """(B, L) int64; 0 is padding."""
-    mask: Tensor
-    """(B, L) bool; true where a token stands."""
-
-
-class TwoTower(nn.Module):
+class VitBertTowers(TwoTower):
     """ViT per frame and BERT per token, each projected to `dim` and averaged."""
 
     def __init__(
@@ -62,7 +54,7 @@ class TwoTower(nn.Module):
         self.text_projection = nn.Linear(text.config.hidden_size, dim)
         self.vocabulary = vocabulary
         self.dim, self.mean, self.std = dim, mean, std
-        self.size_px, self.patch_px = _single(vision.config.image_size), _single(vision.config.patch_size)
+        self.size_px, self.multiple_px = _single(vision.config.image_size), _single(vision.config.patch_size)
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Unit vectors (B, D) of normalised frames; a size other than native interpolates the position embeddings."""
@@ -138,7 +130,7 @@ class TowerShape:
     """Width of the shared space. Ours; the paper is silent."""
 
 
-def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0) -> TwoTower:
+def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0) -> VitBertTowers:
     """Towers with the classes' own random weights and no dropout; the global random state is left as it was."""
     options: dict[str, Any] = {
         "hidden_size": shape.width,
@@ -161,10 +153,10 @@ def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         towers = (ViTModel(vision, add_pooling_layer=False), BertModel(text, add_pooling_layer=False))
-        return TwoTower(*towers, vocabulary, shape.dim)
+        return VitBertTowers(*towers, vocabulary, shape.dim)
 
 
-def save_towers(towers: TwoTower, folder: Path) -> None:
+def save_towers(towers: VitBertTowers, folder: Path) -> None:
     """Write weights (safetensors), configuration (JSON) and vocabulary (text) into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file({k: v.contiguous() for k, v in towers.state_dict().items()}, folder / WEIGHTS_FILE)
@@ -180,7 +172,7 @@ def save_towers(towers: TwoTower, folder: Path) -> None:
     (folder / VOCABULARY_FILE).write_text("\n".join(towers.vocabulary) + "\n", encoding="utf-8")
 
 
-def load_towers(folder: Path) -> TwoTower:
+def load_towers(folder: Path) -> VitBertTowers:
     """Read what `save_towers` wrote.
 
     Raises: UsageError naming the file that is missing or does not fit.
@@ -193,7 +185,7 @@ def load_towers(folder: Path) -> TwoTower:
         vision = ViTModel(ViTConfig.from_dict(settings["vision"]), add_pooling_layer=False)
         text = BertModel(BertConfig.from_dict(settings["text"]), add_pooling_layer=False)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
-        towers = TwoTower(
+        towers = VitBertTowers(
             vision, text, vocabulary, int(settings["dim"]), tuple(settings["mean"]), tuple(settings["std"])
         )
         towers.load_state_dict(load_file(folder / WEIGHTS_FILE))

@@ -1,4 +1,5 @@
-"""ViT-Base/16 at 384 px with BERT-Base, the towers of BMU-MoCo (Sec. 4.1), from a local folder or the hub's cache.
+"""ViT-Base/16 at 384 px with BERT-Base, the towers of BMU-MoCo (Sec. 4.1): from a local folder, the hub's cache, or
+random of the same size, to measure by.
 
 Differs: both run without dropout, also in training, where BERT's own configuration has 0.1 in its layers and in its
 attention. The paper is silent; without it results do not depend on the number of workers.
@@ -14,17 +15,31 @@ import torch
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from safetensors import SafetensorError
 
+from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
 from kinoray.backbones.towers import (
     CONFIG_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
-    TwoTower,
+    TowerShape,
+    VitBertTowers,
     load_towers,
+    random_towers,
     read_vocabulary,
 )
 from kinoray.backbones.vision import BertModel, ViTModel
 from kinoray.errors import UsageError
 
+NAMES = ("vit-bert",)
+ABOUT = {
+    "vit-bert": "ViT-Base/16 at 384 px and BERT-Base from the hub's local cache; projections by the run's seed",
+    "vit-bert:FOLDER": "the same from a folder written by `kinoray pretrain vit-bert`, or with vit/ and bert/ in it",
+    "vit-bert:random": "the same size with random weights by the run's seed: to measure speed and memory",
+}
+SMALL = False
+BACKBONE = VitBertTowers
+RANDOM_SHAPE = TowerShape()
+VOCABULARY_SIZE = 30_522
+"""Word pieces of BERT-Base, uncased: the size of its largest table."""
 VIT_HUB_ID = "google/vit-base-patch16-384"
 BERT_HUB_ID = "bert-base-uncased"
 DIM = 256
@@ -36,7 +51,29 @@ _WHERE = (
 )
 
 
-def load_vit_bert(folder: Path | None, *, seed: int = 0) -> TwoTower:
+def check(name: str, argument: str) -> None:
+    """Any folder may be named; whether it holds weights is seen when they are read."""
+
+
+def weights_folder(name: str, argument: str) -> Path | None:
+    """The folder named, if any."""
+    return Path(argument) if argument not in ("", "random") else None
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:
+    """Towers from the hub's cache, random ones, or those of a folder."""
+    if argument == "random":
+        return random_towers(RANDOM_SHAPE, random_vocabulary(), seed)
+    return load_vit_bert(weights_folder(name, argument), seed=seed)
+
+
+def random_vocabulary() -> tuple[str, ...]:
+    """`tiny`'s word pieces, which spell any ASCII caption, and unused ones up to BERT's number."""
+    pieces = read_vocabulary(TINY_FOLDER / VOCABULARY_FILE)
+    return (*pieces, *(f"[unused{number}]" for number in range(VOCABULARY_SIZE - len(pieces))))
+
+
+def load_vit_bert(folder: Path | None, *, seed: int = 0) -> VitBertTowers:
     """Towers from `folder`, or from the hub when it is None; projections that no file holds are random by `seed`.
 
     Raises: UsageError in one line that says which folder to give and what it must hold.
@@ -50,7 +87,7 @@ def load_vit_bert(folder: Path | None, *, seed: int = 0) -> TwoTower:
     raise UsageError(f"There are no ViT and BERT weights in {folder}. {_WHERE}")
 
 
-def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) -> TwoTower:
+def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) -> VitBertTowers:
     """Pre-trained towers by transformers' own loader, safetensors only. Without `vocabulary` the names are hub ids."""
     options: dict[str, Any] = {
         "add_pooling_layer": False,
@@ -70,7 +107,7 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
         raise UsageError(f"The weights of vit-bert cannot be loaded ({said}). {_WHERE}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return TwoTower(vision, text, pieces, DIM)
+        return VitBertTowers(vision, text, pieces, DIM)
 
 
 def _hub_vocabulary(vit: str, bert: str) -> Path:

@@ -160,11 +160,11 @@ def _answers(host: str, port: int) -> bool:
 
 
 def _tiny_weights() -> Finding:
-    from kinoray.backbones import TINY_FOLDER
+    from kinoray.backbones.tiny import FOLDER
 
-    if any(TINY_FOLDER.glob("*.safetensors")):
+    if any(FOLDER.glob("*.safetensors")):
         return Finding("tiny weights", "ok", "come with kinoray")
-    return Finding("tiny weights", "fail", "missing", f"kinoray pretrain tiny --out {TINY_FOLDER}")
+    return Finding("tiny weights", "fail", "missing", f"kinoray pretrain tiny --out {FOLDER}")
 
 
 def _vit_bert_weights() -> Finding:

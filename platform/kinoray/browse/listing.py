@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from kinoray import streams
+from kinoray import backbones, streams
 from kinoray.disk.folders import runs_root
 from kinoray.runs.method_source import method_names, methods_folder
 from kinoray.runs.result import Result, find_runs
@@ -27,12 +27,8 @@ def list_streams() -> list[dict[str, str]]:
 
 
 def list_backbones() -> list[dict[str, str]]:
-    """The backbones by name."""
-    return [
-        {"name": "tiny", "about": "small ViT and BERT, 32 px; weights ship with kinoray"},
-        {"name": "vit-bert", "about": "ViT-Base/16 at 384 px and BERT-Base from the hub's local cache"},
-        {"name": "vit-bert:FOLDER", "about": "the same from a folder written by `kinoray pretrain vit-bert`"},
-    ]
+    """The backbones by name, and the forms that a name takes."""
+    return [{"name": form, "about": about} for form, about in backbones.list_backbones().items()]
 
 
 def list_runs(runs: str | Path | None = None) -> list[dict[str, Any]]:

@@ -50,18 +50,28 @@ def augment_views(
     int64; aspects (B,) width / height of the frames before they were squashed to squares, where known; returns float32
     views (B, T, 3, size, size). mean and std count where the preset has none.
     """
-    mean, std = preset.mean or mean, preset.std or std
-    out = []
-    for view in range(count):
-        augmentation = preset.views[min(view, len(preset.views) - 1)]
-        own = view_seeds(seeds, view)
-        boxes = _whole(video)
-        if augmentation.crop_scale is not None:
-            boxes = draw_boxes(own, _side(video), augmentation, aspects)
-        size = round(size_px * augmentation.size_scale)
-        cut = crop(video, boxes, size, augmentation.interpolation, augmentation.antialias)
-        out.append(_colour(cut, own, augmentation, mean, std))
-    return tuple(out)
+    return tuple(augment_view(video, seeds, preset, view, size_px, mean, std, aspects) for view in range(count))
+
+
+def augment_view(
+    video: Tensor,
+    seeds: np.ndarray,
+    preset: Preset,
+    view: int,
+    size_px: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    aspects: np.ndarray | None = None,
+) -> Tensor:
+    """View number `view`, counted from 0, of those that `augment_views` makes."""
+    augmentation = preset.views[min(view, len(preset.views) - 1)]
+    own = view_seeds(seeds, view)
+    boxes = _whole(video)
+    if augmentation.crop_scale is not None:
+        boxes = draw_boxes(own, _side(video), augmentation, aspects)
+    size = round(size_px * augmentation.size_scale)
+    cut = crop(video, boxes, size, augmentation.interpolation, augmentation.antialias)
+    return _colour(cut, own, augmentation, preset.mean or mean, preset.std or std)
 
 
 def plain_view(

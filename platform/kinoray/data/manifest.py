@@ -12,7 +12,6 @@ import hashlib
 import math
 import os
 import re
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kinoray.decoding.clip import Clip, Probe
+from kinoray.disk.durable import whole_file
 from kinoray.errors import UsageError, VideoError
 
 SPLITS = ("train", "validation", "test")
@@ -233,12 +233,8 @@ def write_table(table: pa.Table, path: Path, root: Path) -> Manifest:
     table = table.select(SCHEMA.names).cast(SCHEMA.with_metadata({ROOT_KEY: os.path.abspath(root).encode()}))
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        pq.write_table(table, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as draft:
+        pq.write_table(table, draft)
     return read_manifest(path)
 
 

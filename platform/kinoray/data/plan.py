@@ -4,9 +4,9 @@ Nothing is drawn from a running generator, so any step can be asked for at any t
 the answer is the same. Rows are (task, sample number) pairs; the first `batch_size` of a step are of the current task,
 the rest are replayed from memory.
 
-Memories hold what the plan itself put there: their content before step s is a function of the rows of earlier steps,
-and a step draws before it writes, so nothing is replayed in its own step. Ring and reservoir are written by every
-current row, in order, epoch after epoch.
+Memories (`data.memory`) hold what the plan itself put there: their content before step s is a function of the rows of
+earlier steps, and a step draws before it writes, so nothing is replayed in its own step. Ring and reservoir are written
+by every current row, in order, epoch after epoch.
 
 Legend: N training samples of a task, B batch size, R replayed rows, C capacity, D rows written before this step.
 """
@@ -16,10 +16,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from kinoray.data import memory
+from kinoray.data.memory import AS_WRITTEN, EPOCH, REPLAY, SUBSTITUTE, Replay, generator
 from kinoray.errors import UsageError
 
 Whole = TypeVar("Whole", int, np.ndarray)
@@ -27,24 +29,18 @@ Whole = TypeVar("Whole", int, np.ndarray)
 TASK_SHIFT = 40
 """A sample's id is (task index << 40) | sample number."""
 
-# Purposes of random numbers: two draws with different purposes are independent.
-EPOCH, REPLAY, RESERVOIR, CLASSES, SUBSTITUTE = range(5)
-
 
 @dataclass(frozen=True)
-class Replay:
-    """Which rows of earlier steps come back, and how many a step.
+class StepFacts:
+    """What the plan knows about one step."""
 
-    `ring`: each task owns capacity // num_tasks slots and overwrites them in a circle.
-    `reservoir`: algorithm R, each row ever written is kept with equal probability.
-    `class_balanced`: an equal random share of the capacity for each class of the earlier tasks.
-    `exemplars`: what the method chose at the ends of the earlier tasks.
-    """
-
-    policy: Literal["ring", "reservoir", "class_balanced", "exemplars"]
-    capacity: int
-    rows: int
-    augment: bool = True
+    step: int
+    """Counted from 0 in the task."""
+    epoch: int
+    """In which the step begins, counted from 0 in the task."""
+    last_of_epoch: bool
+    seed: int
+    """What the engine seeds the step with; nothing for a method."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +80,15 @@ class TaskPlan:
 
 
 def _check_replay(plan: TaskPlan, replay: Replay) -> None:
-    if replay.rows < 1 or replay.capacity < 1:
-        raise UsageError(f"Replay needs at least one row and one slot, but got {replay.rows=}, {replay.capacity=}.")
+    if replay.rows < 0 or replay.capacity < 1:
+        raise UsageError(
+            f"Replay needs rows >= 0 (0: in proportion) and a slot, but got {replay.rows=}, {replay.capacity=}."
+        )
+    if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
+        raise UsageError(
+            f"Rows of a memory with policy={replay.policy!r} were written at no step, so no view of theirs is "
+            f"{AS_WRITTEN!r}. Use a ring or a reservoir, or another view."
+        )
     if replay.policy == "ring" and replay.capacity < plan.num_tasks:
         raise UsageError(
             f"A ring memory needs a slot per task, but got {replay.capacity=} for {plan.num_tasks} tasks. "
@@ -134,17 +137,61 @@ def step_rows(plan: TaskPlan, step: int) -> np.ndarray:
     first = step * plan.batch_size
     current = _drawn(plan, plan.task, np.arange(first, first + plan.batch_size))
     current = np.stack([np.full_like(current, plan.task), current], axis=1)
-    return np.concatenate([current, _replayed(plan, step)])
+    return np.concatenate([current, _drawn_from_memory(plan, step)[1]])
 
 
 def num_rows(plan: TaskPlan, step: int) -> tuple[int, int]:
     """Current and replayed rows of a step, without computing them."""
-    return plan.batch_size, plan.replay.rows if plan.replay and _memory_size(plan, step) else 0
+    return plan.batch_size, replay_rows(plan) if _memory_size(plan, step) else 0
+
+
+def replay_rows(plan: TaskPlan) -> int:
+    """Replayed rows (R) of every step of the task whose memory is not empty; one number for the whole task.
+
+    `Replay.rows`, or, where that is 0, in proportion: round(B M / N), halves up, for the M rows that the memory holds
+    at the beginning of the task, then up to a multiple of 4, and at least 4 unless M = 0. Rings and reservoirs are
+    empty at the beginning of the first task, which then replays nothing.
+    """
+    if plan.replay is None or plan.replay.rows:
+        return plan.replay.rows if plan.replay else 0
+    held, samples = _memory_size(plan, 0), plan.samples[plan.task]
+    rounded = (2 * plan.batch_size * held + samples) // (2 * samples)
+    return memory.PROPORTION_ROWS * max(held > 0, -(-rounded // memory.PROPORTION_ROWS))
+
+
+def step_slots(plan: TaskPlan, step: int) -> np.ndarray:
+    """Memory slots of a step's rows, int64 (n,) in the order of `step_rows`.
+
+    Of a current row the slot that it is kept in from this step on, -1 where it is not; of a replayed row the slot that
+    it comes from. Slots are in [0, capacity) and a row keeps its own for as long as it is held. Current rows go to ring
+    and reservoir alone; rows of `class_balanced` and `exemplars` enter between tasks, those of `exemplars` in the order
+    in which they were chosen, without end.
+    """
+    return np.concatenate([_slots_to_write(plan, step), _drawn_from_memory(plan, step)[0]])
+
+
+def memory_rows(plan: TaskPlan, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """All that the memory holds before a step: slots (M,) in ascending order, and rows (M, 2) of (task, sample)."""
+    slots, rows, _ = _memory(plan, step, np.arange(_memory_size(plan, step)))
+    order = np.argsort(slots)
+    return slots[order], rows[order]
 
 
 def row_seed(plan: TaskPlan, step: int, slot: int) -> int:
     """The seed of a row's frame choice and augmentation: of (seed, task, step, slot) only, in [0, 2^63)."""
-    words = hashlib.blake2b(repr((plan.seed, plan.task, step, slot)).encode(), digest_size=8).digest()
+    return _row_seed(plan.seed, plan.task, step, slot)
+
+
+def written_seeds(plan: TaskPlan, step: int) -> np.ndarray:
+    """`row_seed` of a step's replayed rows in the steps that wrote them, int64 (R,); for ring and reservoir."""
+    _, rows, draws = _drawn_from_memory(plan, step)
+    steps, places = np.divmod(draws, plan.batch_size)
+    words = zip(rows[:, 0].tolist(), steps.tolist(), places.tolist(), strict=True)
+    return np.array([_row_seed(plan.seed, *of_row) for of_row in words], dtype=np.int64)
+
+
+def _row_seed(seed: int, task: int, step: int, slot: int) -> int:
+    words = hashlib.blake2b(repr((seed, task, step, slot)).encode(), digest_size=8).digest()
     return int.from_bytes(words, "little") >> 1
 
 
@@ -153,7 +200,7 @@ def substitutes(plan: TaskPlan, step: int, slot: int, task: int, sample: int) ->
 
     A Fisher-Yates shuffle that keeps only the places it has touched, so the first few cost nothing even of millions.
     """
-    rng = _rng(plan.seed, plan.task, SUBSTITUTE, step, slot)
+    rng = generator(plan.seed, plan.task, SUBSTITUTE, step, slot)
     others = plan.samples[task] - 1
     moved: dict[int, int] = {}
     for place in range(others):
@@ -175,14 +222,10 @@ def rank_slice(count: int, rank: int, world: int, rows: str = "rows") -> slice:
     return slice(rank * share, (rank + 1) * share)
 
 
-def _rng(*words: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(words))
-
-
 @lru_cache(maxsize=64)
 def _permutation(seed: int, task: int, epoch: int, samples: int) -> np.ndarray:
     """The order (N,) of one epoch of one task; int32 where it fits, to keep the cache small."""
-    order = _rng(seed, task, EPOCH, epoch).permutation(samples)
+    order = generator(seed, task, EPOCH, epoch).permutation(samples)
     return order.astype(np.int32 if samples < 2**31 else np.int64)
 
 
@@ -197,14 +240,17 @@ def _drawn(plan: TaskPlan, task: int, draws: np.ndarray) -> np.ndarray:
     return drawn
 
 
-def _replayed(plan: TaskPlan, step: int) -> np.ndarray:
-    """Rows (R, 2) drawn uniformly from the filled slots, without replacement where there are enough; (0, 2) if none."""
-    size = _memory_size(plan, step)
-    if plan.replay is None or size == 0:
-        return np.empty((0, 2), dtype=np.int64)
-    rng = _rng(plan.seed, plan.task, REPLAY, step)
-    slots = rng.choice(size, plan.replay.rows, replace=size < plan.replay.rows)
-    return _memory(plan, step, slots)
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Slots (n,), rows (n, 2) of (task, sample number), and draws (n,), each -1 where a row was written at no step."""
+
+
+def _drawn_from_memory(plan: TaskPlan, step: int) -> Rows:
+    """The R rows of a step, drawn uniformly from the filled slots, without replacement where there are enough."""
+    size, count = _memory_size(plan, step), num_rows(plan, step)[1]
+    if count == 0:
+        return _memory(plan, step, np.empty(0, dtype=np.int64))
+    places = generator(plan.seed, plan.task, REPLAY, step).choice(size, count, replace=size < count)
+    return _memory(plan, step, places)
 
 
 def _written(plan: TaskPlan, step: int) -> list[int]:
@@ -222,67 +268,40 @@ def _memory_size(plan: TaskPlan, step: int) -> int:
         case "reservoir":
             return min(plan.replay.capacity, sum(_written(plan, step)))
         case _:
-            return len(_chosen(plan))
+            return len(_chosen(plan)[0])
 
 
-def _memory(plan: TaskPlan, step: int, slots: np.ndarray) -> np.ndarray:
-    """What the given filled slots hold before a step: (len(slots), 2) of (task, sample number)."""
-    assert plan.replay is not None
+def _memory(plan: TaskPlan, step: int, places: np.ndarray) -> Rows:
+    """What the filled slots at the given places hold before a step."""
+    if plan.replay is None or len(places) == 0:
+        return np.empty(0, dtype=np.int64), np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64)
+    written = _written(plan, step)
     match plan.replay.policy:
         case "ring":
-            return _ring(plan, step, slots)
+            slots, tasks, draws = memory.ring_held(plan.replay.capacity // plan.num_tasks, written, places)
         case "reservoir":
-            return _reservoir(plan, step, slots)
+            slots, tasks, draws = memory.reservoir_held(plan.seed, plan.replay.capacity, _ends(plan), written, places)
         case _:
-            return _chosen(plan)[slots]
+            slots, rows = _chosen(plan)
+            return slots[places], rows[places], np.full(len(places), -1)
+    return slots, _rows(plan, tasks, draws), draws
 
 
-def _ring(plan: TaskPlan, step: int, slots: np.ndarray) -> np.ndarray:
-    """Ring of `portion` slots per task: slot j holds the last draw d < D with d mod portion = j (methods.md 4.2)."""
-    assert plan.replay is not None
-    portion = plan.replay.capacity // plan.num_tasks
-    written = np.array(_written(plan, step))
-    filled = np.minimum(written, portion)
-    ends = np.cumsum(filled)
-    tasks = np.searchsorted(ends, slots, side="right")
-    inside = slots - (ends - filled)[tasks]
-    draws = inside + portion * ((written[tasks] - 1 - inside) // portion)
-    return _rows(plan, tasks, draws)
+def _slots_to_write(plan: TaskPlan, step: int) -> np.ndarray:
+    """Slots (B,) that the current rows of a step are kept in, -1 = not kept."""
+    first, count = step * plan.batch_size, plan.batch_size
+    match plan.replay and plan.replay.policy, plan.replay:
+        case "ring", Replay(capacity=capacity):
+            return memory.ring_slots(capacity // plan.num_tasks, plan.task, first, count)
+        case "reservoir", Replay(capacity=capacity):
+            return memory.reservoir_slots(plan.seed, capacity, _ends(plan), sum(_written(plan, step)), count)
+        case _:
+            return np.full(count, -1, dtype=np.int64)
 
 
-def _reservoir(plan: TaskPlan, step: int, slots: np.ndarray) -> np.ndarray:
-    """Algorithm R over the rows of all tasks: row n goes to slot r ~ U{0..n}, if that is below the capacity."""
-    assert plan.replay is not None
-    written = tuple(_written(plan, plan.steps[plan.task]))
-    when, where = _accepted(plan.seed, plan.replay.capacity, written)
-    ends = np.cumsum(_written(plan, step))
-    before = np.searchsorted(when, ends[-1])
-    held = np.empty(plan.replay.capacity, dtype=np.int64)
-    held[where[:before]] = when[:before]  # of repeated slots the last one stays
-    rows = held[slots]
-    tasks = np.searchsorted(ends, rows, side="right")
-    return _rows(plan, tasks, rows - (ends - _written(plan, step))[tasks])
-
-
-@lru_cache(maxsize=4)
-def _accepted(seed: int, capacity: int, written: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that enter a reservoir and their slots, in the order of writing: about C (1 + log(D / C)) of them.
-
-    Each task draws from its own generator, in pieces, so a longer run begins like a shorter one and memory stays small.
-    """
-    piece = 1 << 20
-    when, where = [], []
-    total = 0
-    for task, count in enumerate(written):
-        rng = _rng(seed, task, RESERVOIR)
-        for first in range(0, count, piece):
-            rows = total + np.arange(first, min(first + piece, count))
-            slots = np.where(rows < capacity, rows, (rng.random(len(rows)) * (rows + 1)).astype(np.int64))
-            kept = slots < capacity
-            when.append(rows[kept])
-            where.append(slots[kept])
-        total += count
-    return np.concatenate(when), np.concatenate(where)
+def _ends(plan: TaskPlan) -> np.ndarray:
+    """Rows that each of the tasks 0..task has written at its end."""
+    return np.array(_written(plan, plan.steps[plan.task]), dtype=np.int64)
 
 
 def _rows(plan: TaskPlan, tasks: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -295,30 +314,14 @@ def _rows(plan: TaskPlan, tasks: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _chosen(plan: TaskPlan) -> np.ndarray:
-    """Rows (M, 2) of a memory that changes only between tasks."""
+def _chosen(plan: TaskPlan) -> tuple[np.ndarray, np.ndarray]:
+    """Slots (M,) and rows (M, 2) of a memory that changes only between tasks."""
     assert plan.replay is not None
     if plan.replay.policy == "class_balanced":
-        return _class_shares(plan)
+        assert plan.labels is not None
+        shares = [
+            memory.class_shares(plan.seed, plan.replay.capacity, plan.labels[:task]) for task in range(plan.task + 1)
+        ]
+        return memory.slots_over_time(shares), shares[-1]
     ids = np.array([id for selection in plan.selections for id in selection], dtype=np.int64)
-    return np.stack(split_id(ids), axis=1)
-
-
-def _class_shares(plan: TaskPlan) -> np.ndarray:
-    """An equal share of the capacity for each class of each earlier task, or all of a class that has fewer.
-
-    The remainder goes to the first classes. Shares shrink as tasks come, and a smaller share is the beginning of the
-    larger one, as if slots had been freed: nothing that was dropped comes back.
-    """
-    assert plan.replay is not None and plan.labels is not None
-    groups = [
-        (task, rng.permutation(np.flatnonzero(labels == label)))
-        for task, labels in enumerate(plan.labels[: plan.task])
-        for label in np.unique(labels)
-        for rng in [_rng(plan.seed, task, CLASSES, int(label))]
-    ]
-    if not groups:
-        return np.empty((0, 2), dtype=np.int64)
-    share, extra = divmod(plan.replay.capacity, len(groups))
-    kept = [(task, order[: share + (place < extra)]) for place, (task, order) in enumerate(groups)]
-    return np.concatenate([np.stack([np.full_like(order, task), order], axis=1) for task, order in kept])
+    return np.arange(len(ids)), np.stack(split_id(ids), axis=1)

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.plan import TaskPlan, num_rows, rank_slice, row_seed, step_rows, substitutes
+from kinoray.data.memory import AS_WRITTEN
+from kinoray.data.plan import (
+    TaskPlan,
+    num_rows,
+    rank_slice,
+    replay_rows,
+    row_seed,
+    step_rows,
+    substitutes,
+    written_seeds,
+)
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
@@ -61,8 +71,7 @@ class TrainFeed:
     @property
     def slots_per_group(self) -> int:
         """Slots of a step; where the memory is still empty the replayed ones stay empty."""
-        replayed = self.plan.replay.rows if self.plan.replay else 0
-        return len(share(self, self.plan.batch_size)) + len(share(self, replayed))
+        return len(share(self, self.plan.batch_size)) + len(share(self, replay_rows(self.plan)))
 
     def slots_of(self, group: int) -> int:
         return sum(len(share(self, count)) for count in num_rows(self.plan, group))
@@ -116,12 +125,24 @@ def _step_rows(plan: TaskPlan, step: int) -> list[list[int]]:
     return step_rows(plan, step).tolist()
 
 
+@lru_cache(maxsize=64)
+def _written_seeds(plan: TaskPlan, step: int) -> list[int]:
+    return written_seeds(plan, step).tolist()
+
+
+def _frame_seed(plan: TaskPlan, step: int, place: int) -> int:
+    """The seed of a row's frame choice: its own, or of the step that wrote it where a view is wanted as it was then."""
+    if place >= plan.batch_size and plan.replay and AS_WRITTEN in plan.replay.views:
+        return _written_seeds(plan, step)[place - plan.batch_size]
+    return row_seed(plan, step, place)
+
+
 def _place(feed: TrainFeed, slot: int) -> int:
     """Where a slot of this rank stands in the global batch."""
     current = share(feed, feed.plan.batch_size)
     if slot < len(current):
         return current[slot]
-    replayed = share(feed, feed.plan.replay.rows if feed.plan.replay else 0)
+    replayed = share(feed, replay_rows(feed.plan))
     return feed.plan.batch_size + replayed[slot - len(current)]
 
 
@@ -136,14 +157,14 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     """One training row: its own clip, or the first substitute that can be read."""
     plan, place = feed.plan, _place(feed, slot)
     manifest, _, (task, sample) = _planned(feed, step, slot)
-    seed = row_seed(plan, step, place)
+    seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
     clip_rows, _ = manifest.samples("train")
     bad: dict[int, dict[str, Any]] = {}
     for chosen in chain([sample], (other for _, other in substitutes(plan, step, place, task, sample))):
         row = int(clip_rows[chosen])
         if row in bad:  # another caption of a clip that was tried
             continue
-        found = _try_clip(manifest, row, feed.sampling, seed, feed.size_px, feed.cache)
+        found = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
         if isinstance(found, Fetched):
             video = _as_many(found.video, feed.sampling.count)
             return Row(step, task, chosen, seed, video, list(bad.values()), None, found.cached, found.trouble)

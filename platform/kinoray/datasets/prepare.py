@@ -22,7 +22,7 @@ from kinoray.datasets.findings import Finding, Journal, Part
 from kinoray.datasets.probing import lasts, probe_parts
 from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
-from kinoray.disk.durable import write_whole
+from kinoray.disk.durable import write_text
 from kinoray.disk.folders import prepared_folder
 from kinoray.disk.locks import locked
 from kinoray.display.counting import counting_bar
@@ -244,7 +244,7 @@ def _write(
     for kind, lines in problems.items():
         path = folder / f"{kind}.txt"
         if lines:
-            write_whole(path, "".join(f"{line}\n" for line in lines))
+            write_text(path, "".join(f"{line}\n" for line in lines))
         else:
             path.unlink(missing_ok=True)
     if not rows:
@@ -267,7 +267,7 @@ def _write(
         probed,
         known,
     )
-    write_whole(folder / "report.json", json.dumps(report.to_json(), indent=1))
+    write_text(folder / "report.json", json.dumps(report.to_json(), indent=1))
     return report
 
 

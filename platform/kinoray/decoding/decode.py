@@ -7,9 +7,9 @@ is first taken from the packets; where decoding gives another count, the frames 
 decoded again. The number of a frame is its place in the decoder's output: timestamps that go backwards do not matter.
 A picture that the decoder patched up without an error is taken as it is, as all readers do.
 
-A clip that was probed (`kinoray.data.index`) has its verdict from the probe, which decoded all of it: then only what
-the wanted frames need is decoded (`kinoray.data.seek`), to the same bits. Where the file disagrees with the probe it is
-decoded through as if there were none.
+A clip that was probed (`kinoray.decoding.probe`) has its verdict from the probe, which decoded all of it: then only
+what the wanted frames need is decoded (`kinoray.decoding.seek`), to the same bits. Where the file disagrees with the
+probe it is decoded through as if there were none.
 
 A span [start, end) is in seconds since the stream's start. Decoding begins at the last key frame before it, which the
 container tells.

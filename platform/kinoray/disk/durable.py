@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +34,32 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A draft beside `path`: at the end of the block it takes the file's place, durably; on an error it goes.
+
+    A reader, also one after a crash, sees the old file or the new one. The name of a draft ends with `.draft`, that of
+    a killed writer stays behind.
+    """
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.draft")
+    try:
+        yield draft
+        sync(draft)
+        draft.replace(path)
+        sync(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Replace a file's text atomically and durably."""
-    beside = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with beside.open("w") as file:
+    """Replace a text file, whole or not at all."""
+    with whole_file(path) as draft, open(draft, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file, whole or not at all. Raises: ValueError for numbers that JSON has not (nan)."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def sync(path: Path) -> None:
@@ -48,38 +69,3 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def write_json_atomic(path: str | Path, value: Any) -> None:
-    """Write JSON so that a reader, also one after a crash, sees the old file or the new one and nothing between."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    move_into_place(beside, path)
-
-
-def move_into_place(beside: Path, path: Path) -> None:
-    """Move into place and make the move itself durable."""
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file, whole or not at all."""
-    draft = path.with_name(f"{path.name}.draft")
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

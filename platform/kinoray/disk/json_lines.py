@@ -2,9 +2,11 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kinoray.disk.durable import write_text
 from kinoray.errors import KinorayError
 
 
@@ -31,7 +33,6 @@ def cut_torn_line(path: Path) -> None:
         os.truncate(path, written.rfind(b"\n") + 1)
 
 
-def replace_lines(path: Path, records: list[dict[str, Any]]) -> None:
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text("".join(json.dumps(r) + "\n" for r in records))
-    beside.replace(path)
+def replace_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Replace a JSONL file, whole or not at all."""
+    write_text(path, "".join(json.dumps(r) + "\n" for r in records))

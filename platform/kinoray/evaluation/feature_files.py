@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from kinoray.disk.durable import sha256, sync
+from kinoray.disk.durable import sha256, whole_file
 from kinoray.errors import CheckpointCorrupt
 
 
@@ -23,12 +23,12 @@ def write_features(folder: Path, name: str, ids: list[str], block: Tensor) -> di
     shape = json.dumps(list(block.shape[1:])).encode()
     table = pa.table({"id": ids, "features": column}).replace_schema_metadata({"shape": shape})
     path = folder / f"{name}.arrow"
-    beside = folder / f"{name}.arrow.tmp"
-    with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        whole_file(path) as draft,
+        pa.OSFile(str(draft), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
-    sync(beside)
-    beside.replace(path)
-    sync(folder)
     return {"file": path.name, "sha256": sha256(path)}
 
 

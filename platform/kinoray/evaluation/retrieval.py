@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones.towers import Tokens
+from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
 from kinoray.evaluation.feature_files import read_features, write_features
@@ -133,7 +133,9 @@ class Tester:
         clip_rows, numbers = manifest.samples(split)
         samples = np.flatnonzero(np.isin(clip_rows, rows))
         captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
-        ids, mask = self.feed.towers.tokenize(captions, self.feed.recipe.max_tokens)
+        towers = self.feed.towers
+        assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
+        ids, mask = towers.tokenize(captions, self.feed.recipe.max_tokens)
         text = Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
         truth = np.searchsorted(rows, clip_rows[samples])
         return TestSet(task, [manifest.id(int(row)) for row in rows], text, truth, samples)

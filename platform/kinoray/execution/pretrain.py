@@ -29,13 +29,14 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 from torch import Tensor
 
-from kinoray.backbones import load_backbone, tiny_tower
+from kinoray.backbones import load_backbone
+from kinoray.backbones.tiny import tiny_tower
 from kinoray.backbones.towers import (
     SPECIAL_TOKENS,
     WEIGHTS_FILE,
     Tokens,
     TowerShape,
-    TwoTower,
+    VitBertTowers,
     random_towers,
     save_towers,
 )
@@ -49,7 +50,7 @@ IMAGE_FORMATS = "png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,image2,gif"
 
 def pretrain_tiny(
     out: Path, steps: int = 1200, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
-) -> TwoTower:
+) -> VitBertTowers:
     """Train the `tiny` towers on pairs of the small world and write weights, vocabulary and provenance into `out`.
 
     The same arguments give the same weights on the same kind of machine.
@@ -89,7 +90,7 @@ def pretrain_vit_bert(
     seed: int = 0,
     device: str = "cpu",
     progress: bool = True,
-) -> TwoTower:
+) -> VitBertTowers:
     """Train ViT and BERT on the image-text pairs of a table and write them into `out`, for `vit-bert:OUT`.
 
     `table` is a Parquet, CSV or JSONL file with the columns `image` (path relative to the table) and `caption`. `start`
@@ -100,7 +101,13 @@ def pretrain_vit_bert(
     paths, captions = read_pairs(table)
     if len(paths) < batch_size:
         raise UsageError(f"{table} has {len(paths)} pairs, fewer than a batch of {batch_size}. Lower --batch-size.")
-    towers = load_backbone(start) if start else random_towers(shape or TowerShape(), train_vocabulary(captions), seed)
+    towers = (
+        load_backbone(start, seed=seed)
+        if start
+        else random_towers(shape or TowerShape(), train_vocabulary(captions), seed)
+    )
+    if not isinstance(towers, VitBertTowers):
+        raise UsageError(f"`--start` must name a ViT with a BERT (vit-bert:FOLDER), but got {start}.")
     towers = towers.to(device)
     ids, mask = towers.tokenize(captions, max_tokens=40)
     steps_per_epoch = len(paths) // batch_size
@@ -195,7 +202,7 @@ def _cut(ids: np.ndarray, mask: np.ndarray) -> Tokens:
 
 
 def _train(
-    towers: TwoTower, batches: Iterator[tuple[Tensor, Tokens]], steps: int, learning_rate: float, progress: bool
+    towers: VitBertTowers, batches: Iterator[tuple[Tensor, Tokens]], steps: int, learning_rate: float, progress: bool
 ) -> None:
     """AdamW with a linear warm-up of a twentieth of the steps and a cosine to zero; images are uint8 (B, H, W, 3)."""
     optimizer = torch.optim.AdamW(towers.parameters(), lr=learning_rate, weight_decay=0.01)
@@ -217,7 +224,7 @@ def _train(
     towers.eval()
 
 
-def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
+def normalise(frames_BTCHW: Tensor, towers: VitBertTowers) -> Tensor:
     """uint8 frames as the floats that the towers expect."""
     shape = (3, 1, 1)
     mean = torch.tensor(towers.mean, device=frames_BTCHW.device).view(shape)
@@ -225,7 +232,7 @@ def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
     return (frames_BTCHW.float() / 255 - mean) / std
 
 
-def _write(towers: TwoTower, out: Path, provenance: dict[str, str | int | float]) -> None:
+def _write(towers: VitBertTowers, out: Path, provenance: dict[str, str | int | float]) -> None:
     """Save towers with a provenance file: how they were made, by which versions, and the digest of the weights."""
     save_towers(towers, out)
     digest = hashlib.sha256((out / WEIGHTS_FILE).read_bytes()).hexdigest()

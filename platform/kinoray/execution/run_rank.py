@@ -5,7 +5,7 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 
 import errno
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe, digest_of
+from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.durable import storage_error
 from kinoray.errors import BadData, RunFailed
@@ -34,10 +35,11 @@ from kinoray.training.agreement import check_agreement
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position, commit, newest, state_digest, take_fence
 from kinoray.training.distributed import World, gather_objects
+from kinoray.training.encode import encode
 from kinoray.training.loop import TRAIN, RunState, begin_task, grow, train_stream
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch
-from kinoray.training.stages import Stage, StepFacts
+from kinoray.training.stages import Stage
 
 COMMIT_SHARE = 0.03
 """Share of the time that commits may take, waiting for the disk included."""
@@ -100,7 +102,7 @@ class Session:
         # Seconds: of the last commit, of all commits, of evaluation, from here to the first batch.
         self.past: dict[str, float] = {}
         self.bad: set[tuple[str, str]] = set()
-        towers = load_backbone(spec.backbone, self.recipe.size_px)
+        towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
         self.attributes = AttributeWatch()
         self.feed = Feed(
@@ -149,7 +151,7 @@ class Session:
         self.tester.restore(kept["tested"])
         if stage is not None and inside:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
-            begin_task(self.method, stage, self)
+            begin_task(self.method, stage, self, state.selections)
             self.method.load_state_dict(found.tensors("method"))
         self._rewind(position)
         return state
@@ -179,6 +181,8 @@ class Session:
             raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
         if optimizer is not None:
             tensors["optimizer"] = optimizer_tensors(optimizer, groups)
+        elif state.optimizer:
+            tensors["optimizer"] = state.optimizer
         if state.best:
             tensors["best"] = state.best
         for name, ranks in (("ranks", state.ranks), ("validation", state.validation)):
@@ -247,11 +251,12 @@ class Session:
             steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
         )
 
-    def task(self, stage: Stage) -> Task:
-        """The handle that the method sees."""
+    def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
+        """The handle that the method sees, with so many of the task's steps made."""
         assert stage.train is not None
         labels = self.feed.class_numbers(stage.train)
-        return Task(**vars(self.facts(stage)), encode=partial(self.feed.encode, stage.train), labels=labels)
+        encoded = partial(encode, self.feed, stage.train, selections, made)
+        return Task(**vars(self.facts(stage)), encode=encoded, labels=labels)
 
     def log(self, record: dict[str, Any]) -> None:
         """Rank 0 logs for all."""

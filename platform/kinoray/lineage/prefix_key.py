@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import TINY_FOLDER, check_backbone
+from kinoray.backbones import check_backbone, weights_folder
 from kinoray.config import digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.runs.demands import needs_of
@@ -140,11 +140,13 @@ def _machine() -> list[str]:
 
 
 def _backbone(name: str) -> list[Any]:
-    """Kind and every file of the folder; of the hub's only the name, as its versions stand still."""
-    kind, folder = check_backbone(name), name.partition(":")[2]
-    place = Path(folder) if folder else TINY_FOLDER if kind == "tiny" else None
-    files = sorted(path for path in place.rglob("*") if path.is_file()) if place else []
-    return [kind, [[str(p.relative_to(place)), _file_digest(str(p), *_written(p))] for p in files if place]]
+    """Kind and every file of the folder; without one (random weights, or the hub's, whose versions stand still) the
+    whole name."""
+    kind, place = check_backbone(name), weights_folder(name)
+    if place is None:
+        return [name, []]
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    return [kind, [[str(p.relative_to(place)), _file_digest(str(p), *_written(p))] for p in files]]
 
 
 def _written(path: Path) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import sha256, sync, write_text
+from kinoray.disk.durable import sha256, sync, whole_file, write_text
 from kinoray.disk.folders import cache_folder
 from kinoray.disk.lease import LEASE_S, is_leased, lease
 from kinoray.disk.locks import guarded
@@ -286,15 +286,10 @@ def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
 def _link(source: Path, target: Path) -> None:
     """The same file at a second place: a hard link, or a copy where links cannot be."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-    try:
+    with whole_file(target) as draft:
         try:
-            os.link(source, beside)
+            os.link(source, draft)
         except FileNotFoundError:
             raise
         except OSError:
-            shutil.copyfile(source, beside)
-            sync(beside)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+            shutil.copyfile(source, draft)

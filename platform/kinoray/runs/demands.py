@@ -1,7 +1,9 @@
-"""What a run's method asks of the plan, and which numbers of workers that divides over."""
+"""What a run's method asks of the plan, which numbers of workers that divides over, and what the method grows by."""
 
+from kinoray.data.manifest import read_manifest
+from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice
-from kinoray.method import Needs
+from kinoray.method import Needs, TaskFacts
 from kinoray.runs.resolve import Resolved
 from kinoray.training.verbs import checked_needs
 
@@ -20,4 +22,24 @@ def check_division(run: Resolved, workers: int) -> None:
     rank_slice(run.recipe.batch_size, 0, workers)
     replay = needs_of(run).replay
     if replay:
-        rank_slice(replay.rows, 0, workers, "replayed rows")
+        rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
+
+
+def facts_of(run: Resolved) -> list[TaskFacts]:
+    """What the method grows by in each task of the stream, as far as it is known before the run."""
+    tasks = run.stream.tasks
+    facts = []
+    for index, (task, steps) in enumerate(zip(tasks, run.steps, strict=True)):
+        manifest = read_manifest(task.manifest)
+        labels = manifest.labels(manifest.samples("train")[0])
+        facts.append(
+            TaskFacts(
+                index=index,
+                name=task.name,
+                num_tasks=max(len(tasks), run.recipe.planned_tasks),
+                num_samples=len(labels),
+                num_classes=len(set(labels) - {None}),
+                steps=steps,
+            )
+        )
+    return facts

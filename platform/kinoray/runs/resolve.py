@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinoray.backbones import check_backbone, weights_digest
+from kinoray.backbones import backbone_class, check_backbone, weights_digest
 from kinoray.config import Recipe, build, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.data.plan import steps_for
@@ -96,6 +96,11 @@ def resolve(
         )
     towers = backbone or found.backbone
     check_backbone(towers)
+    if not backbone_class(towers).tokenizes:
+        raise UsageError(
+            f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
+            "backbones` names those that do."
+        )
     for task in found.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import errors
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed
@@ -61,7 +61,7 @@ def failed(one: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{trace}\n")
         path = one.folder / "result.json"
         then = json.loads(path.read_text()) if path.exists() else {"format": 1, "metrics": {}, "matrix": {}}
-        write_json_atomic(path, then | {"state": "failed", "error": f"{kind}: {text}"})
+        write_json(path, then | {"state": "failed", "error": f"{kind}: {text}"})
     if own:
         assert known is not None
         return known(text)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinoray.backbones.towers import TwoTower
+from kinoray.backbones.backbone import Backbone
 from kinoray.config import digest_of, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
@@ -55,14 +55,14 @@ class RunSpec:
         return sum(read_manifest(path).table.num_rows for path in self.tests)
 
 
-def build_method(spec: RunSpec, towers: TwoTower) -> BaseMethod:
+def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     """The method with its initial weights: a function of the spec and the backbone's weights alone."""
     cls = spec.method.load()
     seed = int(digest_of(["build", spec.seed])[:15], 16)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    return cls(cls.Config(**spec.settings), towers, spec.num_tasks)
+    return cls(cls.Config(**spec.settings), backbone, spec.num_tasks)
 
 
 def make_spec(

@@ -1,7 +1,6 @@
 """What a run leaves for `Result`: metrics from ranks, and the files of the run folder."""
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import move_into_place, write_json_atomic
+from kinoray.disk.durable import whole_file, write_json
 from kinoray.metrics import RECALLS, recall_at, summarise
 
 Ranks = dict[tuple[int, int], np.ndarray]
@@ -64,7 +63,7 @@ def write_results(
                 for (s, c), r in zip(queries[t], values, strict=True)
             ),
         )
-    write_json_atomic(
+    write_json(
         folder / "result.json",
         {
             "format": 1,
@@ -106,8 +105,5 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[s
     import pyarrow.parquet as pq
 
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in types.items()])
-    beside = path.with_name(f".{path.name}.part")
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), beside)
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    move_into_place(beside, path)
+    with whole_file(path) as draft:
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), draft)

@@ -4,13 +4,13 @@ One file per family; it lists its streams in `NAMES`, and `build(name, argument)
 of the user's own is read by `own`.
 """
 
-import ast
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinoray.config import Recipe
 from kinoray.errors import unknown
+from kinoray.families import families
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,7 @@ class Stream:
 
 def stream_families() -> dict[str, str]:
     """Stream name -> family file, read without importing any."""
-    found: dict[str, str] = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NAMES"]:
-                found |= {name: path.stem for name in ast.literal_eval(node.value)}
-    return found
+    return families(__path__)
 
 
 def load_stream(name: str) -> Stream:
@@ -51,7 +46,7 @@ def load_stream(name: str) -> Stream:
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
         return importlib.import_module("kinoray.streams.user_folder").build(Path(name))
     base, _, argument = name.partition(":")
-    families = stream_families()
-    if base not in families:
-        raise unknown("stream", base, families, "Or give the path of a folder with videos and captions.")
-    return importlib.import_module(f"kinoray.streams.{families[base]}").load(base, argument)
+    known = stream_families()
+    if base not in known:
+        raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
+    return importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)

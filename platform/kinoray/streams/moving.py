@@ -6,7 +6,6 @@ a clip; this file writes it. The cache folder's name carries a digest of the wor
 versions never mix. A task is complete when its manifest exists; a lock lets one process render while others wait.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, write_manifest
 from kinoray.disk.folders import cache_folder
+from kinoray.disk.locks import guarded
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.streams import Stream, TaskData, world
 
@@ -93,7 +93,7 @@ def build(
     manifests = {look.name: folder / look.name / "manifest.parquet" for look in looks}
     if not all(path.is_file() for path in manifests.values()):
         try:
-            with _lock(folder):
+            with guarded(folder):
                 missing = [look for look in looks if not manifests[look.name].is_file()]
                 _render(missing, folder, world_seed, progress, processes or len(os.sched_getaffinity(0)))
         except OSError as error:
@@ -110,15 +110,6 @@ def _digest(looks: list[world.Look]) -> str:
     source = Path(world.__file__).read_bytes()
     settings = json.dumps([ENCODER, SCHEMA.names, [(look.name, look.clips) for look in looks]])
     return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; the lock ends with the process, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def clip_rows(look: world.Look, world_seed: int) -> list[tuple[world.Scene, dict]]:

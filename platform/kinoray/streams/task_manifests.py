@@ -1,16 +1,13 @@
 """What the streams over published data sets share: the manifests that `kinoray data prepare` made, cut into tasks."""
 
 import hashlib
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from kinoray.data.manifest import ROOT_KEY, SPLITS, Manifest
+from kinoray.data.manifest import SPLITS, Manifest, write_table
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
@@ -54,14 +51,7 @@ def task_manifests(
 def _write(manifest: Manifest, rows: np.ndarray, path: Path) -> None:
     """Some rows of a manifest as one of its own, whole or not at all."""
     table = manifest.table.take(pa.array(np.asarray(rows, dtype=np.int64)))
-    table = table.replace_schema_metadata({ROOT_KEY: os.fsencode(manifest.root)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        pq.write_table(table, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_table(table, path, manifest.root)
 
 
 def rows_by(manifest: Manifest, column: str) -> dict[str, np.ndarray]:

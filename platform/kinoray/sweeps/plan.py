@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kinoray.backbones import load_backbone
+from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.demands import check_division
@@ -125,8 +125,8 @@ def _without_seed(base: Resolved) -> list[Any]:
 
 
 def _default_workers(base: Resolved) -> int:
-    """Small towers train in the trial's process; a start of workers would cost more than it gains."""
-    return 0 if base.backbone.partition(":")[0] in ("tiny", "features") else 1
+    """Small backbones train in the trial's process; a start of workers would cost more than it gains."""
+    return 0 if is_small(base.backbone) else 1
 
 
 def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     digests = {"code": code_digest(), "method": plan.source.digest}
     if not path.exists():
         record = plan.record | {"digests": digests}
-        write_json_atomic(path, record)
+        write_json(path, record)
         return record
     then = json.loads(path.read_text())
     now = json.loads(json.dumps(plan.record))

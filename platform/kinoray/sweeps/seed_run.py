@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed
 from kinoray.execution.run import on_workers
 from kinoray.execution.run_rank import stage_by_stage
@@ -191,7 +191,7 @@ class SeedRun:
         outcome = self.outcome
         if outcome.get("state") == "running":
             with suppress(OSError):
-                write_json_atomic(self.one.folder / "result.json", outcome | {"state": "stopped"})
+                write_json(self.one.folder / "result.json", outcome | {"state": "stopped"})
 
 
 class WorkerRun(SeedRun):

@@ -14,17 +14,19 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.display.text import printer
 from kinoray.errors import UsageError
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.streams import Stream
 from kinoray.sweeps.dashboard import require_dashboard, shown
+from kinoray.sweeps.keeping import link_trials
 from kinoray.sweeps.objectives import METRICS
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.samplers import grid
+from kinoray.sweeps.share import replace_threads, share_of
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import open_study, retried
 from kinoray.sweeps.view import SweepView
@@ -157,10 +159,10 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
     seeds = record["seeds"]
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
         cpus, nodes = num_cpus(), node_cpus()
-        share = tuning.share_of(missing, plan.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
+        share = share_of(missing, plan.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
-            write_json_atomic(plan.folder / RECORD, record | {"threads": threads})
+            write_json(plan.folder / RECORD, record | {"threads": threads})
         job = tuning.Job(
             folder=str(plan.folder), method=plan.source, stream=plan.stream, backbone=plan.base.backbone,
             settings=plan.settings, seeds=tuple(seeds), objectives=tuple(record["objectives"]),
@@ -185,12 +187,12 @@ def _run(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, mi
             try:
                 tuning.carry_out(
                     folder=plan.folder, record=record, job=job, space=distributions(plan.space), study=study,
-                    store=store, missing=missing, share=tuning.replace_threads(share, threads),
+                    store=store, missing=missing, share=replace_threads(share, threads),
                     time_budget_s=time_budget_s, keep_best=keep_best, tensorboard=tensorboard, view=view,
                     signals=signals,
                 )  # fmt: skip
             finally:
-                tuning.link_trials(plan.folder, study.get_trials(deepcopy=False))
+                link_trials(plan.folder, study.get_trials(deepcopy=False))
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
 

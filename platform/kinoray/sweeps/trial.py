@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.disk.durable import write_json_atomic
+from kinoray.disk.durable import write_json
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.lineage.sharing import LOOK_EVERY_S
@@ -67,7 +67,7 @@ class TrialRun:
         known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
         if run.one.folder.name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
-            write_json_atomic(self.clocks, known | {run.one.folder.name: run.clock})
+            write_json(self.clocks, known | {run.one.folder.name: run.clock})
 
     def _cost(self) -> dict[str, float]:
         """Seconds that the trial's runs took, starts included, and what prefixes spared them, in all its processes."""
@@ -110,12 +110,14 @@ class TrialRun:
 def trained_parameters(one: Resolved) -> int:
     """Parameters that train in the last task."""
     from kinoray.backbones import load_backbone
+    from kinoray.runs.demands import facts_of
     from kinoray.training.optim import names_and_params
 
     cls = one.method.load()
-    method = cls(cls.Config(**one.settings), load_backbone(one.backbone, one.recipe.size_px), len(one.stream.tasks))
-    for task in range(len(one.stream.tasks)):
-        method.grow(task)
+    backbone = load_backbone(one.backbone, one.recipe.size_px, one.seed)
+    method = cls(cls.Config(**one.settings), backbone, len(one.stream.tasks))
+    for facts in facts_of(one):
+        method.grow(facts)
     return sum(p.numel() for p in names_and_params(method.param_groups()).values())
 
 

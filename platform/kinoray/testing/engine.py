@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from kinoray.backbones import load_backbone
+from kinoray.data.plan import StepFacts
 from kinoray.execution.run_rank import Session, run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
@@ -20,7 +21,6 @@ from kinoray.streams import Stream
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream
 from kinoray.training.optim import make_optimizer, names_and_params
-from kinoray.training.stages import StepFacts
 
 
 class StopAfter(RunMonitor):
@@ -88,7 +88,7 @@ def digest_of_run(spec: RunSpec) -> str:
 
 def built(spec: RunSpec) -> BaseMethod:
     """The method with its initial weights."""
-    return build_method(spec, load_backbone(spec.backbone))
+    return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> Session:

@@ -39,7 +39,7 @@ from kinoray.testing.small_stream import facts_of, tasks_of
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest
 from kinoray.training.loop import RunState
-from kinoray.training.optim import names_and_params
+from kinoray.training.optim import names_and_params, total_objective
 from kinoray.training.verbs import checked_groups, checked_output, rows_of
 
 Promise = Callable[[Subject], None]
@@ -92,8 +92,7 @@ def trains_only_what_it_names(subject: Subject) -> None:
     groups = session.method.param_groups()
     with session.batches(subject.spec.stages[0], 0, RunState()) as batches:
         output = session.method.loss(next(batches)[1])
-    objectives = output.objectives if isinstance(output.objectives, dict) else {"": output.objectives}
-    torch.stack(list(objectives.values())).sum().backward()
+    total_objective(output).backward()
     named = {id(p) for p in names_and_params(groups).values()}
     strays = [name for name, p in session.method.named_parameters() if p.grad is not None and id(p) not in named]
     what = f"{len(strays)} parameters get gradients and are in no group, first {_first(strays)}: freeze or name them"
@@ -107,9 +106,13 @@ def changes_nothing_in_loss(subject: Subject) -> None:
         if not isinstance(module, Frozen):
             continue
         place = place_of(subject.cls, "after_step")
-        expect(not any(m.training for m in module.modules()), f"{name} is in train mode", place)
+        still = module.follows_training or not any(m.training for m in module.modules())
+        expect(still, f"{name} is in train mode", place)
         expect(not any(p.requires_grad for p in module.parameters()), f"{name} has gradients on", place)
         inside = [key for key in step["before"] if key.startswith(f"{name}.")]
+        if module.follows_training:  # its batch normalisation remembers what the forward pass saw
+            buffers = {f"{name}.{key}" for key, _ in module.named_buffers()}
+            inside = [key for key in inside if key not in buffers]
         moved = [key for key in inside if not torch.equal(step["before"][key], step["between"][key])]
         expect(not moved, f"{_first(moved)} moves before `after_step`", place_of(subject.cls, "loss"))
         if not isinstance(module, Momentum):

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones.towers import Tokens, TwoTower
+from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -30,17 +31,37 @@ from kinoray.data.pipeline import (
     decode_local,
     decode_ray,
 )
-from kinoray.data.plan import TaskPlan, epoch_of, rank_slice, row_seed, sample_id, steps_for
+from kinoray.data.plan import (
+    StepFacts,
+    TaskPlan,
+    epoch_of,
+    rank_slice,
+    row_seed,
+    sample_id,
+    step_slots,
+    steps_for,
+    written_seeds,
+)
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
+from kinoray.data.replay_views import check_replay_views, replay_views
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
-from kinoray.training.distributed import World, eval_batch, gather, gather_objects, in_order, noise_source, own_batches
-from kinoray.training.stages import StepFacts
+from kinoray.training.distributed import (
+    World,
+    eval_batch,
+    gather,
+    gather_objects,
+    in_order,
+    noise_of_both,
+    noise_source,
+    own_batches,
+)
 from kinoray.training.verbs import checked_features
 
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
-STEP_SLOT, NOISE_SLOT = -1, -2
+STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
+"""Whose seeds `row_seed` gives beside the rows': a step, and its noise for current and for replayed rows."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +80,7 @@ class Feed:
     world: World
     decode_slots: float
     """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
-    towers: TwoTower
+    towers: Backbone
     report_bad: Callable[[list[dict[str, str]]], None]
     note: Callable[[str], None] = log.warning
     """Tells the user one line, at most once: that the frame cache is out of order."""
@@ -67,6 +88,8 @@ class Feed:
 
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
+        self.replay_views = self.needs.replay.views if self.needs.replay else ()
+        check_replay_views(self.replay_views)
         self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
         self.kept_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
@@ -99,7 +122,7 @@ class Feed:
             batch_size=self.recipe.batch_size,
             steps=tuple(self.steps(t) for t in tasks),
             replay=self.needs.replay,
-            selections=tuple(tuple(s) for s in selections),
+            selections=tuple(tuple(s) for s in selections[:task]),
             labels=tuple(self.class_numbers(t) for t in tasks) if self._balances_classes() else None,
         )
 
@@ -139,7 +162,7 @@ class Feed:
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
             self.prepare_s += time.monotonic() - came
-            yield self._facts(plan, rows.step), batch
+            yield batch.step, batch
 
     def _count(self, came: DecodedRows | DecodedClips, clips: int) -> None:
         """Count where clips came from, and say once if the cache is out of order."""
@@ -156,21 +179,34 @@ class Feed:
 
     def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
         """One step's rows on the device."""
-        count = rows.num_current
-        current = self._rows(rows, slice(0, count), augmented=True)
-        replayed = len(rows.sample) - count
-        again = self.needs.replay is None or self.needs.replay.augment
-        own = rank_slice(plan.batch_size, self.world.rank, self.world.size)
+        count, world = rows.num_current, self.world
+        sizes = plan.batch_size, (len(rows.sample) - count) * world.size
+        own, again = (rank_slice(size, world.rank, world.size) for size in sizes)
+        slots = step_slots(plan, rows.step)
+
+        def noise(purposes: tuple[int, int], draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            places = zip(purposes, sizes, (own, again), strict=True)
+            seeded = [(row_seed(plan, rows.step, purpose), size, part) for purpose, size, part in places]
+            return noise_of_both(*(noise_source(*source, world.device, draw) for source in seeded))
+
+        replay = None
+        if sizes[1]:
+            seeds = rows.seeds[count:]
+            written = written_seeds(plan, rows.step)[again] if AS_WRITTEN in self.replay_views else seeds
+            replay = self._rows(rows, slice(count, None), slots[count * world.size :][again], written)
         return Batch(
-            **vars(current),
-            replay=self._rows(rows, slice(count, None), augmented=again) if replayed else None,
-            global_size=plan.batch_size,
-            replay_size=replayed * self.world.size,
-            gather=partial(gather, world=self.world),
-            normal=noise_source(row_seed(plan, rows.step, NOISE_SLOT), plan.batch_size, own, self.world.device),
+            **vars(self._rows(rows, slice(0, count), slots[own])),
+            replay=replay,
+            global_size=sizes[0],
+            replay_size=sizes[1],
+            gather=partial(gather, world=world),
+            normal=noise(NORMAL_SLOTS, torch.randn),
+            uniform=noise(UNIFORM_SLOTS, torch.rand),
+            step=self._facts(plan, rows.step),
         )
 
-    def _rows(self, rows: DecodedRows, part: slice, augmented: bool) -> Rows:
+    def _rows(self, rows: DecodedRows, part: slice, slots: np.ndarray, written: np.ndarray | None = None) -> Rows:
+        """Some of a step's rows; `written` marks replayed ones and tells the seeds of the steps that wrote them."""
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
         aspects = np.ones(len(tasks))
@@ -182,13 +218,19 @@ class Feed:
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
                 aspects[place] = manifest.aspects[clip_rows[sample]]
-        views = self.views(rows.video[part], rows.seeds[part], self.needs.views if augmented else 0, aspects)
+        video, seeds = rows.video[part], rows.seeds[part]
+        if written is not None and self.replay_views:
+            views = self.views_again(video, seeds, written, aspects)
+        else:
+            views = self.views(video, seeds, self.needs.views, aspects)
+        plain = self.needs.plain == "all" or (self.needs.plain == "replay" and written is not None)
         return Rows(
             views=views,
-            plain=self.views(rows.video[part], rows.seeds[part], 0, aspects)[0] if self.needs.plain_view else None,
+            plain=self.views(video, seeds, 0, aspects)[0] if plain else None,
             text=self.tokens(captions),
             ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
             labels=torch.from_numpy(labels).to(self.world.device),
+            slots=torch.from_numpy(slots).to(self.world.device),
         )
 
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
@@ -202,17 +244,27 @@ class Feed:
             return (plain_view(clips, self.preset, side, mean, std, aspects),)
         return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
 
+    def views_again(
+        self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, aspects: np.ndarray
+    ) -> tuple[Tensor, ...]:
+        """As `views`, one for each entry of `Replay.views`."""
+        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
+        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
+
     def tokens(self, captions: list[str]) -> Tokens:
-        """Captions as tokens on the device."""
+        """Captions as tokens on the device; None where the backbone reads none, which `Rows.text` says."""
+        if not isinstance(self.towers, TwoTower):
+            return None  # type: ignore[return-value]
         ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
         return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
 
     def clips(
-        self, name: str, manifest: Manifest, split: str, frames: int
+        self, name: str, manifest: Manifest, split: str, frames: int, only: np.ndarray | None = None
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """This rank's batches of a split: (first row, readable row numbers, uint8 clips), in order."""
+        """This rank's batches of a split, or of some rows of it: (first row, readable row numbers, uint8 clips)."""
         key = (str(manifest.path), split, frames)
-        rows = manifest.clips(split)
+        rows = manifest.clips(split) if only is None else only
         batch = eval_batch(frames, self.recipe.size_px)
         cuts = own_batches(len(rows), batch, self.world)
         if key in self.kept:
@@ -256,45 +308,6 @@ class Feed:
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
 
-    def encode(
-        self, task: int, fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0
-    ) -> tuple[np.ndarray, Tensor]:
-        """`Task.encode`: features of every readable sample of a split, in order, on all ranks."""
-        manifest = read_manifest(self.manifests[task])
-        batch = eval_batch(self.recipe.frames, self.recipe.size_px)
-        clip_rows, numbers = manifest.samples(split)
-        ids: dict[int, Tensor] = {}
-        features: dict[int, Tensor] = {}
-        for start, good, video in self.clips(self.names[task], manifest, split, self.recipe.frames):
-            places = {int(row): place for place, row in enumerate(good)}
-            if not len(good):
-                continue
-            # Samples stand in manifest order, so those of a batch of clips are neighbours.
-            first, last = np.searchsorted(clip_rows, [good[0], good[-1] + 1])
-            samples = first + np.flatnonzero(np.isin(clip_rows[first:last], good))
-            parts = []
-            for chunk in np.split(samples, range(batch, len(samples), batch)):
-                repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
-                captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
-                labels = [self.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
-                seeds = np.array([row_seed_of(self.seed, task, int(s)) for s in chunk], dtype=np.uint64)
-                outputs = [
-                    fn(
-                        Rows(
-                            views=(view,),
-                            plain=view if views == 0 else None,
-                            text=self.tokens(captions),
-                            ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(self.world.device),
-                            labels=torch.tensor(labels, device=self.world.device),
-                        )
-                    )
-                    for view in self.views(repeated, seeds, views, manifest.aspects[clip_rows[chunk]])
-                ]
-                parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
-            ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
-            features[start] = torch.cat(parts)
-        return in_order(ids, self.world).numpy(), in_order(features, self.world)
-
     def class_numbers(self, task: int) -> np.ndarray:
         """Class number of every training sample of a task, -1 where it has no label."""
         if task in self.classes_of:
@@ -303,11 +316,6 @@ class Feed:
         labels = manifest.labels(manifest.samples("train")[0])
         self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
         return self.classes_of[task]
-
-
-def row_seed_of(seed: int, task: int, sample: int) -> int:
-    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
-    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])
 
 
 def _labels(path: str) -> list[str | None]:

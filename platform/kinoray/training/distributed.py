@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+
+from kinoray.backbones.norm import SplitBatchNorm
 
 T = TypeVar("T")
 
@@ -58,6 +61,13 @@ def gather(x: Tensor, world: World) -> Tensor:
     return x if world.size == 1 else _Gather.apply(x, world)
 
 
+def set_world(module: nn.Module, world: World) -> None:
+    """Tell the parts of a module that look at the rows of all ranks (batch normalisation) who they are."""
+    for part in module.modules():
+        if isinstance(part, SplitBatchNorm):
+            part.rank, part.num_ranks, part.gather = world.rank, world.size, partial(gather, world=world)
+
+
 def sum_over_ranks(tensors: Sequence[Tensor], world: World) -> None:
     """Sum each tensor over ranks in place, in fixed buckets of flattened values."""
     if world.size == 1:
@@ -103,14 +113,25 @@ def own_batches(count: int, batch: int, world: World) -> list[range]:
     return cuts[world.rank :: world.size]
 
 
-def noise_source(seed: int, global_rows: int, rows: slice, device: torch.device) -> Callable[..., Tensor]:
-    """A function drawing this rank's rows of normal noise of global shape from its own generator."""
+def noise_source(
+    seed: int, global_rows: int, rows: slice, device: torch.device, draw: Callable[..., Tensor] = torch.randn
+) -> Callable[..., Tensor]:
+    """A function drawing this rank's rows of noise of global shape from its own generator, normal unless said."""
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(global_rows, *shape, generator=generator)[rows].to(device)
+    def noise(*shape: int) -> Tensor:
+        return draw(global_rows, *shape, generator=generator)[rows].to(device)
 
-    return normal
+    return noise
+
+
+def noise_of_both(current: Callable[..., Tensor], replayed: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """One function of two sources: noise(*shape) for the current rows, noise(*shape, replay=True) for the replayed."""
+
+    def noise(*shape: int, replay: bool = False) -> Tensor:
+        return (replayed if replay else current)(*shape)
+
+    return noise
 
 
 def in_order(own: dict[int, Tensor], world: World) -> Tensor:

@@ -6,9 +6,10 @@ What the loop needs from outside (batches, evaluation, commits, logs, a wish to 
 """
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,19 +18,24 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kinoray.config import Recipe
+from kinoray.data.plan import StepFacts
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
+from kinoray.rehearsal import payload_names
 from kinoray.training.checkpoint import Position
-from kinoray.training.distributed import World, gather, gather_objects
+from kinoray.training.distributed import World, gather, gather_objects, set_world
 from kinoray.training.optim import (
     Groups,
     apply_gradients,
     learning_rate,
     load_optimizer_tensors,
     make_optimizer,
+    optimizer_tensors,
     set_gradients,
+    still_training,
+    total_objective,
 )
-from kinoray.training.stages import Stage, StepFacts
+from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 
 TRAIN, END_TASK, EVALUATE = range(3)
@@ -41,7 +47,7 @@ class RunState:
 
     position: Position = field(default_factory=Position)
     optimizer: dict[str, Tensor] = field(default_factory=dict)
-    """Optimizer tensors to resume from, by parameter name; empty between tasks."""
+    """Optimizer tensors to resume from, by parameter name; between tasks empty unless `Recipe.keep_optimizer`."""
     best: dict[str, Tensor] = field(default_factory=dict)
     """Method state with the best validation score of this task so far."""
     best_score: float = -1.0
@@ -65,7 +71,7 @@ class Outside(Protocol):
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
     def facts(self, stage: Stage) -> TaskFacts: ...
-    def task(self, stage: Stage) -> Task: ...
+    def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task: ...
     def validate(self, stage: Stage) -> float: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
     def log(self, record: dict[str, Any]) -> None: ...
@@ -91,7 +97,9 @@ def train_stream(
             return False
         if stage.train is not None and state.position.phase == END_TASK:
             quiet(method, outside.seed(stage, "end_task"))
-            state.selections.append(checked_selection(method.end_task(outside.task(stage))))
+            chosen = checked_selection(method.end_task(outside.task(stage, state.selections, outside.steps(stage))))
+            # Rank 0's choice counts: where another rounds otherwise, it would go on with another plan.
+            state.selections.append(gather_objects(chosen, outside.world)[0])
             _move(state, Position(number, EVALUATE), outside)
             if _stops(outside):
                 return False
@@ -109,12 +117,13 @@ def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
     quiet(method, outside.seed(stage, "grow"))
     method.grow(outside.facts(stage))
     method.to(outside.world.device)
+    set_world(method, outside.world)
 
 
-def begin_task(method: BaseMethod, stage: Stage, outside: Outside) -> None:
-    """Let the method begin a task."""
+def begin_task(method: BaseMethod, stage: Stage, outside: Outside, selections: Sequence[list[int]] = ()) -> None:
+    """Let the method begin a task, with what earlier tasks selected."""
     quiet(method, outside.seed(stage, "begin_task"))
-    method.begin_task(outside.task(stage))
+    method.begin_task(outside.task(stage, selections))
 
 
 def quiet(method: BaseMethod, seed: int) -> None:
@@ -126,24 +135,25 @@ def quiet(method: BaseMethod, seed: int) -> None:
 
 
 def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outside, state: RunState) -> bool:
-    """Train one task and keep its best weights by validation; False when stopped early.
+    """Train one task and keep its best weights by validation, if there is any; False when stopped early.
 
-    The optimizer is fresh at each task: its moments begin at zero, and only a resumed task gets its own ones back.
+    The optimizer is fresh at each task unless `Recipe.keep_optimizer`: its moments begin at zero, and only a resumed
+    task gets its own ones back.
     """
     assert stage.train is not None
     number, start, steps = state.position.stage, state.position.step, outside.steps(stage)
     if start == 0:
         grow(method, stage, outside)
-        begin_task(method, stage, outside)
+        begin_task(method, stage, outside, state.selections)
     groups = checked_groups(method.param_groups())
     optimizer = make_optimizer(recipe, groups)
-    load_optimizer_tensors(optimizer, groups, state.optimizer)
+    load_optimizer_tensors(optimizer, groups, state.optimizer if start else still_training(state.optimizer, groups))
     checks = validation_steps(steps, recipe.validations)
     pending: tuple[dict[str, Any], list[str], Tensor] | None = None
     wished = False
     with outside.batches(stage, start, state) as batches:
         for facts, batch in batches:
-            rate = learning_rate(recipe, facts.step, steps, facts.epoch)
+            rate = learning_rate(recipe, facts.step, steps, facts.epoch, stage.train)
             names, signals = train_step(method, batch, facts, rate, groups, optimizer, recipe, outside)
             record = {"task": stage.train, "step": facts.step, "epoch": facts.epoch, "learning_rate": rate}
             # The values of the step before are read now, so that an accelerator never waits for the host.
@@ -164,8 +174,10 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outsid
                 pending = None
                 outside.commit(state, optimizer, groups)
     _read(pending, outside)
-    method.load_state_dict(state.best)
-    state.best, state.best_score, state.optimizer = {}, -1.0, {}
+    if checks:
+        method.load_state_dict(method.state_dict() | state.best)
+    state.best, state.best_score = {}, -1.0
+    state.optimizer = optimizer_tensors(optimizer, groups) if recipe.keep_optimizer else {}
     _move(state, Position(number, END_TASK), outside)
     return True
 
@@ -190,14 +202,14 @@ def train_step(
         method.train()
     with torch.autocast(world.device.type, torch.bfloat16, enabled=outside.autocast):
         output = checked_output(method.loss(batch), groups, rows_of(batch))
-    objectives = output.objectives
-    total = objectives if isinstance(objectives, Tensor) else torch.stack(list(objectives.values())).sum()
+    total = total_objective(output)
     wish = torch.tensor(float(outside.wants_stop()), device=world.device)
     signals = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), wish])
     set_gradients(output, groups, signals, world)
     apply_gradients(optimizer, recipe, rate)
     with torch.no_grad():
-        carry = {name: gather(value, world) for name, value in output.carry.items()}
+        in_plan_order = output.gather or partial(gather, world=world)
+        carry = {name: in_plan_order(value) for name, value in output.carry.items()}
         method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate))
     return ["loss", *output.log], signals
 
@@ -215,7 +227,9 @@ def _seed_step(seed: int, device: torch.device) -> None:
 
 
 def validation_steps(steps: int, validations: int) -> set[int]:
-    """After which numbers of steps the validation split is asked: evenly spread, the last step always."""
+    """After which numbers of steps the validation split is asked: evenly spread, the last step always; none if 0."""
+    if validations == 0:
+        return set()
     return {max(1, round(steps * (i + 1) / validations)) for i in range(validations)} | {steps}
 
 
@@ -235,12 +249,14 @@ def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Out
 
 
 def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the whole method state (never RNG or position) when the validation score is the best so far."""
+    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far."""
     score = outside.validate(stage)
     outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
     if score > state.best_score:
         state.best_score = score
-        state.best = {name: value.detach().to("cpu", copy=True) for name, value in method.state_dict().items()}
+        payloads = payload_names(method)
+        weights = {name: value for name, value in method.state_dict().items() if name not in payloads}
+        state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
 
 
 def _stops(outside: Outside) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from kinoray.config import Recipe
+from kinoray.errors import RunFailed
 from kinoray.method import ParamGroup, StepOutput
 from kinoray.training.distributed import World, sum_over_ranks
 
@@ -19,26 +20,45 @@ Groups = dict[str, ParamGroup]
 def make_optimizer(recipe: Recipe, groups: Groups) -> Optimizer:
     """The recipe's optimizer over the groups, in their order; rates are set at every step.
 
-    It begins without moments: the loop makes one for each task, so nothing of the last task's momentum goes on.
+    It begins without moments: the loop makes one for each task, so nothing of the last task's momentum goes on, unless
+    `Recipe.keep_optimizer`.
     """
-    params = [{"params": list(g.params.values()), "rate": g.rate} for g in groups.values()]
-    rate, decay = recipe.learning_rate, recipe.weight_decay
+    params = [
+        {
+            "params": list(group.params.values()),
+            "rate": group.rate,
+            "weight_decay": recipe.weight_decay if group.weight_decay is None else group.weight_decay,
+        }
+        for group in groups.values()
+    ]
     if recipe.optimizer == "sgd":
-        return SGD(params, lr=rate, momentum=0.9, weight_decay=decay, foreach=True)
+        return SGD(params, lr=recipe.learning_rate, momentum=0.9, foreach=True)
     kind = AdamW if recipe.optimizer == "adamw" else Adam
-    return kind(params, lr=rate, weight_decay=decay, foreach=True)
+    return kind(params, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.eps, foreach=True)
 
 
-def learning_rate(recipe: Recipe, step: int, steps: int, epoch: int) -> float:
-    """The stream's rate at a step of a task: constant, dropped after the first epoch, or half a cosine to zero.
+def learning_rate(recipe: Recipe, step: int, steps: int, epoch: int, task: int = 0) -> float:
+    """The stream's rate at a step of a task (index from 0), by `Recipe.schedule`.
+
+    In the first w = round(warmup * steps) steps of a task that warms up, step / w of it, so that it begins at 0.
+    Cosines run over the other steps; the schedules by epoch do not wait:
+
+        rate * (1 + cos(2 pi turns (step - w) / (steps - w))) / 2
 
     The cosine falls with every step; MoCo's public code lets it fall once an epoch. It begins anew with each task.
     """
+    warms = task < recipe.warmup_tasks or recipe.warmup_tasks == 0
+    warm = round(recipe.warmup * steps) if warms else 0
+    share = step / warm if step < warm else 1.0
     if recipe.schedule == "first_epoch":
-        return recipe.learning_rate * (1.0 if epoch == 0 else recipe.later_rate)
-    if recipe.schedule == "cosine":
-        return recipe.learning_rate * 0.5 * (1.0 + math.cos(math.pi * step / steps))
-    return recipe.learning_rate
+        return share * recipe.learning_rate * (1.0 if epoch == 0 else recipe.later_rate)
+    if recipe.schedule == "steps":
+        passed = sum(epoch >= milestone for milestone in recipe.milestones)
+        return share * recipe.learning_rate * recipe.later_rate**passed
+    if recipe.schedule == "cosine" and step >= warm:
+        angle = 2.0 * recipe.cosine_turns * math.pi * (step - warm) / (steps - warm)
+        return recipe.learning_rate * 0.5 * (1.0 + math.cos(angle))
+    return share * recipe.learning_rate
 
 
 def names_and_params(groups: Groups) -> dict[str, nn.Parameter]:
@@ -46,18 +66,35 @@ def names_and_params(groups: Groups) -> dict[str, nn.Parameter]:
     return {name: p for group in groups.values() for name, p in group.params.items()}
 
 
+def total_objective(output: StepOutput) -> Tensor:
+    """The sum of a step's objectives, which is logged as its loss. Raises: RunFailed where there is none."""
+    if isinstance(output.objectives, Tensor):
+        return output.objectives
+    objectives = [objective for objective in output.objectives.values() if objective is not None]
+    if not objectives:
+        raise RunFailed("The loss switched all groups off: at least one objective of a step must be a scalar.")
+    return torch.stack(objectives).sum()
+
+
 def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: World) -> None:
     """Give each parameter the gradient of its own group's objective, summed over ranks.
 
     `signals` (any small float vector: logged values, a wish to stop) rides along and is summed over ranks too.
-    A parameter that no rank used keeps `grad = None`, so the optimizer skips it.
+    A parameter that no rank used, or whose group has None for an objective, keeps `grad = None`, and the optimizer
+    skips it.
     """
     objectives = output.objectives
-    pairs: list[tuple[Tensor, list[nn.Parameter]]]
+    pairs: list[tuple[Tensor, list[nn.Parameter]]] = []
     if isinstance(objectives, Tensor):
         pairs = [(objectives, list(names_and_params(groups).values()))]
     else:
-        pairs = [(objectives[name], list(group.params.values())) for name, group in groups.items()]
+        for name, group in groups.items():
+            objective, params = objectives[name], list(group.params.values())
+            if objective is not None:
+                pairs.append((objective, params))
+            else:
+                for param in params:
+                    param.grad = None
     for i, (objective, params) in enumerate(pairs):
         grads = torch.autograd.grad(objective, params, retain_graph=i + 1 < len(pairs), allow_unused=True)
         for param, grad in zip(params, grads, strict=True):
@@ -80,9 +117,11 @@ def _sum_gradients(params: list[nn.Parameter], signals: Tensor, world: World) ->
 
 
 def apply_gradients(optimizer: Optimizer, recipe: Recipe, rate: float) -> None:
-    """Clip the global norm if asked and make one optimizer step at this rate."""
+    """Clip values, then the global norm, if asked, and make one optimizer step at this rate."""
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if recipe.clip_value:
+        torch.nn.utils.clip_grad_value_(params, recipe.clip_value, foreach=True)
     if recipe.clip_norm:
-        params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         torch.nn.utils.clip_grad_norm_(params, recipe.clip_norm, foreach=True)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate"]
@@ -97,6 +136,18 @@ def optimizer_tensors(optimizer: Optimizer, groups: Groups) -> dict[str, Tensor]
         for slot, value in optimizer.state[param].items()
         if isinstance(value, Tensor)
     }
+
+
+def still_training(tensors: dict[str, Tensor], groups: Groups) -> dict[str, Tensor]:
+    """Those of another task's `optimizer_tensors` whose parameter trains now, in the same shape."""
+    params = names_and_params(groups)
+    owner = {key: key.rsplit("/", 1)[0] for key in tensors}
+    changed = {
+        owner[key]
+        for key, value in tensors.items()
+        if owner[key] not in params or (value.ndim and value.shape != params[owner[key]].shape)
+    }
+    return {key: value for key, value in tensors.items() if owner[key] not in changed}
 
 
 def load_optimizer_tensors(optimizer: Optimizer, groups: Groups, tensors: dict[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""What is learned and tested in which order, and what the plan knows of a step. Pure data."""
+"""What is learned and tested in which order. Pure data."""
 
 from dataclasses import dataclass
 
@@ -23,13 +23,3 @@ class Stage:
     def seen_as(self, task: int) -> int:
         """The task index under which the method embeds a tested task."""
         return 0 if self.one_for_all else task
-
-
-@dataclass(frozen=True)
-class StepFacts:
-    """What the plan knows about one step."""
-
-    step: int
-    epoch: int
-    last_of_epoch: bool
-    seed: int

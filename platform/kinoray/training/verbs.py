@@ -50,6 +50,8 @@ def checked_output(output: Any, groups: Collection[str], rows: Collection[int]) 
     if isinstance(output.objectives, dict) and set(objectives) != set(groups):
         raise _wrong("loss", f"objectives named {sorted(objectives)}", f"one per parameter group: {sorted(groups)}")
     for name, value in objectives.items():
+        if value is None and name:
+            continue  # a group that rests in this step
         title = f"objective {name!r}" if name else "an objective"
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise _wrong("loss", f"{kind(value)} as {title}", "a scalar tensor, summed over rows")

@@ -1,12 +1,11 @@
 """Arrays that a reader makes once of a set's own files: uint8 (N, H, W, 3), kept beside the prepared manifest."""
 
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from kinoray.disk.durable import whole_file
 from kinoray.errors import StorageFull
 
 Parts = Callable[[], Iterator[np.ndarray]]
@@ -21,24 +20,18 @@ def keep_array(path: Path, shape: tuple[int, int, int, int], parts: Parts) -> No
     """
     if _holds(path, shape, parts):
         return
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(draft, "wb") as file:
+        with whole_file(path) as draft, open(draft, "wb") as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for part in parts():
                 file.write(np.ascontiguousarray(part).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
     except OSError as error:
         raise StorageFull(
             f"Cannot write {path} ({np.prod(shape) >> 20} MB): {error.strerror or error}. Free space there or set "
             f"XDG_CACHE_HOME to another folder."
         ) from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _holds(path: Path, shape: tuple[int, int, int, int], parts: Parts) -> bool:

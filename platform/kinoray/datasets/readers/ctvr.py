@@ -1,7 +1,7 @@
 """CTVR (Zhao et al., SIGIR 2025, FrameFusionMoE): MSR-VTT and ActivityNet cut into 10 or 20 tasks of new classes.
 
 Published files: `MSRVTT_10_dataset.pkl` and its like (`{"train" | "val": {task: {class: [video, ...]}}}`, read without
-running anything, see `kinoray.data.unpickle`), `MSRVTT_CL_validation.csv` (one caption per test video), and
+running anything, see `kinoray.datasets.unpickle`), `MSRVTT_CL_validation.csv` (one caption per test video), and
 `train_queries.json` / `val_queries.json` of ActivityNet (one sentence with its span per video; also with `ACTNET_`
 before the name). Training captions of MSR-VTT are all of `MSRVTT_data.json`. The columns `task` ("1", "2", ...) and
 `label` (category number, activity) are the split's. 16 videos per class in training.

@@ -2,8 +2,9 @@
 
 Files `<youtube id>_<start>_<end>.avi`; ids may begin with `-`. Lists `train_list.txt`, `val_list.txt`, `test_list.txt`.
 Captions, the first that is there: `captions_msvd.json` (clip -> texts), `raw-captions.pkl` (clip -> token lists; read
-without running anything, see `kinoray.data.unpickle`), `AllVideoDescriptions.txt` (`<clip> <text>` a line, `#` starts a
-comment). Videos named `vid<N>` are matched through `youtube_mapping.txt`. Every caption of a test video is a query.
+without running anything, see `kinoray.datasets.unpickle`), `AllVideoDescriptions.txt` (`<clip> <text>` a line, `#`
+starts a comment). Videos named `vid<N>` are matched through `youtube_mapping.txt`. Every caption of a test video is a
+query.
 """
 
 from collections import Counter

@@ -1,0 +1,58 @@
+"""What a backbone is: a module that embeds clips, and with two towers captions too.
+
+All take frames as (B, T, 3, H, W): an image encoder averages over T, a 3D network permutes, a picture is a clip of one
+frame.
+"""
+
+# B batch   T frames   C channels   H, W pixels   L tokens   D embedding
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+
+class Tokens(NamedTuple):
+    """A batch of tokenised captions."""
+
+    ids: Tensor
+    """(B, L) int64; 0 is padding."""
+    mask: Tensor
+    """(B, L) bool; true where a token stands."""
+
+
+class Backbone(nn.Module, ABC):
+    """What a method trains."""
+
+    dim: int
+    """Width of `embed_video`."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    """What pixels in [0, 1] are normalised by, per channel."""
+    multiple_px: int = 1
+    """Frames' sides are multiples of it: a patch, or 1."""
+    tokenizes: ClassVar[bool] = False
+    """Whether it reads captions, and so is a `TwoTower`."""
+
+    @abstractmethod
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> (B, D), in the space that a loss acts in."""
+
+    def features(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> (B, F): what a probe or a nearest-neighbour classifier sees."""
+        return self.embed_video(frames_BTCHW)
+
+
+class TwoTower(Backbone):
+    """A backbone that embeds videos and captions in one space."""
+
+    tokenizes: ClassVar[bool] = True
+
+    @abstractmethod
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """Captions as tokens -> (B, D); padding changes nothing."""
+
+    @abstractmethod
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""

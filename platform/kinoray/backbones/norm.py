@@ -1,0 +1,118 @@
+"""Batch normalisation that does not depend on the number of ranks: statistics over groups of the global batch's rows.
+
+With one group it is BatchNorm over the rows of all ranks. With S groups each S-th part of the batch has statistics of
+its own, as the GPUs have in MoCo or the splits in its notebook, whatever the number of ranks. The engine tells the
+modules their rank (`kinoray.training.distributed.set_world`); alone they need nobody.
+"""
+
+# B rows on this rank   S groups   W ranks   C channels   X positions of a channel
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+def group_of_rows(count: int, groups: int, interleaved: bool = False, device: torch.device | None = None) -> Tensor:
+    """The group of each of `count` rows of the global batch, int64 (count,).
+
+    Neighbours form a group. interleaved: row n is in group n mod S, as the reshape of MoCo's notebook has it.
+    Raises: ValueError where the rows do not share out.
+    """
+    if count % groups:
+        raise ValueError(
+            f"The rows of a step must share out among the groups of batch normalisation, but got {count} rows and "
+            f"{groups} groups. Use a batch size that is a multiple of {groups}, or fewer groups."
+        )
+    rows = torch.arange(count, device=device)
+    return rows % groups if interleaved else rows // (count // groups)
+
+
+def group_moments(
+    x_BCX: Tensor, group_B: Tensor, counts_WS: Tensor, gather: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each group and channel, both (S, C), the same on all ranks; differentiable.
+
+    group_B: the groups of this rank's rows. counts_WS: rows of each group that each rank holds. gather: (N, ...) of
+    every rank -> (W * N, ...) in rank order, differentiable.
+    Ranks exchange moments of S groups only. They are joined as Chan, Golub and LeVeque (1983) do, without a difference
+    of large squares.
+    """
+    num_groups = counts_WS.shape[1]
+    variance_BC, mean_BC = torch.var_mean(x_BCX, dim=2, correction=0)
+    member_SB = nn.functional.one_hot(group_B, num_groups).T.to(mean_BC.dtype)
+    member_SB = member_SB / member_SB.sum(dim=1, keepdim=True).clamp(min=1)
+    mean_SC = member_SB @ mean_BC
+    variance_SC = member_SB @ (variance_BC + (mean_BC - mean_SC[group_B]).square())
+    mean_WSC, variance_WSC = gather(torch.stack([mean_SC, variance_SC])[None]).unbind(dim=1)
+    share_WS1 = (counts_WS / counts_WS.sum(dim=0)).to(mean_BC.dtype).unsqueeze(-1)
+    whole_SC = (share_WS1 * mean_WSC).sum(dim=0)
+    return whole_SC, (share_WS1 * (variance_WSC + (mean_WSC - whole_SC).square())).sum(dim=0)
+
+
+def alone(x: Tensor) -> Tensor:
+    """The rows of all ranks where there is one."""
+    return x
+
+
+class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """What the three kinds share: all but the shapes that they accept, which `nn.BatchNorm*d` checks.
+
+    Trained, each group is normalised by its own moments and the running statistics follow the mean over groups (of the
+    unbiased variances); in eval mode it is the usual layer. State and initial weights are those of `nn.BatchNorm*d`.
+    """
+
+    def __init__(
+        self, num_features: int, groups: int = 1, interleaved: bool = False, eps: float = 1e-5, momentum: float = 0.1
+    ) -> None:
+        """momentum: weight of the newest statistics in the running ones."""
+        super().__init__(num_features, eps, momentum)
+        if groups < 1:
+            raise ValueError(f"`groups` must be 1 or more, but got {groups}.")
+        self.groups, self.interleaved = groups, interleaved
+        self.rank, self.num_ranks = 0, 1
+        self.gather: Callable[[Tensor], Tensor] = alone
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise (B, C, ...), this rank's rows; ranks hold equally many."""
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        ranks, rows = self.num_ranks, len(input)
+        groups_WB = group_of_rows(ranks * rows, self.groups, self.interleaved, input.device).view(ranks, rows)
+        counts_WS = nn.functional.one_hot(groups_WB, self.groups).sum(dim=1)
+        group_B = groups_WB[self.rank]
+        x_BCX = input.flatten(2) if input.dim() > 2 else input.unsqueeze(-1)
+        values = ranks * rows // self.groups * x_BCX.shape[2]
+        if values < 2:
+            raise ValueError(f"A group needs two values a channel to normalise, but got {values}. Use fewer groups.")
+        with torch.autocast(input.device.type, enabled=False):
+            # Half precision carries activations, not statistics.
+            x_BCX = x_BCX.to(torch.promote_types(input.dtype, torch.float32))
+            mean_SC, variance_SC = group_moments(x_BCX, group_B, counts_WS, self.gather)
+            self._follow(mean_SC.detach(), variance_SC.detach() * values / (values - 1))
+            scale_SC = self.weight * (variance_SC + self.eps).rsqrt()
+            shift_SC = self.bias - mean_SC * scale_SC
+            y_BCX = torch.addcmul(shift_SC[group_B].unsqueeze(-1), x_BCX, scale_SC[group_B].unsqueeze(-1))
+        return y_BCX.reshape(input.shape).to(input.dtype)
+
+    @torch.no_grad()
+    def _follow(self, mean_SC: Tensor, unbiased_SC: Tensor) -> None:
+        """Move the running statistics; all ranks do the same."""
+        assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+        self.running_mean.lerp_(mean_SC.mean(dim=0).to(self.running_mean.dtype), self.momentum)
+        self.running_var.lerp_(unbiased_SC.mean(dim=0).to(self.running_var.dtype), self.momentum)
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+
+
+class SplitBatchNorm1d(SplitBatchNorm, nn.BatchNorm1d):
+    """For (B, C) and (B, C, L)."""
+
+
+class SplitBatchNorm2d(SplitBatchNorm, nn.BatchNorm2d):
+    """For (B, C, H, W)."""
+
+
+class SplitBatchNorm3d(SplitBatchNorm, nn.BatchNorm3d):
+    """For (B, C, T, H, W)."""

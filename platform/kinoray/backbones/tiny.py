@@ -1,0 +1,55 @@
+"""tiny: small ViT and BERT, 32 px; weights ship with kinoray, or lie in a folder that `kinoray pretrain` writes."""
+
+from pathlib import Path
+
+from kinoray.backbones.towers import TowerShape, VitBertTowers, load_towers, random_towers, read_vocabulary
+
+NAMES = ("tiny",)
+ABOUT = {
+    "tiny": "small ViT and BERT, 32 px; weights ship with kinoray",
+    "tiny:FOLDER": "the same from a folder written by `kinoray pretrain tiny`",
+}
+SMALL = True
+BACKBONE = VitBertTowers
+FOLDER = Path(__file__).parent / "tiny"
+
+
+def check(name: str, argument: str) -> None:
+    """Any folder may be named; whether it holds weights is seen when they are read."""
+
+
+def weights_folder(name: str, argument: str) -> Path:
+    """The folder named, or the one that ships."""
+    return Path(argument) if argument else FOLDER
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:
+    """Every weight is in the files: neither size nor seed matters."""
+    return load_towers(weights_folder(name, argument))
+
+
+def tiny_tower(
+    *,
+    width: int = 64,
+    vision_blocks: int = 2,
+    text_blocks: int = 1,
+    size_px: int = 32,
+    patch_px: int = 8,
+    dim: int = 64,
+    seed: int = 0,
+    vocabulary: tuple[str, ...] | None = None,
+) -> VitBertTowers:
+    """Small towers with random weights; `vocabulary` defaults to the one that ships. Heads are 16 wide."""
+    shape = TowerShape(
+        width=width,
+        vision_blocks=vision_blocks,
+        text_blocks=text_blocks,
+        heads=max(1, width // 16),
+        size_px=size_px,
+        patch_px=patch_px,
+        widening=2,
+        activation="relu",
+        max_tokens=128,
+        dim=dim,
+    )
+    return random_towers(shape, vocabulary or read_vocabulary(FOLDER / "vocab.txt"), seed)

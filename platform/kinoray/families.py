@@ -1,0 +1,29 @@
+"""Things found by name: one file per family in a folder, which states the names that it serves.
+
+A new name is a new file. What a file states is read from its text, so that listing imports nothing.
+"""
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def stated(folders: Iterable[str], constant: str) -> dict[str, Any]:
+    """File name without its ending -> the literal that the file assigns to `constant`; in the order of the names.
+
+    folders: a package's `__path__`. Files that do not state the constant are left out.
+    """
+    found: dict[str, Any] = {}
+    for path in sorted(path for folder in folders for path in Path(folder).glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.Assign):
+                continue
+            if [target.id for target in node.targets if isinstance(target, ast.Name)] == [constant]:
+                found[path.stem] = ast.literal_eval(node.value)
+    return found
+
+
+def families(folders: Iterable[str]) -> dict[str, str]:
+    """Name -> the family file that lists it in `NAMES`, without its ending."""
+    return {name: family for family, names in stated(folders, "NAMES").items() for name in names}

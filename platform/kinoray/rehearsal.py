@@ -1,0 +1,142 @@
+"""Ground for methods that rehearse: current and replayed rows as one batch, and payloads that belong to memory's rows.
+
+The engine decides which rows come back (`Replay`); what a method keeps with them, logits or features of the step that
+wrote them, it keeps here, by the slot of the memory.
+"""
+
+# B current rows   R replayed rows   C slots   n any rows
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from kinoray.errors import RunFailed
+from kinoray.method import Batch, Rows, Task, Tokens
+
+
+def joined(batch: Batch) -> Batch:
+    """Current and replayed rows as one batch of B + R rows, for methods with one loss over the union (methods.md 4.2).
+
+    Its sizes and its `gather` are those of the union: the current rows of all ranks in plan order, then the replayed
+    ones, so that losses, queues and payloads do not depend on the number of ranks. Give `gather` on with the output,
+    `StepOutput(..., gather=batch.gather)`, where `carry` holds joined rows. A batch without replayed rows comes back as
+    it is. `plain` is there where both have it.
+    Raises: RunFailed where replayed rows come with another number of views (`Replay.views`) than the current ones.
+    """
+    again = batch.replay
+    if again is None:
+        return batch
+    if len(again.views) != len(batch.views):
+        raise RunFailed(
+            f"Rows can be joined where they have as many views, but there are {len(batch.views)} of the current rows "
+            f"and {len(again.views)} of the replayed ones. Name as many in Replay(views=...), or give none."
+        )
+    rows = len(batch.ids)
+
+    def gather(x: Tensor) -> Tensor:
+        return torch.cat([batch.gather(x[:rows]), batch.gather(x[rows:])])
+
+    def of_both(noise: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *shape: torch.cat([noise(*shape), noise(*shape, replay=True)])
+
+    return replace(
+        batch,
+        views=tuple(map(_stacked, batch.views, again.views)),
+        plain=None if batch.plain is None or again.plain is None else _stacked(batch.plain, again.plain),
+        text=_texts(batch.text, again.text),
+        ids=_stacked(batch.ids, again.ids),
+        labels=_stacked(batch.labels, again.labels),
+        slots=_stacked(batch.slots, again.slots),
+        replay=None,
+        global_size=batch.global_size + batch.replay_size,
+        replay_size=0,
+        gather=gather,
+        normal=of_both(batch.normal),
+        uniform=of_both(batch.uniform),
+    )
+
+
+def _stacked(first: Tensor, second: Tensor) -> Tensor:
+    return torch.cat([first, second])
+
+
+def _texts(first: Tokens, second: Tokens) -> Tokens:
+    """Tokens of both, the shorter ones padded."""
+    length = max(first.ids.shape[1], second.ids.shape[1])
+    ids, mask = (
+        torch.cat([nn.functional.pad(part, (0, length - part.shape[1])) for part in parts])
+        for parts in ((first.ids, second.ids), (first.mask, second.mask))
+    )
+    return Tokens(ids, mask)
+
+
+class Payloads(nn.Module):
+    """One tensor per slot of a memory, in buffers, so that it is saved and resumes.
+
+    A payload carries the id of the sample that it was made of: where a file is unreadable a substitute takes its place,
+    which is another at replay than at writing, and after a later row took the slot the payload is that row's. Where
+    validation goes back to the weights of an earlier step, payloads do not: they belong to memory's rows, which stay.
+    """
+
+    ids: Tensor
+    values: Tensor
+
+    def __init__(self, capacity: int, *shape: int) -> None:
+        """Room for `capacity` (C) float32 payloads of one shape, all empty."""
+        super().__init__()
+        self.register_buffer("ids", torch.full((capacity,), -1))
+        self.register_buffer("values", torch.zeros(capacity, *shape))
+
+    @torch.no_grad()
+    def write(self, slots: Tensor, ids: Tensor, values: Tensor) -> None:
+        """Keep the payloads of rows that are kept; call it with the rows of all ranks, in `after_step`.
+
+        Shapes: slots, ids (n,) as of `Rows`, values (n, *shape). Rows with slot -1 are passed over; the others must
+        have different slots, as the current rows of a step have.
+        Raises: RunFailed for a slot beyond the capacity.
+        """
+        kept = slots >= 0
+        slots = slots[kept]
+        if len(slots) and int(slots.max()) >= len(self.ids):
+            raise RunFailed(
+                f"There is no payload slot {int(slots.max())}: make room for more than {len(self.ids)}. Rings, "
+                "reservoirs and class-balanced memories use as many slots as their capacity, exemplars as were chosen."
+            )
+        self.ids[slots] = ids[kept]
+        self.values[slots] = values[kept].to(self.values.dtype)
+
+    def read(self, slots: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Payloads (n, *shape) of rows, and which are theirs, (n,) bool; the others are zeros.
+
+        Not theirs: slot -1, a slot never written, or one that was written for another sample.
+        """
+        at = slots.clamp(min=0)
+        valid = (slots >= 0) & (self.ids[at] == ids)
+        empty = ~valid.reshape(-1, *[1] * (self.values.ndim - 1))
+        return self.values[at].masked_fill(empty, 0.0), valid
+
+
+def payload_names(method: nn.Module) -> set[str]:
+    """Names in the state of a method's payloads."""
+    inside = {name: module for name, module in method.named_modules() if isinstance(module, Payloads)}
+    return {f"{name}.{key}".lstrip(".") for name, module in inside.items() for key in module.state_dict()}
+
+
+def fill(payloads: Payloads, task: Task, fn: Callable[[Rows], Tensor]) -> None:
+    """Write the payloads of memory's rows that have none, in `begin_task`: for memories that change between tasks.
+
+    fn: `Rows` -> values (n, *shape), under no gradient; it passes over all of the memory.
+    """
+
+    def with_slots(rows: Rows) -> Tensor:
+        return torch.cat([rows.slots[:, None].double(), fn(rows).flatten(1).double()], dim=1)
+
+    with torch.no_grad():
+        numbers, table = task.encode(with_slots, split="memory")
+    if len(numbers):
+        table = table.to(payloads.ids.device)
+        slots, ids = table[:, 0].long(), torch.from_numpy(numbers).to(payloads.ids.device)
+        slots = slots.masked_fill(payloads.read(slots, ids)[1], -1)
+        payloads.write(slots, ids, table[:, 1:].reshape(-1, *payloads.values.shape[1:]))

@@ -1,0 +1,118 @@
+"""`Task.encode`: what a method makes of the data outside the steps, in order, all of it on all ranks."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.data.manifest import read_manifest
+from kinoray.data.plan import TaskPlan, memory_rows, sample_id
+from kinoray.method import Rows
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import eval_batch, gather_objects, in_order
+
+Encoded = tuple[np.ndarray, Tensor]
+"""Sample ids (N,) int64 and their features (N, ...)."""
+
+
+def encode(
+    feed: Feed,
+    task: int,
+    selections: Sequence[list[int]],
+    made: int,
+    fn: Callable[[Rows], Tensor],
+    split: str = "train",
+    views: int = 0,
+) -> Encoded:
+    """`Task.encode` of a task of which `made` steps are made; `selections` are those of the tasks before it."""
+    if split == "memory":
+        return encode_memory(feed, feed.plan(task, list(selections)), made, fn, views)
+    return encode_split(feed, task, fn, split, views)
+
+
+def encode_split(
+    feed: Feed,
+    task: int,
+    fn: Callable[[Rows], Tensor],
+    split: str = "train",
+    views: int = 0,
+    wanted: np.ndarray | None = None,
+    slots: np.ndarray | None = None,
+) -> tuple[np.ndarray, Tensor]:
+    """Sample ids (N,) and features on the CPU of every readable sample of a split, in order, on all ranks.
+
+    wanted: some sample numbers of split="train" alone, ascending, repeats allowed; slots: where memory holds each.
+    """
+    manifest = read_manifest(feed.manifests[task])
+    batch = eval_batch(feed.recipe.frames, feed.recipe.size_px)
+    clip_rows, numbers = manifest.samples(split)
+    only = None if wanted is None else np.unique(clip_rows[wanted])
+    wanted = np.arange(len(clip_rows)) if wanted is None else wanted
+    slots = np.full(len(wanted), -1) if slots is None else slots
+    wanted_rows = clip_rows[wanted]
+    ids: dict[int, Tensor] = {}
+    features: dict[int, Tensor] = {}
+    for start, good, video in feed.clips(feed.names[task], manifest, split, feed.recipe.frames, only):
+        places = {int(row): place for place, row in enumerate(good)}
+        if not len(good):
+            continue
+        # Samples stand in manifest order, so those of a batch of clips are neighbours.
+        first, last = np.searchsorted(wanted_rows, [good[0], good[-1] + 1])
+        chosen = first + np.flatnonzero(np.isin(wanted_rows[first:last], good))
+        samples = wanted[chosen]
+        parts = []
+        for part in np.split(chosen, range(batch, len(chosen), batch)):
+            chunk = wanted[part]
+            repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
+            captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
+            labels = [feed.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
+            seeds = np.array([row_seed_of(feed.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+            outputs = [
+                fn(
+                    Rows(
+                        views=(view,),
+                        plain=view if views == 0 else None,
+                        text=feed.tokens(captions),
+                        ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(feed.world.device),
+                        labels=torch.tensor(labels, device=feed.world.device),
+                        slots=torch.from_numpy(slots[part]).to(feed.world.device),
+                    )
+                )
+                for view in feed.views(repeated, seeds, views, manifest.aspects[clip_rows[chunk]])
+            ]
+            parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
+        ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
+        features[start] = torch.cat(parts)
+    if not any(gather_objects(bool(ids), feed.world)):
+        return np.empty(0, dtype=np.int64), torch.empty(0)
+    return in_order(ids, feed.world).numpy(), in_order(features, feed.world)
+
+
+def encode_memory(
+    feed: Feed, plan: TaskPlan, step: int, fn: Callable[[Rows], Tensor], views: int = 0
+) -> tuple[np.ndarray, Tensor]:
+    """Sample ids (M,) and features on the CPU of the memory before a step of the plan, on all ranks.
+
+    One row per filled slot, ascending, but for those whose clip cannot be read; fn finds the slots in `rows.slots`.
+    Features are (M, ...) of plain views, or (M, k, ...) of k augmented ones; (0,) where the memory is empty.
+    """
+    slots, rows = memory_rows(plan, step)
+    parts: list[tuple[np.ndarray, np.ndarray, Tensor]] = []
+    for task in np.unique(rows[:, 0]).tolist():
+        here = np.flatnonzero(rows[:, 0] == task)
+        here = here[np.argsort(rows[here, 1], kind="stable")]
+        planned = rows[here, 1]
+        ids, features = encode_split(feed, task, fn, "train", views, planned, slots[here])
+        if len(ids):
+            parts.append((slots[here][np.isin(sample_id(np.full_like(planned, task), planned), ids)], ids, features))
+    if not parts:
+        return np.empty(0, dtype=np.int64), torch.empty(0)
+    order = np.argsort(np.concatenate([of_task for of_task, _, _ in parts]))
+    ids = np.concatenate([of_task for _, of_task, _ in parts])
+    return ids[order], torch.cat([of_task for _, _, of_task in parts])[torch.from_numpy(order)]
+
+
+def row_seed_of(seed: int, task: int, sample: int) -> int:
+    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
+    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])

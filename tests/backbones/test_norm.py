@@ -1,0 +1,137 @@
+"""Batch normalisation over groups of the global batch: against PyTorch's own, and on two ranks."""
+
+import copy
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from support.ranks import NORMS, normalise, normalised
+from torch import nn
+
+from kinoray.backbones.norm import SplitBatchNorm1d, SplitBatchNorm2d, SplitBatchNorm3d, group_of_rows
+from kinoray.training.distributed import World, set_world
+
+KINDS = {
+    "1d": (SplitBatchNorm1d, nn.BatchNorm1d, ()),
+    "1d-long": (SplitBatchNorm1d, nn.BatchNorm1d, (5,)),
+    "2d": (SplitBatchNorm2d, nn.BatchNorm2d, (4, 3)),
+    "3d": (SplitBatchNorm3d, nn.BatchNorm3d, (2, 3, 2)),
+}
+
+
+def rows(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Rows whose channels have means and widths of their own."""
+    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    channel = torch.arange(shape[1]).view(-1, *[1] * (len(shape) - 2))
+    return (1 + channel) * drawn + channel
+
+
+def test_eight_rows_in_two_groups_are_grouped_as_the_notebook_or_as_neighbours() -> None:
+    """`methods.md` 16.19."""
+    assert group_of_rows(8, 2, interleaved=True).tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert group_of_rows(8, 2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_group_is_batch_normalisation(kind: str) -> None:
+    split, plain, inner = KINDS[kind]
+    ours, theirs = split(3), plain(3)
+    with torch.no_grad():
+        for module in (ours, theirs):
+            module.weight.copy_(torch.tensor([0.5, 1.0, 2.0]))
+            module.bias.copy_(torch.tensor([0.1, -0.2, 0.3]))
+    for step in range(3):
+        x, y = (rows(6, 3, *inner, seed=step).requires_grad_() for _ in range(2))
+        up = torch.randn(6, 3, *inner, generator=torch.Generator().manual_seed(9)) / 3
+        a, b = ours(x), theirs(y)
+        gradients = [
+            torch.autograd.grad((value * up).sum(), [rows_of, *module.parameters()])
+            for value, rows_of, module in ((a, x, ours), (b, y, theirs))
+        ]
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+        for mine, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-6)
+    for name, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-6, atol=1e-6)
+    new = rows(2, 3, *inner, seed=7)
+    theirs.load_state_dict(ours.state_dict())
+    assert torch.equal(ours.eval()(new), theirs.eval()(new))
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_are_normalised_as_if_each_stood_alone_and_running_statistics_follow_their_mean(groups: int) -> None:
+    x = rows(8, 3, 2, 2)
+    ours = SplitBatchNorm2d(3, groups)
+    alone = [nn.BatchNorm2d(3) for _ in range(groups)]
+    expected = [module(chunk) for module, chunk in zip(alone, x.chunk(groups), strict=True)]
+    torch.testing.assert_close(ours(x), torch.cat(expected), rtol=1e-5, atol=1e-6)
+    for name in ("running_mean", "running_var"):
+        mean = torch.stack([getattr(module, name) for module in alone]).mean(dim=0)
+        torch.testing.assert_close(getattr(ours, name), mean, rtol=1e-6, atol=1e-6)
+
+
+def test_interleaved_groups_are_neighbours_of_the_rows_in_another_order() -> None:
+    x = rows(8, 3, 2, 2)
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    notebook, neighbours = SplitBatchNorm2d(3, 2, interleaved=True), SplitBatchNorm2d(3, 2)
+    torch.testing.assert_close(notebook(x)[order], neighbours(x[order]))
+
+
+def test_a_mean_far_from_zero_does_not_spoil_the_variance() -> None:
+    x = rows(8, 1, 4, 4) + 1000.0
+    ours = SplitBatchNorm2d(1, 2)
+    ours(x)
+    exact = 0.9 + 0.1 * torch.stack([chunk.double().var() for chunk in x.chunk(2)]).mean()
+    assert ours.running_var.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+def test_statistics_of_half_precision_are_taken_in_full() -> None:
+    half = (rows(8, 2, 4, 4) + 3.0).to(torch.bfloat16)
+    ours, theirs = SplitBatchNorm2d(2), nn.BatchNorm2d(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = ours(half)
+    theirs(half.float())
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours.running_var, theirs.running_var, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_that_do_not_share_out_and_groups_of_one_value_are_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 4, or fewer groups"):
+        SplitBatchNorm1d(3, groups=4)(torch.zeros(6, 3))
+    with pytest.raises(ValueError, match="two values a channel"):
+        SplitBatchNorm1d(3, groups=6)(torch.zeros(6, 3))
+    with pytest.raises(ValueError, match="2D or 3D input"):
+        SplitBatchNorm1d(3)(torch.zeros(6, 3, 2, 2))
+    with pytest.raises(ValueError, match="1 or more"):
+        SplitBatchNorm1d(3, groups=0)
+
+
+def test_copies_keep_their_world() -> None:
+    module = nn.Sequential(SplitBatchNorm1d(2))
+    set_world(module, World(rank=1, size=2))
+    twin = copy.deepcopy(module)[0]
+    assert (twin.rank, twin.num_ranks) == (1, 2)
+    twin.eval()(torch.zeros(3, 2))  # eval mode asks nobody
+
+
+@pytest.fixture(scope="module")
+def two() -> list[dict[str, dict[str, torch.Tensor]]]:
+    folder = tempfile.mkdtemp()
+    mp.spawn(normalise, (folder,), nprocs=2)
+    return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_two_ranks_normalise_as_one(name: str, two) -> None:
+    whole = normalised(name, World())
+    first, second = (result[name] for result in two)
+    for key in ("out", "rows"):
+        torch.testing.assert_close(torch.cat([first[key], second[key]]), whole[key], rtol=1e-6, atol=1e-6)
+    for key in ("weight", "bias"):
+        torch.testing.assert_close(first[key] + second[key], whole[key], rtol=1e-6, atol=1e-6)
+    for key in ("running_mean", "running_var"):
+        assert torch.equal(first[key], second[key])
+        torch.testing.assert_close(first[key], whole[key], rtol=1e-6, atol=1e-6)
