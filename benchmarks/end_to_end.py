@@ -38,6 +38,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
 from kinoray.runs.experiment_file import parse_settings
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import World
@@ -112,8 +113,7 @@ def main() -> None:
 
 def resolved(settings: dict[str, Any], runs: Path) -> Resolved:
     """The run, before it starts; renders its data where the cache does not hold it."""
-    options: dict[str, Any] = {"backbone": None, "joint": False, "zero_shot": False, "smoke": False}
-    return resolve("bmu_moco", stream="moving-cvlm", seed=0, settings=settings, runs=runs, **options)
+    return resolve(RunRequest("bmu_moco", stream="moving-cvlm", settings=settings, runs=runs))
 
 
 # The bare side

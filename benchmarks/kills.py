@@ -58,7 +58,7 @@ def drive(cache: Path, runs: Path, workers: int) -> None:
     import kinoray
     from kinoray.config import config
     from kinoray.errors import KinorayError
-    from kinoray.execution import run_rank as session
+    from kinoray.execution import commits
     from kinoray.methods import bmu_moco
     from kinoray.streams import moving
 
@@ -71,7 +71,7 @@ def drive(cache: Path, runs: Path, workers: int) -> None:
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            session.COMMIT_EVERY_S = COMMIT_EVERY_S
+            commits.COMMIT_EVERY_S = COMMIT_EVERY_S
             self.task_index, self.ended = -1, False
 
         def begin_task(self, task: Any) -> None:

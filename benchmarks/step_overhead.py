@@ -69,7 +69,7 @@ RECIPE = Recipe(optimizer="adamw", learning_rate=1e-4, schedule="constant")
 
 @dataclass
 class Memory:
-    """The loop's surroundings (`loop.Outside`): batches in memory, and after each block a block of the bare loop."""
+    """The loop's surroundings (`loop.Surroundings`): batches in memory, after each block one of the bare loop."""
 
     size: Size
     batches_in_memory: list[Batch]
@@ -153,7 +153,7 @@ class Memory:
         self.losses.append(record["loss"])
         self.client.log(record)
 
-    def wants_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         return self.world.is_first and self.client.poll()
 
     def commit_due(self) -> bool:

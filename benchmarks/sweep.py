@@ -63,11 +63,11 @@ def loop(config):
     from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.training.distributed import World
     from kinoray.runs.run_spec import make_spec
+    from kinoray.runs.request import RunRequest
     from kinoray.runs.resolve import resolve
     from kinoray.execution.run_rank import run_rank
-    one = resolve(job["method"], stream="moving-cvlm", backbone=None, seed=0, settings=config, joint=False,
-                  zero_shot=False, smoke=False, runs=job["runs"])
-    spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=print)
+    run = resolve(RunRequest(job["method"], stream="moving-cvlm", settings=config, runs=job["runs"]))
+    spec = make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=print)
     run_rank(spec, World(), RunMonitor(spec.folder), None)
 
 def driver(config):

@@ -59,7 +59,7 @@ import os as _os
 from safetensors.torch import save_file as _save_file
 
 from kinoray.training import checkpoint as _checkpoint
-from kinoray.execution import run_rank as _session
+from kinoray.execution import commits as _commits
 
 
 def _full_disk(values, path):
@@ -72,7 +72,7 @@ class Method(Method):
 
     def __init__(self, *args):
         super().__init__(*args)
-        _session.COMMIT_EVERY_S = 0.3  # the tasks are short, and faults should find commits inside them
+        _commits.COMMIT_EVERY_S = 0.3  # the tasks are short, and faults should find commits inside them
         fault = _json.load(open({fault!r})) if _os.path.exists({fault!r}) else {{}}
         self.fault = fault.get("kind") if fault.get("m_hat") == self.config.m_hat else None
         self.task_index = -1

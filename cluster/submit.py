@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
 from kinoray.cluster.ship import Shipment, stage
 from kinoray.display.text import printable
-from kinoray.errors import KinorayError, UsageError, unknown
+from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
 from kinoray.runs.result import Result, Results, load
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ STOP_S = 60
 """Time a stopped job has to commit its state; Ray's own is 3 s."""
 POLL_S = 1.0
 STATES = {"SUCCEEDED": "finished"}
-STOPPED = 75
 RAYS_OWN = re.compile(r"Running entrypoint for job |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\sINFO ")
 """Lines that Ray writes into a job's log."""
 

@@ -19,8 +19,8 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations families | config disk processes display | backbones | decoding momentum monitoring | data
-| method datasets
+errors metrics equations families | config disk processes display | seeds backbones | decoding momentum monitoring
+| data | method datasets
 | rehearsal | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
 | papers report cluster testing | __init__ | cli | __main__
 """

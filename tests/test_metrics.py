@@ -41,7 +41,7 @@ def test_mid_ranks_equal_plain_loops_also_with_ties(queries: int, videos: int, s
     scores = rng.integers(0, 4, (queries, videos)).astype(np.float32)
     truth = rng.integers(0, videos, queries)
     expected = [looped_rank(row, t) for row, t in zip(scores, truth, strict=True)]
-    assert metrics.mid_ranks(scores, truth).tolist() == expected
+    assert metrics.ranks_of(scores, truth).middle.tolist() == expected
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -49,20 +49,41 @@ def test_ranks_do_not_depend_on_the_order_of_the_gallery(seed: int) -> None:
     rng = np.random.default_rng(seed)
     scores, truth, order = rng.integers(0, 3, (5, 7)), rng.integers(0, 7, 5), rng.permutation(7)
     moved = np.argsort(order)[truth]
-    assert np.array_equal(metrics.mid_ranks(scores, truth), metrics.mid_ranks(scores[:, order], moved))
+    first, second = metrics.ranks_of(scores, truth), metrics.ranks_of(scores[:, order], moved)
+    assert np.array_equal(first.middle, second.middle) and np.array_equal(first.ties, second.ties)
 
 
-def test_constant_scores_are_no_success() -> None:
-    ranks = metrics.mid_ranks(np.zeros((4, 9)), [0, 3, 5, 8])
-    assert ranks.tolist() == [4.0] * 4
-    assert metrics.recall_at(ranks, 1) == 0.0
-    assert metrics.median_rank(ranks) == metrics.mean_rank(ranks) == 5.0
+def test_constant_scores_are_no_better_than_chance() -> None:
+    ranks = metrics.ranks_of(np.zeros((4, 9)), [0, 3, 5, 8])
+    assert ranks.middle.tolist() == [4.0] * 4 and ranks.ties.tolist() == [8] * 4
+    assert [ranks.score(k) for k in (1, 3, 9)] == pytest.approx([100 / 9, 100 / 3, 100])
+    assert metrics.median_rank(ranks.middle) == metrics.mean_rank(ranks.middle) == 5.0
 
 
-def test_a_tie_counts_a_query_once() -> None:
-    ranks = metrics.mid_ranks([[1, 1, 0], [0, 1, 0], [0, 0, 1]], [0, 1, 2])
-    assert ranks.tolist() == [0.5, 0.0, 0.0]
-    assert metrics.recall_at(ranks, 1) == 100.0
+def test_a_tie_at_the_cut_off_counts_in_proportion() -> None:
+    ranks = metrics.ranks_of([[1, 1, 0], [0, 1, 0], [0, 0, 1]], [0, 1, 2])
+    assert ranks.middle.tolist() == [0.5, 0.0, 0.0] and ranks.ties.tolist() == [1, 0, 0]
+    assert ranks.score(1) == pytest.approx(100 * (0.5 + 1 + 1) / 3)
+    assert ranks.score(2) == 100.0, "both places of the tie are among the first two"
+
+
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_a_score_is_the_mean_over_all_orders_of_equal_items(queries: int, videos: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores, truth = rng.integers(0, 3, (queries, videos)), rng.integers(0, videos, queries)
+    hits = []
+    for row, own in zip(scores, truth, strict=True):
+        better, equal = int((row > row[own]).sum()), int((row == row[own]).sum())
+        hits.append(sum(better + place < k for place in range(equal)) / equal)
+    assert metrics.ranks_of(scores, truth).score(k) == pytest.approx(100 * np.mean(hits))
+
+
+def test_the_rank_of_the_right_class_gives_top_k_accuracy() -> None:
+    logits, labels = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]), np.array([0, 1, 0])
+    ranks = metrics.class_ranks(logits, labels)
+    assert ranks.middle.tolist() == [0.0, 1.0, 2.0] and ranks.gallery.tolist() == [3, 3, 3]
+    assert ranks.score(1) == pytest.approx(100 * np.mean(logits.argmax(axis=1) == labels))
+    assert ranks.score(2) == pytest.approx(200 / 3)
 
 
 def test_median_of_an_even_count_may_be_a_half() -> None:
@@ -82,7 +103,7 @@ def test_recall_grows_with_k_and_stays_in_percent(ranks: list[float]) -> None:
 )
 def test_scores_that_cannot_be_ranked_are_refused(scores: list, truth: list, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        metrics.mid_ranks(scores, truth)
+        metrics.ranks_of(scores, truth)
 
 
 def test_no_query_gives_an_error_and_not_a_nan() -> None:
@@ -142,37 +163,8 @@ def test_continual_metrics_equal_plain_loops(seed: int, n: int) -> None:
     assert metrics.overall_forgetting(matrix) == pytest.approx(n * (current - final), abs=1e-9)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6))
-def test_what_only_fills_the_last_row_has_no_forgetting(seed: int, n: int) -> None:
-    matrix = random_matrix(seed, n)
-    matrix[:-1] = nan
-    found = metrics.summarise({"R@1": matrix})
-    assert found["R@1"] == pytest.approx(matrix[-1].mean())
-    assert found["FR"] is found["HM"] is found["R@1_current"] is found["BWF"] is None
-
-
-def test_a_run_in_the_middle_is_summed_up_over_the_tasks_it_has_seen() -> None:
-    matrix = [[60, None, None], [50, 40, None], [None, None, None]]
-    found = metrics.summarise({"R@1": matrix})
-    assert (found["R@1"], found["FR"], found["R@1_current"]) == (45.0, 10.0, 50.0)
-
-
-def test_nothing_measured_gives_no_numbers() -> None:
-    assert set(metrics.summarise({"R@1": [[None]]}).values()) == {None}
-
-
-def test_one_task_forgets_nothing_and_has_no_backward_forgetting() -> None:
-    found = metrics.summarise({"R@1": [[70.0]]})
-    assert (found["FR"], found["HM"], found["BWF"]) == (0.0, 70.0, None)
-
-
 def test_all_zero_scores_have_a_harmonic_mean_of_zero() -> None:
     assert metrics.harmonic_mean([[0.0]]) == 0.0
-
-
-def test_ranks_are_averaged_over_tasks_and_not_over_queries() -> None:
-    found = metrics.summarise({"R@1": [[0.0]]}, final_ranks=[[0, 0, 0], [10]])
-    assert (found["MedR"], found["MeanR"]) == (6.0, 6.0)
 
 
 def test_a_matrix_that_is_not_square_is_refused() -> None:

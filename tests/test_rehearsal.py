@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinoray.data.plan import sample_id
 from kinoray.errors import RunFailed, UsageError
-from kinoray.execution.run_rank import Session
+from kinoray.execution.rank_session import RankSession
 from kinoray.method import Batch, Needs, Replay, Rows
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rehearsal import Payloads, fill, joined
@@ -22,13 +22,13 @@ from kinoray.training.encode import encode
 from kinoray.training.loop import RunState
 
 
-def session_of(micro: Any, folder: Path, needs: Needs) -> Session:
+def session_of(micro: Any, folder: Path, needs: Needs) -> RankSession:
     """A rank whose feed delivers what `needs` says."""
     spec = spec_of(type("Asks", (Replays,), {"needs": classmethod(lambda cls, config: needs)}), micro, folder)
-    return Session(spec, World(), RunMonitor(spec.folder), None)
+    return RankSession(spec, World(), RunMonitor(spec.folder), None)
 
 
-def batches_of(session: Session, tasks: int = 2) -> Iterator[Batch]:
+def batches_of(session: RankSession, tasks: int = 2) -> Iterator[Batch]:
     for stage in session.spec.stages[:tasks]:
         with session.batches(stage, 0, RunState()) as batches:
             yield from (batch for _, batch in batches)
@@ -135,7 +135,7 @@ def test_a_substituted_row_does_not_get_anothers_payload(micro, tmp_path: Path) 
     assert seen == 7 * 4
 
 
-def memory_of(session: Session, task: int, made: int, selections: Any = ()) -> tuple[list[int], list[int]]:
+def memory_of(session: RankSession, task: int, made: int, selections: Any = ()) -> tuple[list[int], list[int]]:
     """Ids and slots, as `encode` gives and `fn` sees them."""
     slots: list[int] = []
 
@@ -206,7 +206,7 @@ def test_a_run_fills_its_payloads_and_they_are_those_of_the_plan(micro, tmp_path
     """What `Rehearses` has kept after two tasks belongs to the rows that the plan's memory holds."""
     spec = spec_of(Rehearses, micro, tmp_path)
     assert run_spec(spec)
-    session = Session(spec, World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, World(), RunMonitor(spec.folder), None)
     session.resume()
     ids, slots = memory_of(session, 1, 4)
     assert len(ids) == Rehearses.CAPACITY

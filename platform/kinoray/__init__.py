@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from kinoray.papers.reproduction import Reproduction
     from kinoray.report.page import write_report
     from kinoray.report.tables import Comparison, compare
+    from kinoray.runs.request import RunRequest
     from kinoray.runs.result import Result, Results, load
+    from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
     from kinoray.testing.suite import check
@@ -33,8 +35,10 @@ __version__ = version("kinoray")
 _WHERE = {
     "run": "execution.run",
     "dry_run": "execution.run",
+    "RunRequest": "runs.request",
     "extend": "execution.extend",
     "sweep": "sweeps.sweep",
+    "SweepRequest": "sweeps.request",
     "SweepResult": "sweeps.result",
     "reproduce": "papers.reproduce",
     "Reproduction": "papers.reproduction",

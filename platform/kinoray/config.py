@@ -140,6 +140,22 @@ def names_of(cls: type) -> list[str]:
     return [f.name for f in fields(cls)]
 
 
+def defaults_of(cls: type) -> dict[str, Any]:
+    """The defaults of a config's fields as plain JSON values; a field without one is left out."""
+    infos = cls.__pydantic_fields__.items()  # type: ignore[attr-defined]
+    values = {n: i.get_default(call_default_factory=True) for n, i in infos if not i.is_required()}
+    return json.loads(json.dumps(values))
+
+
+def differing(values: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    """The plain values that differ from the defaults of their config.
+
+    What is named by these alone keeps its name when the config gets a new field.
+    """
+    usual = defaults_of(cls)
+    return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
+
+
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Construct a config from plain values; every complaint of the check in one line.
 

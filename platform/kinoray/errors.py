@@ -1,23 +1,36 @@
 """Errors a user can meet: one line that says what, where, why and what to do, and an exit code.
 
-Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 75 stopped early and can be
-resumed; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
+Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 3 a part of it failed;
+75 stopped early and can be resumed; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
 """
 
 import difflib
 from collections.abc import Iterable
 
+DONE, FAILED, WRONG = 0, 1, 2
+SOME_FAILED = 3
+"""Exit code of a sweep some of whose trials failed, and of a figure that does not show the published trend."""
+STOPPED = 75
+"""Exit code of what stopped early and goes on with the same command (EX_TEMPFAIL)."""
+BY_SIGNAL = 128
+"""Exit code of a process that a signal ended, less the signal's number."""
+INTERRUPTED, TERMINATED = BY_SIGNAL + 2, BY_SIGNAL + 15
+
 
 class KinorayError(Exception):
     """Anything kinoray says in one line instead of a traceback."""
 
-    exit_code = 1
+    exit_code = FAILED
 
 
 class UsageError(KinorayError, ValueError):
     """A wrong command, configuration or data folder; nothing was started."""
 
-    exit_code = 2
+    exit_code = WRONG
+
+
+class Busy(UsageError):
+    """Another process holds the folder; it is free again when that process ends."""
 
 
 class ConfigMismatch(UsageError):

@@ -5,27 +5,56 @@ columns are numbered from 0; a cell that was not measured is nan (None in JSON).
 last row only, so what compares a task with its own past has no value there: such metrics return None.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
-RECALLS = (1, 5, 10)
-RECALL_NAMES = tuple(f"R@{k}" for k in RECALLS)
-
-# Q queries   V gallery videos   n tasks
+# Q queries   V items of a gallery   C classes   n tasks
 
 
-def mid_ranks(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Floats:
-    """Rank of each query's own video among the gallery; the middle one where scores are equal.
+@dataclass(frozen=True)
+class Ranks:
+    """Where the right item of each query stands among all items: what every score is computed from.
 
-        rank = #{scores > own} + (#{scores = own} - 1) / 2
+    Shapes: each (Q,). middle: 0-based mid-rank, 0 is best; ties: other items with the same score as the right one;
+    gallery: number of items, the right one included.
+    """
+
+    middle: Floats
+    ties: Integers
+    gallery: Integers
+
+    def __len__(self) -> int:
+        return len(self.middle)
+
+    def score(self, k: int) -> float:
+        """Percent of queries with the right item among the first k (`recall_at`)."""
+        return recall_at(self.middle, k, self.ties)
+
+    @classmethod
+    def pooled(cls, parts: Sequence["Ranks"]) -> "Ranks":
+        """The queries of several tasks as one set."""
+        columns = ([getattr(ranks, name) for ranks in parts] for name in ("middle", "ties", "gallery"))
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+Cells = dict[tuple[str, int, int], Ranks]
+"""(reading, row of the result matrix, task) -> ranks of the task's queries; see `kinoray.evaluation.protocol`."""
+
+
+def ranks_of(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Ranks:
+    """Rank of each query's right item; the middle one where scores are equal.
+
+        ties = #{scores = own} - 1          middle = #{scores > own} + ties / 2
 
     Equal scores must neither help (constant scores would give R@1 = 100) nor enter a query twice.
 
-    Shapes:  scores_QV (Q, V), higher is nearer; truth_Q (Q,) column of the right video; returns (Q,), 0 is best.
+    Shapes:  scores_QV (Q, V), higher is nearer; truth_Q (Q,) column of the right item.
     Raises:  ValueError if a score is nan, or a truth is outside 0..V-1.
     Source:  `R@K`, `MedR`, `MeanR` of the retrieval papers; ties are ours (the papers' codes disagree).
     """
@@ -38,13 +67,31 @@ def mid_ranks(scores_QV: ArrayLike, truth_Q: ArrayLike) -> Floats:
         raise ValueError("Scores must be numbers, but some are nan: the features have diverged.")
     own = np.take_along_axis(scores, truth[:, None], axis=1)
     greater = (scores > own).sum(axis=1)
-    equal = (scores == own).sum(axis=1)
-    return greater + (equal - 1) / 2
+    ties = (scores == own).sum(axis=1) - 1
+    return Ranks(greater + ties / 2, ties.astype(np.int64), np.full(len(truth), scores.shape[1], dtype=np.int64))
 
 
-def recall_at(ranks: ArrayLike, k: int) -> float:
-    """Percent of queries whose 0-based mid-rank is below k."""
-    return 100.0 * float(np.mean(_filled(ranks) < k))
+def class_ranks(scores_QC: ArrayLike, labels_Q: ArrayLike) -> Ranks:
+    """Rank of the right class among the scores (votes, logits) of all classes: top-k accuracy is the score at k.
+
+    Shapes and errors as of `ranks_of`, with a class per column.
+    """
+    return ranks_of(scores_QC, labels_Q)
+
+
+def recall_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> float:
+    """Percent of queries with the right item among the first k; a tie at the cut-off counts in proportion.
+
+        hit = min(1, max(0, (k - better) / (ties + 1))),   better = rank - ties / 2
+
+    It is the expected number of hits when equal scores are put in random order: two equal scores at the top are half a
+    hit at k = 1, and V equal ones a hit of k / V.
+
+    Shapes:  ranks (Q,), 0-based mid-ranks; ties (Q,) other items with the same score, or 0 where there are none.
+    """
+    middle, ties = _filled(ranks), np.asarray(ties, dtype=np.float64)
+    better = middle - ties / 2
+    return 100.0 * float(np.mean(np.clip((k - better) / (ties + 1), 0.0, 1.0)))
 
 
 def median_rank(ranks: ArrayLike) -> float:
@@ -123,33 +170,3 @@ def _diagonal(matrix: ArrayLike) -> Floats:
 def _mean(values: Floats) -> float | None:
     """Mean, or None where a value is missing: a mean of some tasks would pass for the mean of all."""
     return None if not values.size or np.isnan(values).any() else float(values.mean())
-
-
-def summarise_after(matrices: Mapping[str, Sequence[Sequence[float | None]]], tasks: int) -> dict[str, float | None]:
-    """The headline metrics as they stood after the first `tasks` tasks; matrices as of `summarise`, as lists."""
-    cut: dict[str, ArrayLike] = {
-        name: np.array([row if i < tasks else [None] * len(row) for i, row in enumerate(rows)], dtype=float)
-        for name, rows in matrices.items()
-    }
-    return summarise(cut)
-
-
-def summarise(matrices: Mapping[str, ArrayLike], final_ranks: Sequence[ArrayLike] = ()) -> dict[str, float | None]:
-    """The headline metrics of a run.
-
-    `matrices` maps "R@1", "R@5", "R@10" to result matrices; FR, HM, BWF and the current mean are those of R@1.
-    `final_ranks` holds, for each task, the 0-based mid-ranks of its queries after the last training: MedR and MeanR are
-    means over tasks, as the overall recall is.
-    """
-    main = matrices["R@1"]
-    medians = np.array([median_rank(ranks) for ranks in final_ranks])
-    means = np.array([mean_rank(ranks) for ranks in final_ranks])
-    return {
-        **{name: final_mean(matrices[name]) for name in RECALL_NAMES if name in matrices},
-        "MedR": _mean(medians),
-        "MeanR": _mean(means),
-        "FR": overall_forgetting(main),
-        "HM": harmonic_mean(main),
-        "BWF": backward_forgetting(main),
-        "R@1_current": current_mean(main),
-    }

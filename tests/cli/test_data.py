@@ -28,7 +28,8 @@ SLOW = f"""
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.path.insert(0, {str(REPOSITORY / "tests")!r})
-import pytest, toy_set
+import pytest
+from support import toy_set
 from kinoray.cli import main as cli
 from kinoray.cli.data import data_app
 from kinoray.datasets import probing

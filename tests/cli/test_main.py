@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,17 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
+from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 
 Outcome = tuple[int, str, str]
+
+
+def given_in(request: RunRequest) -> dict[str, Any]:
+    """What a request asks for beside the defaults."""
+    usual = RunRequest(request.method)
+    values = {f.name: getattr(request, f.name) for f in fields(request)}
+    return {name: v for name, v in values.items() if name == "method" or v != getattr(usual, name)}
 
 
 @pytest.fixture
@@ -22,14 +31,14 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
     """`kinoray.run` that records what it is asked and returns a made-up finished run."""
     asked: list[dict[str, Any]] = []
 
-    def run(method: str, **options: Any) -> Any:
-        asked.append({"method": method, **options})
+    def run(request: RunRequest) -> Any:
+        asked.append(given_in(request))
         folder = tmp_path / str(len(asked))
-        seeds = [Result(make_run(folder, Path(method).stem, seed)) for seed in range(options.get("seeds", 1))]
-        return seeds if "seeds" in options else seeds[0]
+        seeds = [Result(make_run(folder, Path(str(request.method)).stem, seed)) for seed in range(request.seeds or 1)]
+        return seeds if request.seeds else seeds[0]
 
-    def dry_run(method: str, **options: Any) -> dict[str, Any]:
-        return {"method": method, "folder": str(tmp_path / f"planned-{method}"), "seeds": [0]}
+    def dry_run(request: RunRequest) -> dict[str, Any]:
+        return {"method": request.method, "folder": str(tmp_path / f"planned-{request.method}"), "seeds": [0]}
 
     @contextmanager
     def ray_session() -> Iterator[None]:
@@ -75,17 +84,16 @@ def test_help_loads_no_heavy_library() -> None:
 
 
 def test_run_passes_on_what_was_given_and_nothing_else(kino: Callable[..., Outcome], engine: list) -> None:
-    code, out, _ = kino("run", "bmu_moco", "--stream", "moving-cvlm", "--seeds", 2, "--set", "m_hat=0.95",
+    code, out, _ = kino("run", "bmu_moco", "--stream", "moving-cvlm:3", "--seeds", 2, "--set", "m_hat=0.95",
                         "--set", "variant=local", "--quiet", "--num-workers", 0)  # fmt: skip
     assert code == 0
     assert engine == [
         {
             "method": "bmu_moco",
-            "stream": "moving-cvlm",
+            "stream": "moving-cvlm:3",
             "seeds": 2,
             "num_workers": 0,
             "settings": {"m_hat": 0.95, "variant": "local"},
-            "fresh": False,
             "quiet": True,
         }
     ]
@@ -145,7 +153,6 @@ def test_a_config_file_gives_settings_to_the_method_named(
         (["run", "base_moco", "--set", "m=[1"], "--set m=[1"),
         (["run", "missing.yaml"], "no such file"),
         (["compare", "no-such-run"], "There is no run no-such-run"),
-        (["compare", ".", "--metric", "r7"], "r1, r5 or r10"),
         (["report", "."], "no run.json"),
         (["new", "method", "My-Method"], "lower case"),
     ],

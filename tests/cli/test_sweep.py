@@ -12,7 +12,7 @@ from kinoray.errors import UsageError
 
 def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from kinoray.cli import app; "
+        "import sys; from typer.testing import CliRunner; from kinoray.cli.main import app; "
         "r = CliRunner().invoke(app, ['sweep', '--help']); assert '--trials' in r.output, r.output; "
         "print([m for m in ('torch', 'ray', 'optuna', 'pandas') if m in sys.modules])"
     )

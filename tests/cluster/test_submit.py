@@ -290,7 +290,7 @@ def test_the_result_is_where_the_job_says(cluster: Cluster, tmp_path: Path) -> N
 def test_the_result_of_a_sweep_is_the_sweep(cluster: Cluster, tmp_path: Path) -> None:
     folder = Path.cwd() / "runs" / "sweep-1"
     folder.mkdir(parents=True)
-    record = {"method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"]}
+    record = {"protocol": "cvlm", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"]}
     (folder / "sweep.json").write_text(json.dumps(record))
     Path("space.yaml").write_text("m_hat: {low: 0.9, high: 1.0}\n")
     job = submit.submit("sweep bmu_moco --space space.yaml", quiet=True)

@@ -11,9 +11,10 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from kinoray.backbones.vision import torchvision_functional as oracle
 from kinoray.config import Recipe, build, plain
 from kinoray.data.augment import augment_views, blur, blur_radius, crop, jitter, normalise, plain_view
-from kinoray.data.draws import CROP, branch, centre_boxes, draw, draw_boxes, frame_seeds, uniform, view_seeds
+from kinoray.data.draws import CROP, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
 from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
 from kinoray.errors import UsageError
+from kinoray.seeds import branch, uniform
 
 RECIPE = Recipe()
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)

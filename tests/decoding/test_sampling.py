@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.data.draws import uniform
 from kinoray.decoding.sampling import (
     FRAMES,
     Sampling,
@@ -21,6 +20,7 @@ from kinoray.decoding.sampling import (
     uniform_midpoints,
     uniform_runs,
 )
+from kinoray.seeds import uniform
 
 # methods.md 16.7
 PUBLISHED = {

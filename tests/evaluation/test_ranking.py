@@ -5,7 +5,7 @@ import torch
 
 from kinoray.evaluation import ranking as evaluate
 from kinoray.evaluation.ranking import rank_queries
-from kinoray.metrics import mid_ranks
+from kinoray.metrics import ranks_of
 from kinoray.training.distributed import World
 
 
@@ -18,17 +18,19 @@ def test_blocks_and_chunks_give_the_ranks_of_the_whole_matrix(monkeypatch) -> No
     queries = torch.randn(37, 4, generator=generator)
     blocks = [torch.randn(n, 4, generator=generator) for n in (5, 1, 9)]
     truth = np.random.default_rng(0).integers(0, 15, 37)
-    whole = mid_ranks((queries @ torch.cat(blocks).T).numpy(), truth)
+    whole = ranks_of((queries @ torch.cat(blocks).T).numpy(), truth)
     monkeypatch.setattr(evaluate, "SCORES_NUMEL", 15 * 4)
-    assert np.array_equal(rank_queries(dot, [queries] * 3, blocks, truth, World()), whole)
+    found = rank_queries(dot, [queries] * 3, blocks, truth, World())
+    for name in ("middle", "ties", "gallery"):
+        assert np.array_equal(getattr(found, name), getattr(whole, name))
 
 
 def test_a_query_may_have_other_features_for_each_block() -> None:
     """Per-block prototypes: the score against a block uses the query made for it."""
     blocks = [torch.eye(3), torch.eye(3)]
     queries = [torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0.0, 5.0, 0.0]])]
-    assert rank_queries(dot, queries, blocks, np.array([4]), World()).tolist() == [0.0]
-    assert rank_queries(dot, queries, blocks, np.array([0]), World()).tolist() == [1.0]
+    assert rank_queries(dot, queries, blocks, np.array([4]), World()).middle.tolist() == [0.0]
+    assert rank_queries(dot, queries, blocks, np.array([0]), World()).middle.tolist() == [1.0]
 
 
 def test_never_more_scores_at_a_time_than_allowed(monkeypatch) -> None:

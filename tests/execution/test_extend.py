@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +13,15 @@ from support.growth import Late, Rings, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
+import kinoray
 from kinoray.cli.main import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run
 from kinoray.processes.signals import Stopped
 from kinoray.runs import record
+from kinoray.runs.method_source import methods_folder
+from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.testing.small_stream import tasks_of
@@ -140,6 +145,49 @@ def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(mic
         grown(new, tasks_of(micro, 4), method=Rings)
 
 
+# A run folder that knows itself
+
+
+def edited(old: Result, folder: Path, **changes) -> Result:
+    """The run with other values in its record, in another folder."""
+    place = folder / old.folder.parent.name / old.folder.name
+    shutil.copytree(old.folder, place)
+    (place / "run.json").write_text(json.dumps(old.run | changes))
+    return Result(place)
+
+
+def test_a_stream_whose_manifests_are_gone_is_made_again_and_another_one_is_refused(folder, tmp_path) -> None:
+    stream = load_stream(str(folder))
+    old = local("base_moco", replace(stream, tasks=stream.tasks[:1]), tmp_path / "runs", smoke=True)
+    for task in stream.tasks:
+        task.manifest.unlink()
+    assert recorded_stream(old).tasks == stream.tasks[:1] and stream.tasks[0].manifest.is_file()
+    other = edited(old, tmp_path / "other", manifests=[str(stream.tasks[1].manifest)])
+    with pytest.raises(UsageError, match=r"is not what .* learned from") as error:
+        extend(other, stream.tasks[1])
+    assert "\n" not in str(error.value)
+
+
+def test_an_own_methods_code_is_kept_with_the_run_and_vouched_for_by_its_digest(micro, tmp_path) -> None:
+    mark = tmp_path / "executed"
+    mine = tmp_path / "mine.py"
+    mine.write_text((methods_folder() / "base_moco.py").read_text() + f"\nopen({str(mark)!r}, 'a').write('x')\n")
+    old = local(str(mine), tasks_of(micro, 1), tmp_path / "runs", settings={"max_steps": 2})
+    mine.write_text(mine.read_text() + "# edited\n")
+    mark.unlink()
+    sys.modules.pop(f"kinoray_user_mine_{old.run['digests']['method'][:12]}")
+    assert kinoray.list_runs(tmp_path / "runs") and kinoray.compare([old]) and not mark.exists()
+    with pytest.raises(UsageError, match="other code of mine") as error:
+        grown(old, tasks_of(micro, 2), method=str(mine))
+    assert "\n" not in str(error.value)
+    new = extend(old, micro.tasks[1], quiet=True)
+    assert mark.exists() and new.run["digests"]["method"] == old.run["digests"]["method"]
+    (old.folder / "method.py").write_text("raise SystemExit")
+    with pytest.raises(UsageError, match="is not the source that") as error:
+        extend(old, micro.tasks[1], quiet=True)
+    assert "\n" not in str(error.value)
+
+
 # Refusals
 
 
@@ -153,11 +201,12 @@ def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None
     stopped.mkdir(parents=True)
     (stopped / "run.json").write_text((old.folder / "run.json").read_text())
     (stopped / "result.json").write_text(json.dumps(record | {"state": "stopped"}))
+    lost = edited(old, tmp_path / "lost", manifests=[str(tmp_path / "gone.parquet")])
     cases = [
         (lambda: grown(joint, tasks_of(micro, 3)), "joint training"),
         (lambda: grown(Result(stopped), two), "stopped, not finished"),
         (lambda: extend(old, one.tasks[0], stream=one), "has a task named 'paper' already"),
-        (lambda: extend(old, two.tasks[1]), "learned from micro.*--stream"),
+        (lambda: extend(lost, two.tasks[1]), "learned from micro.*--stream"),
         (lambda: extend(old, two.tasks[1], stream=replace(two, tasks=two.tasks[1:])), "not what .* learned from"),
         (lambda: grown(mine, two), "is a run of Replays.*--method"),
         (lambda: grown(mine, two, method="base_moco"), "not of base_moco"),
@@ -249,11 +298,12 @@ def test_the_command_extends_a_run_by_name(folder, tmp_path) -> None:
     (alone / "captions.csv").write_text("\n".join(row for row in rows if not row.startswith("b")))
     for path in folder.glob("a*.mp4"):
         os.link(path, alone / path.name)
-    old = local("base_moco", load_stream(str(alone)), tmp_path / "runs", smoke=True)
+    mine = tmp_path / "mine.py"
+    mine.write_text((methods_folder() / "base_moco.py").read_text())
+    old = local(str(mine), load_stream(str(alone)), tmp_path / "runs", smoke=True)
+    mine.unlink()  # the run folder knows what it was
     words = ["extend", old.folder.parent.name, "--task", str(tmp_path / "new.yaml"), "--runs", str(tmp_path / "runs")]
-    refused = CliRunner().invoke(app, [*words, "--quiet"])
-    assert isinstance(refused.exception, UsageError) and "--stream" in str(refused.exception)
-    done = CliRunner().invoke(app, [*words, "--stream", str(alone), "--json", "--quiet"])
+    done = CliRunner().invoke(app, [*words, "--json", "--quiet"])
     assert done.exit_code == 0, done.output
     new = next(path for path in (tmp_path / "runs").glob("*/seed-0") if path != old.folder)
     assert Result(new).tasks == ["a", "more"] and Result(new).state == "finished"

@@ -276,12 +276,14 @@ def test_joint_training_and_zero_shot_share_nothing(micro, tmp_path) -> None:
 
 
 def test_a_damaged_prefix_is_refused_and_removed(micro, tmp_path) -> None:
-    source = resolved("base_moco", tasks_of(micro, 2), tmp_path / "source")
+    source = resolved("base_moco", on_protocol(tasks_of(micro, 2), "ctvr"), tmp_path / "source")
     key = shared(source, 1)
     before = tree(source.folder)
     home = prefixes_folder() / key
     files = [str(path.relative_to(home)) for path in sorted(home.rglob("*")) if path.is_file()]
-    assert {"prefix.json", "metrics.jsonl", "checkpoint/method.safetensors", "features/test-0.arrow"} <= set(files)
+    assert {"prefix.json", "metrics.jsonl", "checkpoint/method.safetensors", "features/test-0-after-0.arrow"} <= set(
+        files
+    )
     for number, name in enumerate(files):
         for harm in ("flip", "cut", "gone"):
             assert publish(source.folder, 1, key)
@@ -299,10 +301,10 @@ def test_a_damaged_prefix_is_refused_and_removed(micro, tmp_path) -> None:
 
 
 def test_a_damaged_source_is_not_published(micro, tmp_path) -> None:
-    source = resolved("base_moco", tasks_of(micro, 2), tmp_path / "source")
+    source = resolved("base_moco", on_protocol(tasks_of(micro, 2), "ctvr"), tmp_path / "source")
     learn(source, 1)
     key = prefix_key(source, threads_of(source), 1)
-    for victim in ("checkpoints/stage-001-0-step-00000000/method.safetensors", "features/test-0.arrow"):
+    for victim in ("checkpoints/stage-001-0-step-00000000/method.safetensors", "features/test-0-after-0.arrow"):
         path = source.folder / victim
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))

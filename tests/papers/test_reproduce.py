@@ -16,10 +16,10 @@ from optuna.trial import TrialState, create_trial
 from PIL import Image
 from support.run_folders import TASKS, make_run
 
-from kinoray import metrics
 from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
+from kinoray.evaluation.protocol import load_protocol
 from kinoray.papers import reproduce as reproducing
 from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
 from kinoray.papers.figure import course
@@ -27,7 +27,6 @@ from kinoray.papers.reproduce import reproduce
 from kinoray.papers.reproduction import Reproduction
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
-from kinoray.sweeps.objectives import METRICS
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import open_study
@@ -45,7 +44,7 @@ def scored(folder: Path, learned: float, left: float) -> Path:
     n = len(TASKS)
     rows = [[learned if i == t else left if i > t else None for t in range(n)] for i in range(n)]
     outcome = json.loads((folder / "result.json").read_text())
-    write_json(folder / "result.json", outcome | {"metrics": metrics.summarise({"R@1": rows})})
+    write_json(folder / "result.json", outcome | {"metrics": load_protocol("cvlm").summarise({"R@1": rows})})
     return folder
 
 
@@ -55,8 +54,9 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
     folder = root / f"sweep-{method}"
     folder.mkdir(parents=True)
     record = {
-        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "backbone": "tiny", "smoke": smoke,
-        "space": dict(space), "settings": {"m": 0.99}, "objectives": ["HM"], "seeds": list(range(seeds)),
+        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "protocol": "cvlm",
+        "backbone": "tiny", "smoke": smoke, "space": dict(space), "settings": {"m": 0.99},
+        "objectives": ["HM"], "seeds": list(range(seeds)),
         "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
     }  # fmt: skip
     write_json(folder / RECORD, record)
@@ -90,7 +90,7 @@ def measured(root: Path, scores: Sequence[Any], **options: Any) -> Reproduction:
 def test_an_entry_varies_one_knob_and_claims_what_can_be_measured(name: str) -> None:
     entry = REPRODUCTIONS[name]
     assert entry.published and entry.source and entry.place
-    assert set(entry.metrics) <= set(METRICS) | {"MedR", "MeanR"}
+    assert set(entry.metrics) <= set(load_protocol("cvlm").metrics)
     for method, named in entry.sweeps.items():
         assert list(distributions(load_space(find_method(method), named))) == [entry.over]
     for claim in entry.claims:
@@ -381,7 +381,7 @@ def test_a_dry_run_makes_nothing(micro, tmp_path: Path) -> None:
 
 def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from kinoray.cli import app; "
+        "import sys; from typer.testing import CliRunner; from kinoray.cli.main import app; "
         "r = CliRunner().invoke(app, ['reproduce', '--help']); assert '--keep' in r.output, r.output; "
         "r = CliRunner().invoke(app, ['reproduce']); assert 'bmu-fig4' in r.output, r.output; "
         "print([m for m in ('torch', 'ray', 'optuna', 'pandas') if m in sys.modules])"

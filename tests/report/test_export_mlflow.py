@@ -89,7 +89,8 @@ def test_a_copy_that_was_cut_short_is_made_again(tmp_path, uri: str, monkeypatch
 
 def test_a_sweeps_complete_trials_arrive_with_their_numbers(tmp_path, uri: str) -> None:
     runs = tmp_path / "runs"
-    record = {"name": "s", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"], "storage": None}
+    record = {"name": "s", "method": "bmu_moco", "stream": "moving-cvlm", "protocol": "cvlm"}
+    record |= {"objectives": ["HM"], "storage": None}
     (runs / "s").mkdir(parents=True)
     write_json(runs / "s" / "sweep.json", record)
     study, _ = open_study(runs / "s", record, create=True)

@@ -102,7 +102,7 @@ def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path) -> None:
 
 def test_the_forgetting_curve_shows_the_columns_of_the_matrix(tmp_path: Path) -> None:
     matrix = Result(make_run(tmp_path)).matrix
-    axes = plots.forgetting_figure([matrix]).axes[0]
+    axes = plots.forgetting_figure([matrix], "R@1").axes[0]
     assert [line.get_label() for line in axes.lines] == TASKS
     for task, line in enumerate(axes.lines):
         assert np.array_equal(line.get_ydata(), matrix.to_numpy()[:, task], equal_nan=True)

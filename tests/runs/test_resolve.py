@@ -6,7 +6,7 @@ import pytest
 
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
-from kinoray.runs.resolve import union_manifest
+from kinoray.streams.task_manifests import union_manifest
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
 
@@ -17,7 +17,7 @@ def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):
 
 
 def test_joint_training_sees_the_training_and_validation_clips_of_all_tasks(micro, tmp_path):
-    union = union_manifest(resolved("base_moco", micro, tmp_path, joint=True))
+    union = union_manifest(micro.tasks, tmp_path / "joint.parquet")
     single = [read_manifest(task.manifest) for task in micro.tasks]
     for split in ("train", "validation"):
         parts = zip(micro.tasks, single, strict=True)

@@ -30,7 +30,7 @@ def gather_and_reduce(rank: int, folder: str, size: int) -> None:
 
 def choose_apart(rank: int, folder: str, stream) -> None:
     """Two tasks by two ranks that choose different exemplars; keeps each rank's selections and replayed ids."""
-    from kinoray.execution.run_rank import Session
+    from kinoray.execution.rank_session import RankSession
     from kinoray.method import Needs, Replay
     from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.testing.engine import spec_of
@@ -57,7 +57,7 @@ def choose_apart(rank: int, folder: str, stream) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     spec = spec_of(Undecided, stream, Path(folder) / "runs")
-    session, state = Session(spec, World(rank, 2), RunMonitor(spec.folder), None), RunState()
+    session, state = RankSession(spec, World(rank, 2), RunMonitor(spec.folder), None), RunState()
     list(train_stream(session.method, list(spec.stages), session.recipe, session, state))
     replayed = type(session.method).replayed
     torch.save({"selections": state.selections, "replayed": replayed}, Path(folder) / f"{rank}.pt")

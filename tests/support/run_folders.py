@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from kinoray import metrics
 from kinoray.disk.durable import write_json
+from kinoray.evaluation.protocol import load_protocol
+from kinoray.metrics import Ranks
 from kinoray.runs.write_result import write_matrix, write_ranks
 
+PROTOCOL = load_protocol("cvlm")
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
 
 
@@ -44,12 +46,13 @@ def make_run(
     write_json(folder / "run.json", _run(method, seed, tasks, overrides or {}, joint, zero_shot))
     matrices = {
         name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
-        for name, more in zip(metrics.RECALL_NAMES, (0.0, 1.0, 2.0), strict=True)
+        for name, more in zip(PROTOCOL.scores, (0.0, 1.0, 2.0), strict=True)
     }
     if state == "running":
         matrices = {name: [rows[0], *[[None] * len(tasks)] * (len(tasks) - 1)] for name, rows in matrices.items()}
     write_matrix(folder, tasks, matrices)
-    ranks = [np.arange(7) % (t + 2) for t in range(len(tasks))]
+    of_tasks = [np.arange(7) % (t + 2) for t in range(len(tasks))]
+    ranks = [Ranks(r.astype(float), np.zeros(7, dtype=int), np.full(7, 7)) for r in of_tasks]
     write_ranks(folder, _rank_rows(ranks))
     _write_lines(folder / "metrics.jsonl", _steps(len(tasks)))
     bad = {"task": "night", "id": "clip<7>", "uri": "a\x1b]0;x.mp4", "stage": "open", "error": "VideoError"}
@@ -68,7 +71,7 @@ def make_run(
             {
                 "format": 1,
                 "state": state,
-                "metrics": metrics.summarise(matrices, ranks),
+                "metrics": PROTOCOL.summarise(matrices, final=ranks),
                 "matrix": matrices,
                 "tested_ids": tested_ids,
                 "cost": cost | {"steps": 100, "clips": 4800},
@@ -85,6 +88,7 @@ def _run(method: str, seed: int, tasks: list[str], overrides: dict, joint: bool,
         "format": 1,
         "method": method,
         "stream": "moving-cvlm",
+        "protocol": "cvlm",
         "backbone": "tiny",
         "seed": seed,
         "joint": joint,
@@ -99,12 +103,21 @@ def _run(method: str, seed: int, tasks: list[str], overrides: dict, joint: bool,
     }
 
 
-def _rank_rows(ranks: list[np.ndarray]) -> list[dict[str, Any]]:
+def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
     last = len(ranks) - 1
     return [
-        {"after_task": last, "task": t, "sample": i, "clip_id": f"clip{i}", "rank": float(rank), "gallery": 7}
+        {
+            "reading": "",
+            "after_task": last,
+            "task": t,
+            "sample": i,
+            "clip_id": f"clip{i}",
+            "rank": float(rank),
+            "ties": 0,
+            "gallery": 7,
+        }
         for t, of_task in enumerate(ranks)
-        for i, rank in enumerate(of_task)
+        for i, rank in enumerate(of_task.middle)
     ]
 
 
@@ -115,7 +128,7 @@ def _steps(tasks: int) -> list[dict[str, Any]]:
             loss = 4.0 / (1 + step) + 0.3 * task
             clock = {"time_s": (task * 20 + step) * 0.1}
             rows.append({"task": task, "step": step, "epoch": step // 10, "loss": loss, "learning_rate": 1e-3, **clock})
-        rows.append({"task": task, "step": 19, "validation/R@1": 50.0 + task})
+        rows.append({"task": task, "step": 19, "validation": 50.0 + task})
     return rows
 
 

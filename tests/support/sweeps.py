@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
+from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import open_study
@@ -14,11 +16,10 @@ FIXED = {"queue_size": 16}
 
 
 def job_of(micro, folder: Path, method: Any = "bmu_moco", seeds: tuple[int, ...] = (0,), **options: Any) -> Job:
-    usual: dict[str, Any] = {"settings": FIXED, "objectives": ("HM",), "threads": 1}
-    return Job(
-        folder=str(folder / "s"), method=find_method(method), stream=micro, backbone=micro.backbone, seeds=seeds,
-        runs=str(folder), **(usual | options),
-    )  # fmt: skip
+    asked = {name: options.pop(name) for name in ("stream", "settings", "smoke") if name in options}
+    run = RunRequest(find_method(method), **({"stream": micro, "settings": FIXED, "runs": str(folder)} | asked))
+    usual: dict[str, Any] = {"objectives": ("HM",), "threads": 1}
+    return Job(folder=str(folder / "s"), run=run, seeds=seeds, **(usual | options))
 
 
 def whole_trial(job: Job, params: dict[str, Any], number: int = 0) -> list[dict[str, Any]]:
@@ -39,13 +40,13 @@ class Fake:
     """A sweep whose trials are numbers."""
 
     def __init__(self, folder: Path, space: dict[str, Any], sampler: str = "random", **options: Any) -> None:
-        record = {"name": "fake", "objectives": ["HM"], "storage": None} | options
+        record = {"name": "fake", "protocol": "cvlm", "objectives": ["HM"], "storage": None} | options
         folder.mkdir(exist_ok=True)
         self.study, self.store = open_study(folder, record, create=True)
         self.events: list[tuple[Any, ...]] = []
         self.search = StudySearch(
-            self.study, self.store, distributions(space), record["objectives"], sampler=sampler, seed=0, num_tasks=3,
-            tell=lambda event, number, **facts: self.events.append((event, number)),
+            self.study, self.store, distributions(space), record["objectives"], aims("cvlm"), sampler=sampler, seed=0,
+            num_tasks=3, tell=lambda event, number, **facts: self.events.append((event, number)),
         )  # fmt: skip
         self.rule = PruneRule(self.search, 0.5)
         self.begun = 0

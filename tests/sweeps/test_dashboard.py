@@ -37,8 +37,8 @@ def make_sweep(root: Path, trials: int = 7) -> Path:
     folder = root / "made-up"
     folder.mkdir(parents=True)
     space = {"m": {"low": 0.9, "high": 1.0}, "variant": {"choices": ["local", "full"]}}
-    record = {"name": "made-up", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"], "num_tasks": 3,
-              "space": space, "storage": None, "sampler": "tpe"}  # fmt: skip
+    record = {"name": "made-up", "method": "bmu_moco", "stream": "x", "protocol": "cvlm", "objectives": ["HM"],
+              "num_tasks": 3, "space": space, "storage": None, "sampler": "tpe"}  # fmt: skip
     write_json(folder / "sweep.json", record)
     study, _ = open_study(folder, record, create=True)
     for number in range(trials):

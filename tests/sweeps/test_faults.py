@@ -80,12 +80,10 @@ def test_a_task_is_known_only_once_all_about_it_is_kept(tmp_path, monkeypatch) -
 def test_a_data_base_that_is_locked_from_the_start_is_one_line(tmp_path, monkeypatch) -> None:
     import sqlite3
 
-    from kinoray.sweeps import result as sweep_result
-
-    monkeypatch.setattr(sweep_result, "SQLITE_WAIT_S", 0.1)
+    monkeypatch.setattr("kinoray.sweeps.study.SQLITE_WAIT_S", 0.1)
     lock = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
-    record = {"name": "fake", "objectives": ["HM"], "storage": f"sqlite:///{tmp_path}/s.db"}
+    record = {"protocol": "cvlm", "name": "fake", "objectives": ["HM"], "storage": f"sqlite:///{tmp_path}/s.db"}
     with pytest.raises(UsageError, match=r"cannot be read: .*database is locked") as error:
         open_study(tmp_path, record, create=True)
     assert "\n" not in str(error.value)

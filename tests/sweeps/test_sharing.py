@@ -22,6 +22,7 @@ from kinoray.lineage.sharing import Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import record
 from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.sweeps import seed_run
@@ -44,11 +45,9 @@ def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def job_of(micro, folder: Path, **options: Any) -> Job:
     (folder / "sweep").mkdir(parents=True, exist_ok=True)
     threads = max(1, len(os.sched_getaffinity(0)) - 1)  # as a run takes outside a sweep
-    usual = {"seeds": (0,), "settings": {}, "objectives": ("HM",), "threads": threads, "shared_tasks": 1}
-    return Job(
-        folder=str(folder / "sweep"), method=find_method(Late), stream=micro, backbone=micro.backbone,
-        runs=str(folder), **(usual | options),
-    )  # fmt: skip
+    usual = {"seeds": (0,), "objectives": ("HM",), "threads": threads, "shared_tasks": 1}
+    run = RunRequest(find_method(Late), stream=micro, settings=options.pop("settings", {}), runs=str(folder))
+    return Job(folder=str(folder / "sweep"), run=run, **(usual | options))
 
 
 def whole(trial: TrialRun) -> dict[str, Any]:
@@ -187,7 +186,7 @@ def test_a_waiting_run_goes_on_when_the_producer_leaves_and_when_it_takes_too_lo
     seen: list[float] = []
 
     def wait(most: float, leaves: bool) -> None:
-        monkeypatch.setattr(seed_run, "PREFIX_WAIT_S", most)
+        monkeypatch.setattr("kinoray.lineage.sharing.PREFIX_WAIT_S", most)
         with producing("key-1") as ours:
             assert ours
             prefix = Prefix(tmp_path / "run", keys_of(1))

@@ -20,6 +20,7 @@ from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.sweeps.keeping import Keeper
 from kinoray.sweeps.plan import make_plan, open_record
+from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
 from kinoray.sweeps.share import share_of
@@ -55,7 +56,7 @@ def test_seeds_advance_together_and_their_mean_is_reported(micro, tmp_path) -> N
     first = trial.advance()
     outcomes = [json.loads((Path(f) / "result.json").read_text()) for f in first["folders"]]
     assert [o["state"] for o in outcomes] == ["running", "running"], "neither is ahead"
-    assert first["HM"] == pytest.approx(sum(metrics_after(o, 1)["HM"] for o in outcomes) / 2)
+    assert first["HM"] == pytest.approx(sum(metrics_after("cvlm", o, 1)["HM"] for o in outcomes) / 2)
     second = trial.advance()
     trial.close()
     digests = [json.loads((Path(f) / "result.json").read_text())["state_digest"] for f in second["folders"]]
@@ -209,9 +210,7 @@ def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
     import sqlite3
     import threading
 
-    from kinoray.sweeps import study_search as searcher
-
-    monkeypatch.setattr(searcher, "STORAGE_WAIT_S", 20.0)
+    monkeypatch.setattr("kinoray.sweeps.study.STORAGE_WAIT_S", 20.0)
     url = f"sqlite:///{tmp_path}/s.db"
     fake = Fake(tmp_path, SPACE, storage=url)
     fake.search.suggest("a")
@@ -229,12 +228,8 @@ def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
 
 
 def plan_of(micro, folder: Path, **options: Any):
-    usual: dict[str, Any] = {
-        "stream": micro, "trials": 4, "space": "momenta", "sampler": "tpe", "objective": None, "seeds": 1, "seed": 0,
-        "backbone": None, "settings": FIXED, "concurrent": None, "workers": None, "time_budget_s": None, "prune": True,
-        "storage": None, "runs": folder, "name": "one", "smoke": False,
-    }  # fmt: skip
-    return make_plan("bmu_moco", **(usual | options))
+    usual: dict[str, Any] = {"stream": micro, "trials": 4, "space": "momenta", "settings": FIXED, "name": "one"}
+    return make_plan(SweepRequest("bmu_moco", runs=folder, **(usual | options)))
 
 
 def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(micro, tmp_path) -> None:
@@ -303,7 +298,7 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
-    record = {"name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
     write_json(tmp_path / RECORD, record)
     study, _ = open_study(tmp_path, record, create=True)
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}

@@ -95,7 +95,7 @@ class Fake:
     def log(self, record: dict[str, Any]) -> None:
         self.logged.append(record)
 
-    def wants_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         self.made += 1
         return self.wish_after is not None and self.made > self.wish_after
 
@@ -168,9 +168,9 @@ def test_a_wish_between_tasks_is_heard_before_the_next_one_begins() -> None:
 
 def test_between_steps_the_method_is_quiet() -> None:
     method = Counts()
-    loop.quiet(method.train(), 7)
+    loop.between_steps(method.train(), 7)
     first = torch.rand(1)
-    loop.quiet(method, 7)
+    loop.between_steps(method, 7)
     assert not method.training
     assert torch.equal(first, torch.rand(1))
 

@@ -44,6 +44,7 @@ def run_line(result: Result) -> dict[str, Any]:
         "seed": result.seed,
         "state": result.state,
         "metrics": result.metrics,
+        "brief": result.protocol.brief,
         "error": result.error,
         "folder": str(result.folder),
     }

@@ -11,7 +11,7 @@ import typer
 
 from kinoray.cli.options import Debug, Json
 from kinoray.display.text import printable
-from kinoray.errors import KinorayError, UsageError
+from kinoray.errors import INTERRUPTED, KinorayError, UsageError
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
 class Left(KinorayError):
     """Ctrl-C while a job was followed; the job runs on."""
 
-    exit_code = 130
+    exit_code = INTERRUPTED
 
 
 def submit_command(
@@ -170,8 +170,9 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
     if as_json:
         print(json.dumps(row, indent=1))
         return
+    state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
-    _print(f"{job.id} {'has ' * (row['state'] in ('finished', 'failed'))}{row['state']}{goes_on}")
+    _print(f"{job.id} {state}{goes_on}")
 
 
 def _print(*lines: str) -> None:

@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,8 +31,11 @@ from kinoray.cli import sweep as cli_sweep
 from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
-from kinoray.errors import KinorayError, UsageError
+from kinoray.errors import DONE, FAILED, INTERRUPTED, STOPPED, TERMINATED, KinorayError, UsageError
 from kinoray.runs.result import Result, run_folder
+
+if TYPE_CHECKING:
+    from kinoray.runs.request import RunRequest
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -51,27 +54,26 @@ app.add_typer(pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
 
 EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
-STOPPED = 75
 GOES_ON = "The same command goes on from the last saved state."
 
 
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
-    signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", 143))  # runs have their own handler
+    signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", TERMINATED))  # runs have their own handler
     sys.unraisablehook = _interrupt_again
     try:
         app()
     except KinorayError as error:
         _fail(f"{type(error).__name__}: {error}", error.exit_code)
     except SystemExit as left:
-        if left.code == 130:  # typer's answer to Ctrl-C says nothing
-            _fail(f"Interrupted. {GOES_ON}", 130)
+        if left.code == INTERRUPTED:  # typer's answer to Ctrl-C says nothing
+            _fail(f"Interrupted. {GOES_ON}", INTERRUPTED)
         raise
     except BrokenPipeError:  # the reader (`| head`) has gone
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(FAILED)
     except Exception as error:  # a bug, ours or a method's: the line says where the rest is
-        _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", 1)
+        _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", FAILED)
 
 
 def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -83,7 +85,7 @@ def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    if "--debug" in sys.argv and code not in (130, 143):
+    if "--debug" in sys.argv and code not in (INTERRUPTED, TERMINATED):
         traceback.print_exc()
     print(printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(code)
@@ -119,6 +121,7 @@ def run(
 ) -> None:
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
     from kinoray.runs.experiment_file import merged, parse_settings
+    from kinoray.runs.request import RunRequest
 
     options: dict[str, Any] = {
         "stream": stream,
@@ -126,37 +129,40 @@ def run(
         "seed": seed,
         "seeds": seeds,
         "num_workers": num_workers,
+        "joint": joint,
+        "zero_shot": zero_shot,
+        "smoke": smoke,
+        "runs": runs,
     }
-    options |= {"joint": joint, "zero_shot": zero_shot, "smoke": smoke, "runs": runs}
     given = parse_settings(settings or [])
-    calls = [
-        (method, merged(file_options, options) | {"settings": merged(file_settings) | given})
-        for method, file_options, file_settings in _experiments(methods, config)
+    requests = [
+        RunRequest(method, **merged(in_file, options), settings=merged(set_in_file) | given, fresh=fresh, quiet=quiet)
+        for method, in_file, set_in_file in _experiments(methods, config)
     ]
     if dry_run:
-        printing.print_plans([kinoray.dry_run(method, **asked) for method, asked in calls], as_json)
+        printing.print_plans([kinoray.dry_run(request) for request in requests], as_json)
         return
     results: list[Result] = []
-    with _one_ray(calls, fresh):
-        for method, asked in calls:
-            done = kinoray.run(method, **asked, fresh=fresh, quiet=quiet)
-            results += [done] if isinstance(done, Result) else done
+    with _one_ray(requests):
+        for request in requests:
+            result = kinoray.run(request)
+            results += [result] if isinstance(result, Result) else result
     printing.print_results(results, as_json)
     raise typer.Exit(_exit_code(results))
 
 
-def _one_ray(calls: Sequence[tuple[str, dict[str, Any]]], fresh: bool) -> AbstractContextManager[None]:
+def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
     """One start of Ray for all methods, unless at most one of them has anything left to do there."""
-    if len(calls) < 2:
+    if len(requests) < 2:
         return nullcontext()
     from kinoray.processes.ray_session import ray_session
 
-    open_calls = [call for call in calls if call[1].get("num_workers") != 0 and (fresh or not _is_done(*call))]
-    return ray_session() if len(open_calls) > 1 else nullcontext()
+    on_ray = [r for r in requests if r.num_workers != 0 and (r.fresh or not _is_finished(r))]
+    return ray_session() if len(on_ray) > 1 else nullcontext()
 
 
-def _is_done(method: str, asked: Mapping[str, Any]) -> bool:
-    plan = kinoray.dry_run(method, **asked)
+def _is_finished(request: "RunRequest") -> bool:
+    plan = kinoray.dry_run(request)
     folders = [Path(plan["folder"]) / f"seed-{seed}" for seed in plan["seeds"]]
     return all((folder / "result.json").is_file() and Result(folder).state == "finished" for folder in folders)
 
@@ -181,7 +187,7 @@ def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[
 
 def _exit_code(results: Iterable[Result]) -> int:
     states = {result.state for result in results}
-    return 1 if "failed" in states else STOPPED if states - {"finished"} else 0
+    return FAILED if "failed" in states else STOPPED if states - {"finished"} else DONE
 
 
 app.command("sweep")(cli_sweep.sweep)
@@ -195,7 +201,7 @@ app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.subm
 @app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the runs folder.")],
-    metric: Annotated[str, typer.Option(help="r1, r5 or r10.")] = "r1",
+    metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
     output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
     root: Runs = None,
     as_json: Json = False,

@@ -74,7 +74,7 @@ def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json
 
 
 def _run_words(row: Mapping[str, Any]) -> str:
-    numbers = "  ".join(f"{name} {show(row['metrics'].get(name)):>5}" for name in ("R@1", "FR", "HM"))
+    numbers = "  ".join(f"{name} {show(row['metrics'].get(name)):>5}" for name in row["brief"])
     return f"seed {row['seed']}  {row['state']:<8}  {numbers}  {row['folder']}"
 
 

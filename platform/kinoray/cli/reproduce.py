@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
-from kinoray.errors import UsageError
+from kinoray.errors import DONE, SOME_FAILED, UsageError
 
 if TYPE_CHECKING:
     from kinoray.papers.reproduction import Reproduction
-
-NOT_SHOWN = 3
 
 
 def reproduce_command(
@@ -49,10 +47,20 @@ def reproduce_command(
     from kinoray.papers.reproduce import reproduce
 
     made = reproduce(
-        name, stream=stream, seeds=seeds, seed=seed, backbone=backbone, settings=parse_settings(settings or []),
-        concurrent=concurrent, runs=runs, retry=retry is not None, keep=keep, smoke=smoke, dry_run=dry_run,
+        name,
+        keep=keep,
+        stream=stream,
+        seeds=seeds,
+        seed=seed,
+        backbone=backbone,
+        settings=parse_settings(settings or []),
+        concurrent=concurrent,
+        runs=runs,
+        retry=retry is not None,
+        smoke=smoke,
+        dry_run=dry_run,
         quiet=quiet,
-    )  # fmt: skip
+    )
     if dry_run:
         cli_sweep.print_outline(made, as_json)
         return
@@ -64,5 +72,5 @@ def exit_code(made: "Reproduction") -> int:
     """As the sweeps behind it; 3 also where the measured curve is complete and does not show the published trend."""
     from kinoray.cli.sweep import exit_code as of_sweep
 
-    worst = max(of_sweep(found) for found in made.sweeps)
-    return worst or (NOT_SHOWN if made.shown is False else 0)
+    worst = max(of_sweep(result) for result in made.sweeps)
+    return worst or (SOME_FAILED if made.shown is False else DONE)

@@ -9,12 +9,10 @@ import typer
 
 from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.display.text import printable
-from kinoray.errors import UsageError
+from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 
 if TYPE_CHECKING:
     from kinoray.sweeps.result import SweepResult
-
-STOPPED, SOME_FAILED = 75, 3
 
 
 def sweep(
@@ -56,11 +54,12 @@ def sweep(
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.runs.experiment_file import parse_settings
+    from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.sweep import sweep as run_sweep
 
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")
-    found = run_sweep(
+    request = SweepRequest(
         method,
         stream=stream,
         trials=trials,
@@ -88,11 +87,12 @@ def sweep(
         dry_run=dry_run,
         quiet=quiet,
     )
+    result = run_sweep(request)
     if dry_run:
-        print_outline(found, as_json)
+        print_outline(result, as_json)
         return
-    _print_sweep(found, as_json)
-    raise typer.Exit(exit_code(found))
+    _print_sweep(result, as_json)
+    raise typer.Exit(exit_code(result))
 
 
 def _split(objective: list[str] | None) -> list[str] | None:
@@ -100,14 +100,14 @@ def _split(objective: list[str] | None) -> list[str] | None:
     return [name for given in objective for name in given.split(",")] if objective else None
 
 
-def exit_code(found: "SweepResult") -> int:
+def exit_code(result: "SweepResult") -> int:
     """0 done; 3 with failed trials, 1 when all failed; 75 when some are left for the next time."""
-    states = found.states
+    states = result.states
     if states["running"] + states["waiting"]:
         return STOPPED
     if states["fail"]:
-        return SOME_FAILED if states["complete"] + states["pruned"] else 1
-    return 0
+        return SOME_FAILED if states["complete"] + states["pruned"] else FAILED
+    return DONE
 
 
 def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
@@ -116,27 +116,27 @@ def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
     print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
 
 
-def _print_sweep(found: "SweepResult", as_json: bool) -> None:
+def _print_sweep(result: "SweepResult", as_json: bool) -> None:
     """The winner, what counts, and the page with everything else."""
     from kinoray.report.page import write_report
 
-    page = str(write_report(found.folder))
+    page = str(write_report(result.folder))
     if as_json:
-        print(json.dumps(found.to_json() | {"report": page}, indent=1))
+        print(json.dumps(result.to_json() | {"report": page}, indent=1))
         return
-    print(repr(found))
-    if len(found.objectives) > 1:
+    print(repr(result))
+    if len(result.objectives) > 1:
         print("Pareto front:")
-        print(printable_lines(found.pareto.drop(columns=["state", "error"]).to_string(index=False)))
-    importance = found.importance
+        print(printable_lines(result.pareto.drop(columns=["state", "error"]).to_string(index=False)))
+    importance = result.importance
     if importance:
         print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
-    if found.saved_s:
-        print(f"Pruning saved about {found.saved_s:.0f} s of training.")
-    if found.prefix_saved_s:
-        print(f"Shared prefixes saved about {found.prefix_saved_s:.0f} s of training.")
+    if result.saved_s:
+        print(f"Pruning saved about {result.saved_s:.0f} s of training.")
+    if result.prefix_saved_s:
+        print(f"Shared prefixes saved about {result.prefix_saved_s:.0f} s of training.")
     print(f"Report: {page}")
-    left = found.states["running"] + found.states["waiting"]
+    left = result.states["running"] + result.states["waiting"]
     if left:
         print(f"{left} trials are left; the same command goes on.", file=sys.stderr)
 

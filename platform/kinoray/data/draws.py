@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kinoray.data.presets import Augmentation
+from kinoray.seeds import branch, uniform
 
-STEP = np.uint64(0x9E3779B97F4A7C15)
 # Branches of a seed; odd and unrelated, so that no branch continues another.
 CROP, VIEW, FRAME = np.uint64(0xD1B54A32D192ED03), np.uint64(0x8CB92BA72F3D8DD7), np.uint64(0xAEF17502108EF2D9)
 
@@ -112,23 +112,3 @@ def view_seeds(seeds: np.ndarray, view: int) -> np.ndarray:
 def frame_seeds(seeds: np.ndarray, frames: int) -> np.ndarray:
     """Seeds of every frame of every clip, uint64 (B x T,), clip by clip."""
     return branch(seeds[:, None], FRAME, np.arange(frames)).ravel()
-
-
-def branch(seeds: np.ndarray, purpose: np.uint64, number: int | np.ndarray) -> np.ndarray:
-    """New seeds for a purpose, unrelated to the numbers that `uniform` gives for the old ones."""
-    with np.errstate(over="ignore"):
-        return _mixed((seeds.astype(np.uint64) ^ purpose) + STEP * np.asarray(number, dtype=np.uint64))
-
-
-def uniform(seeds: np.ndarray, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) for each seed, float64 (N, count): SplitMix64 from the seed on."""
-    with np.errstate(over="ignore"):
-        words = _mixed(seeds.astype(np.uint64)[:, None] + STEP * np.arange(1, count + 1, dtype=np.uint64))
-    return (words >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(word: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))

@@ -14,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from kinoray.seeds import generator
+
 # Purposes of random numbers: two draws with different purposes are independent.
 EPOCH, REPLAY, RESERVOIR, CLASSES, SUBSTITUTE = range(5)
 
@@ -50,11 +52,6 @@ class Replay:
     - "as-written": view v as it was when the row went into memory, bit for bit, for ring and reservoir. The frames of
       all views are then those of that time. Where a file was or is unreadable a substitute stands, as everywhere.
     """
-
-
-def generator(*words: int) -> np.random.Generator:
-    """A generator of its own for these words."""
-    return np.random.default_rng(np.random.SeedSequence(words))
 
 
 def ring_held(portion: int, written: Sequence[int], places: np.ndarray) -> Held:

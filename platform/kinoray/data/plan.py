@@ -20,9 +20,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from kinoray import seeds
 from kinoray.data import memory
-from kinoray.data.memory import AS_WRITTEN, EPOCH, REPLAY, SUBSTITUTE, Replay, generator
+from kinoray.data.memory import AS_WRITTEN, EPOCH, REPLAY, SUBSTITUTE, Replay
 from kinoray.errors import UsageError
+from kinoray.seeds import generator
 
 Whole = TypeVar("Whole", int, np.ndarray)
 
@@ -179,7 +181,7 @@ def memory_rows(plan: TaskPlan, step: int) -> tuple[np.ndarray, np.ndarray]:
 
 def row_seed(plan: TaskPlan, step: int, slot: int) -> int:
     """The seed of a row's frame choice and augmentation: of (seed, task, step, slot) only, in [0, 2^63)."""
-    return _row_seed(plan.seed, plan.task, step, slot)
+    return seeds.row_seed(plan.seed, plan.task, step, slot)
 
 
 def written_seeds(plan: TaskPlan, step: int) -> np.ndarray:
@@ -187,12 +189,7 @@ def written_seeds(plan: TaskPlan, step: int) -> np.ndarray:
     _, rows, draws = _drawn_from_memory(plan, step)
     steps, places = np.divmod(draws, plan.batch_size)
     words = zip(rows[:, 0].tolist(), steps.tolist(), places.tolist(), strict=True)
-    return np.array([_row_seed(plan.seed, *of_row) for of_row in words], dtype=np.int64)
-
-
-def _row_seed(seed: int, task: int, step: int, slot: int) -> int:
-    words = hashlib.blake2b(repr((seed, task, step, slot)).encode(), digest_size=8).digest()
-    return int.from_bytes(words, "little") >> 1
+    return np.array([seeds.row_seed(plan.seed, *of_row) for of_row in words], dtype=np.int64)
 
 
 def substitutes(plan: TaskPlan, step: int, slot: int, task: int, sample: int) -> Iterator[tuple[int, int]]:

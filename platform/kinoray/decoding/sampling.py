@@ -12,17 +12,19 @@ Where a clip is shorter than asked the last frame repeats, as if it stood still;
 so a method sees the repeated frames as it sees the others, in training and in tests.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
+from kinoray.seeds import integers_below
+
 Kind = Literal["random", "uniform", "interval", "consecutive", "fps"]
 
-FRAMES, STEP, WORD = 0xA0761D6478BD642F, 0x9E3779B97F4A7C15, 2**64 - 1
-"""The branch of a seed that frames are drawn from, unrelated to those of `draws`; the rest is SplitMix64's."""
+FRAMES = 0xA0761D6478BD642F
+"""The branch of a seed that frames are drawn from, unrelated to those of `draws`."""
 
 ROUNDING_S = 1e-3
 """Presentation times are rounded to ticks, in some containers to milliseconds."""
@@ -114,7 +116,7 @@ def random_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
     """
     taken: set[int] = set()
     first = max(num_frames - count, 0)
-    for last, drawn in enumerate(_below(range(first + 1, num_frames + 1), seed), first):
+    for last, drawn in enumerate(integers_below(range(first + 1, num_frames + 1), seed, FRAMES), first):
         taken.add(last if drawn in taken else drawn)  # Floyd's: every subset is equally likely
     return _repeat_last(np.array(sorted(taken), dtype=np.int64), count)
 
@@ -125,7 +127,7 @@ def interval_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
     Source:  methods.md 14. Differs: the released code never draws a part's last frame and fails on parts of one.
     """
     borders = _borders(num_frames, count)
-    inside = np.fromiter(_below(np.diff(borders).tolist(), seed), dtype=np.int64)
+    inside = np.fromiter(integers_below(np.diff(borders).tolist(), seed, FRAMES), dtype=np.int64)
     return _repeat_last(borders[:-1] + inside, count)
 
 
@@ -134,7 +136,7 @@ def random_run(num_frames: int, count: int, seed: int) -> np.ndarray:
 
     Source:  methods.md 10.6 (VideoMoCo: 32 frames, stride 1, one random run of each video an epoch).
     """
-    (start,) = _below([max(num_frames - count, 0) + 1], seed)
+    (start,) = integers_below([max(num_frames - count, 0) + 1], seed, FRAMES)
     return np.minimum(np.arange(start, start + count, dtype=np.int64), num_frames - 1)
 
 
@@ -165,19 +167,6 @@ def frames_at_rate(times_s: np.ndarray, fps: float, count: int) -> np.ndarray:
     if len(shown) > count:
         shown = shown[np.linspace(0, len(shown) - 1, count).astype(np.int64)]
     return _repeat_last(shown.astype(np.int64), count)
-
-
-def _below(bounds: Iterable[int], seed: int) -> Iterator[int]:
-    """A number drawn uniformly from 0 .. bound - 1 for each bound, as `draws.uniform` draws shares for many seeds.
-
-    In Python's own integers: for the few frames of one clip numpy's generators cost five times as much.
-    """
-    state = (seed ^ FRAMES) & WORD
-    for bound in bounds:
-        state = (state + STEP) & WORD
-        word = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & WORD
-        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & WORD
-        yield ((word ^ (word >> 31)) * bound) >> 64
 
 
 def _borders(num_frames: int, count: int) -> np.ndarray:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kinoray.errors import StorageFull, UsageError
+from kinoray.errors import Busy, StorageFull, UsageError
 
 
 @contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
-    """Hold a set's folder for this process; the lock goes with the process. Raises: UsageError if another holds it."""
+    """Hold a set's folder for this process; the lock goes with the process. Raises: Busy if another holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "a+") as file:
         try:
@@ -22,7 +22,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read(200).strip() or "another process"
-            raise UsageError(f"{name} is being prepared by {holder}. Wait for it; what it probes is kept.") from None
+            raise Busy(f"{name} is being prepared by {holder}. Wait for it; what it probes is kept.") from None
         with contextlib.suppress(OSError):  # who holds it is told where the disk has room for it
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -39,7 +39,7 @@ def _drafts(folder: Path) -> Iterable[Path]:
 
 @contextmanager
 def hold(folder: Path, busy: str) -> Iterator[None]:
-    """Hold a folder for this process. Raises: UsageError(busy) if another holds it; StorageFull."""
+    """Hold a folder for this process. Raises: Busy if another process does; StorageFull."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("w")
@@ -50,7 +50,7 @@ def hold(folder: Path, busy: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(busy) from None
+            raise Busy(busy) from None
         yield
 
 

@@ -31,6 +31,9 @@ class Run(Protocol):
     def label(self) -> str: ...
 
     @property
+    def score(self) -> str: ...
+
+    @property
     def matrix(self) -> pd.DataFrame: ...
 
 
@@ -52,29 +55,29 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def run_figure(matrix: pd.DataFrame) -> Figure:
-    """One run: the result matrix beside the forgetting curve of each task."""
+def run_figure(matrix: pd.DataFrame, score: str) -> Figure:
+    """One run: the result matrix of a score beside the forgetting curve of each task."""
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(9, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        draw_matrix(left, matrix)
-        draw_forgetting(right, [matrix])
+        draw_matrix(left, matrix, score)
+        draw_forgetting(right, [matrix], score)
     return figure
 
 
-def matrix_figure(matrix: pd.DataFrame) -> Figure:
-    """The result matrix as a heat map."""
+def matrix_figure(matrix: pd.DataFrame, score: str) -> Figure:
+    """The result matrix of a score as a heat map."""
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(4.6, 3.8), layout="constrained")
-        draw_matrix(figure.subplots(), matrix)
+        draw_matrix(figure.subplots(), matrix, score)
     return figure
 
 
-def forgetting_figure(matrices: Sequence[pd.DataFrame]) -> Figure:
-    """R@1 of each task after each later training; one matrix per seed."""
+def forgetting_figure(matrices: Sequence[pd.DataFrame], score: str) -> Figure:
+    """A score on each task after each later training; one matrix per seed."""
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(5.4, 3.8), layout="constrained")
-        draw_forgetting(figure.subplots(), matrices)
+        draw_forgetting(figure.subplots(), matrices, score)
     return figure
 
 
@@ -102,7 +105,7 @@ def loss_figure(losses: Mapping[str, pd.DataFrame], tasks: Sequence[str]) -> Fig
 
 
 def overview(results: Sequence[Run]) -> Figure:
-    """Methods side by side: R@1 of each task but the last as later tasks are learned, and the harmonic mean at the end.
+    """Methods side by side: the score on each task but the last as later tasks are learned, and its harmonic mean.
 
     Runs with the same label are seeds: thin lines and dots, the thick line and the bar are their means.
     """
@@ -124,33 +127,33 @@ def overview(results: Sequence[Run]) -> Figure:
             axes.set_xlim(0.7, len(tasks) + 0.3)
             axes.set_ylim(0, 100)  # one scale for all, whatever is drawn later
             axes.tick_params(labelleft=t == 0)
-        curves[0].set_ylabel("R@1 (%)")
+        curves[0].set_ylabel(f"{results[0].score} (%)")
         _draw_harmonic_means(bars, runs)
         figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(runs))
     return figure
 
 
-def draw_matrix(axes: Axes, matrix: pd.DataFrame) -> None:
+def draw_matrix(axes: Axes, matrix: pd.DataFrame, score: str) -> None:
     """The result matrix; colour from 0 to 100 %."""
-    scores = matrix.to_numpy(dtype=float)
-    axes.imshow(scores, cmap="Blues", vmin=0, vmax=100)
-    for (i, t), score in np.ndenumerate(scores):
-        if not np.isnan(score):
-            axes.text(t, i, f"{score:.1f}", ha="center", va="center", color="white" if score > 60 else "#111")
+    values = matrix.to_numpy(dtype=float)
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=100)
+    for (i, t), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            axes.text(t, i, f"{value:.1f}", ha="center", va="center", color="white" if value > 60 else "#111")
     names = [plain_text(name) for name in matrix.columns]
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="R@1 (%) on task", ylabel="after training task")
+    axes.set(xlabel=f"{score} (%) on task", ylabel="after training task")
     axes.spines[:].set_visible(False)
 
 
-def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame]) -> None:
-    """R@1 on task t of the models M_t .. M_n, one line per task (thin: seeds, thick: mean)."""
+def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame], score: str) -> None:
+    """The score on task t of the models M_t .. M_n, one line per task (thin: seeds, thick: mean)."""
     names = [plain_text(name) for name in matrices[0].columns]
     for (t, name), colour in zip(enumerate(names), cycle(COLOURS[1:])):
         _draw_curve(axes, matrices, t, colour, name)
     axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
-    axes.set(xlabel="after training task", ylabel="R@1 (%)")
+    axes.set(xlabel="after training task", ylabel=f"{score} (%)")
     axes.set_ylim(bottom=0)
     axes.legend(title="on task", fontsize=8)
 

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from kinoray.method import BaseMethod, Tokens
-from kinoray.metrics import mid_ranks
+from kinoray.metrics import Cells, Ranks, ranks_of
 from kinoray.training.distributed import World, in_order, own_batches
 from kinoray.training.verbs import checked_features, checked_scores
 
 SCORES_NUMEL = 1 << 24
 """Similarities held at a time: 64 MiB of float32."""
+BLOCKS_NUMEL = 1 << 28
+"""Gallery features held on the device at a time: 1 GiB of float32."""
 TEXT_BATCH = 256
 
 
@@ -52,22 +54,52 @@ def rank_queries(
     blocks: Sequence[Tensor],
     truth: np.ndarray,
     world: World,
-) -> np.ndarray:
-    """Mid-rank of each query's own clip among all clips of all blocks, 0-based, (Q,).
+) -> Ranks:
+    """Ranks of each query's own clip among all clips of all blocks, (Q,) each.
 
     queries[b] are the features of the same Q queries as block b wants them (a method may embed a text differently for
-    the videos of each task); truth counts through the concatenated blocks. Query chunks are shared over ranks.
+    the videos of each task); truth counts through the concatenated blocks. Query chunks are shared over ranks. Scores
+    are float32 whatever a run's precision: in bfloat16 near ones are equal, and half of all ranks are ties.
     """
     gallery = sum(len(block) for block in blocks)
     chunk = max(1, min(1024, SCORES_NUMEL // max(1, gallery)))
-    on_device = [block.to(world.device) for block in blocks]
+    pairs = [(q, part) for q, block in zip(queries, blocks, strict=True) for part in _parts(block)]
+    if sum(block.numel() for block in blocks) <= BLOCKS_NUMEL:
+        pairs = [(q, part.to(world.device)) for q, part in pairs]
     own = {}
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.autocast(world.device.type, enabled=False):
         for rows in own_batches(len(truth), chunk, world):
             part = slice(rows.start, rows.stop)
             scores = [
-                checked_scores(score(q[part].to(world.device), b), len(rows), len(b))
-                for q, b in zip(queries, on_device, strict=True)
+                checked_scores(score(q[part].to(world.device), b.to(world.device)), len(rows), len(b)).float().cpu()
+                for q, b in pairs
             ]
-            own[rows.start] = torch.from_numpy(mid_ranks(torch.cat(scores, dim=1).float().cpu().numpy(), truth[part]))
-    return in_order(own, world).numpy()
+            ranks = ranks_of(torch.cat(scores, dim=1).numpy(), truth[part])
+            own[rows.start] = torch.from_numpy(np.stack([ranks.middle, ranks.ties, ranks.gallery], axis=1))
+    middle, ties, among = in_order(own, world).numpy().T
+    return Ranks(middle.copy(), ties.astype(np.int64), among.astype(np.int64))
+
+
+def _parts(block: Tensor) -> tuple[Tensor, ...]:
+    """A block, cut where it is larger than the device may hold of a gallery."""
+    return block.split(max(1, BLOCKS_NUMEL // max(1, block[0].numel()))) if len(block) else (block,)
+
+
+def to_tensors(cells: Cells) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Ranks as a checkpoint keeps them: mid-ranks (Q,), and ties with the gallery's size (2, Q), by the cell's name."""
+    middle, among = {}, {}
+    for (reading, row, task), ranks in cells.items():
+        name = f"{reading}/{row}/{task}" if reading else f"{row}/{task}"
+        middle[name] = torch.from_numpy(ranks.middle)
+        among[name] = torch.from_numpy(np.stack([ranks.ties, ranks.gallery]))
+    return middle, among
+
+
+def from_tensors(middle: dict[str, Tensor], among: dict[str, Tensor]) -> Cells:
+    """What `to_tensors` was given."""
+    cells: Cells = {}
+    for name, values in middle.items():
+        *reading, row, task = name.split("/")
+        ties, gallery = among[name].numpy()
+        cells["/".join(reading), int(row), int(task)] = Ranks(values.numpy(), ties, gallery)
+    return cells

@@ -17,7 +17,6 @@ extended, unless they planned for it: `kinoray run ... --set planned_tasks=8` ma
 
 import json
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,16 +24,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.config import Recipe, build, config, plain
-from kinoray.data.manifest import read_manifest
+from kinoray.config import Recipe, build, config, defaults_of, plain
 from kinoray.disk.durable import storage_error, write_text
+from kinoray.display.text import printer
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.run import run
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
 from kinoray.runs.experiment_file import merged, read_experiment
-from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
+from kinoray.runs.reopen import label_of, recorded_request
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results, load
 from kinoray.runs.run_folder import locked
@@ -63,33 +63,36 @@ def extend(
     """Let a finished run, or all seeds of one, learn one more task; the same call resumes, or returns the result.
 
     run_folder: a run or seed folder. task: a task file (.yaml), "STREAM/TASK", or a name and manifest. stream, method:
-    as of the run, needed where its record names none that can be found: a folder, a file or a class of your own.
-    num_workers: by default as before. runs: where the new run goes; by default beside the old one.
+    needed only where the run's folder does not hold them: a stream made by a program whose manifests are gone, a class
+    of a notebook. The method's recorded code is executed. num_workers: by default as before. runs: where the new run
+    goes; by default beside the old one.
     Raises: UsageError where the run is not finished, its data changed, or it made no room for another task.
     """
-    found = run_folder if isinstance(run_folder, Result) else load(run_folder)
+    old_runs = run_folder if isinstance(run_folder, Result) else load(run_folder)
     new = task if isinstance(task, TaskData) else read_task(task)
-    say: Callable[[str], None] = (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
-    asked = {"stream": stream, "method": method, "runs": runs}
+    say = printer(quiet)
+    changes: dict[str, Any] = {"runs": runs, "num_workers": num_workers, "quiet": quiet}
     # Every seed is checked before the first one starts.
-    planned = [(old, *_longer(old, new, **asked)) for old in (found if isinstance(found, Results) else [found])]
+    planned = []
+    for old in old_runs if isinstance(old_runs, Results) else [old_runs]:
+        request = recorded_request(old, stream=stream, method=method)
+        request = replace(request, **{name: value for name, value in changes.items() if value is not None})
+        planned.append((old, *_longer(old, request, new)))
     results = Results()
-    with _one_ray(planned, num_workers):
-        for old, one, given in planned:
-            workers = old.run["num_workers"] if num_workers is None else num_workers
-            with locked(one):
-                if not has_state(one.folder):
-                    _begin(old, one, workers, say)
-            done = run(**given, num_workers=workers, quiet=quiet)
-            assert isinstance(done, Result) and done.folder == one.folder
-            results.append(done)
-    return results if isinstance(found, Results) else results[0]
+    with _one_ray([request for _, request, _ in planned]):
+        for old, request, longer in planned:
+            with locked(longer):
+                if not has_state(longer.folder):
+                    _begin(old, longer, request.num_workers or 0, say)
+            result = run(request)
+            assert isinstance(result, Result) and result.folder == longer.folder
+            results.append(result)
+    return results if isinstance(old_runs, Results) else results[0]
 
 
-def _one_ray(planned: Sequence[tuple[Result, Any, Any]], num_workers: int | None) -> AbstractContextManager[None]:
+def _one_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
     """One start of Ray for several seeds that need it."""
-    on_ray = num_workers if num_workers is not None else planned[0][0].run["num_workers"]
-    if len(planned) < 2 or not on_ray:
+    if len(requests) < 2 or not requests[0].num_workers:
         return nullcontext()
     from kinoray.processes.ray_session import ray_session
 
@@ -101,20 +104,20 @@ def read_task(text: str | Path) -> TaskData:
     if Path(text).suffix not in (".yaml", ".yml", ".toml"):
         return _task_of_stream(str(text))
     path = Path(text)
-    said = build(TaskFile, merged(*read_experiment(path)), str(path))
-    if said.folder is not None:
-        folder = path.parent / Path(said.folder).expanduser()
+    asked = build(TaskFile, merged(*read_experiment(path)), str(path))
+    if asked.folder is not None:
+        folder = path.parent / Path(asked.folder).expanduser()
         folder = folder.parent if folder.is_file() else folder  # its caption file was named
         stream = load_stream(str(folder.absolute()))
-        if said.task is None and len(stream.tasks) > 1:
+        if asked.task is None and len(stream.tasks) > 1:
             names = ", ".join(task.name for task in stream.tasks)
             raise UsageError(f"{path}: {folder} holds several tasks ({names}). Name one with a line `task:`.")
-        found = _named(stream, said.task) if said.task is not None else stream.tasks[0]
-    elif said.task is not None:
-        found = _task_of_stream(said.task)
+        found = _named(stream, asked.task) if asked.task is not None else stream.tasks[0]
+    elif asked.task is not None:
+        found = _task_of_stream(asked.task)
     else:
         raise UsageError(f"{path}: it names no data. Add a line `folder: ./videos` or `task: moving-cvlm:3/radar`.")
-    return replace(found, name=said.name or found.name)
+    return replace(found, name=asked.name or found.name)
 
 
 def _task_of_stream(text: str) -> TaskData:
@@ -131,9 +134,9 @@ def _named(stream: Stream, name: str) -> TaskData:
     raise unknown(f"task of {stream.name}", name, [task.name for task in stream.tasks])
 
 
-def _longer(old: Result, new: TaskData, stream: Any, method: Any, runs: Any) -> tuple[Resolved, dict[str, Any]]:
-    """The run of the longer stream, and the arguments of `run` that start it."""
-    label = f"{old.folder.parent.name}/{old.folder.name}"
+def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest, Resolved]:
+    """The request of the longer run, and the run. Raises: UsageError where the old one cannot be extended."""
+    label = label_of(old)
     if old.state != "finished":
         raise UsageError(f"{label} is {old.state}, not finished; finish it with its own command first.")
     if old.joint or old.zero_shot:
@@ -141,98 +144,45 @@ def _longer(old: Result, new: TaskData, stream: Any, method: Any, runs: Any) -> 
         raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
-    try:
-        source = find_method(method or old.method)
-    except UsageError as error:
-        raise UsageError(f"{label} is a run of {old.method}: {error} Give its file with --method.") from None
-    if source.name != old.method:
-        raise UsageError(f"{label} is a run of {old.method}, not of {source.name}.")
-    shorter = _stream_of(old, label, stream)
-    longer = replace(shorter, tasks=(*shorter.tasks, new))
-    given = {
-        "method": method or old.method,
-        "stream": longer,
-        "backbone": old.run["backbone"],
-        "seed": old.seed,
-        "settings": old.overrides,
-        "runs": runs or old.folder.parent.parent,
-    }
-    one = resolve(**given, joint=False, zero_shot=False, smoke=False)
-    now = {"method": one.settings, "recipe": plain(one.recipe)}
+    assert isinstance(request.stream, Stream)
+    request = replace(request, stream=replace(request.stream, tasks=(*request.stream.tasks, new)))
+    longer = resolve(request)
+    now = {"method": longer.settings, "recipe": plain(longer.recipe)}
     then = {part: old.config[part] for part in now}
+    usual = {"method": defaults_of(longer.method.load().Config), "recipe": defaults_of(Recipe)}
     changed = [
         f"{name}: {then[part].get(name)} -> {value}"
         for part, values in now.items()
         for name, value in values.items()
-        if then[part].get(name, _default(name, part)) != value
+        if then[part].get(name, usual[part].get(name)) != value  # a newer setting had its default
     ]
     if changed:
         raise ConfigMismatch(f"{label} was made with other settings than it would go on with: {'; '.join(changed)}.")
-    made_for = max(one.recipe.planned_tasks, len(old.tasks))
-    if made_for <= len(old.tasks) and counts_tasks(one):
+    made_for = max(longer.recipe.planned_tasks, len(old.tasks))
+    if made_for <= len(old.tasks) and counts_tasks(longer):
         raise UsageError(
             f"{label} made room for {made_for} tasks, which {old.method} or its memory depends on: with one more they "
             f"would have learned otherwise. Run it anew with --set planned_tasks={made_for + 1} or more."
         )
-    return one, given
+    return request, longer
 
 
-def _default(name: str, part: str) -> Any:
-    """The value of a recipe's setting that did not exist when the run was made."""
-    return plain(Recipe()).get(name) if part == "recipe" else None
-
-
-def _stream_of(old: Result, label: str, given: str | Stream | None) -> Stream:
-    """The stream of a run, with the tasks that it learned. Raises: UsageError where it is not found, or another."""
-    kept = old.folder / EXTENDED
-    if isinstance(given, Stream):
-        stream = given
-    elif given is None and kept.exists():
-        said = json.loads(kept.read_text())["stream"]
-        tasks = tuple(TaskData(name, Path(path)) for name, path in said["tasks"])
-        stream = Stream(said["name"], said["protocol"], tasks, Recipe(**said["recipe"]), said["backbone"])
-    else:
-        try:
-            stream = load_stream(given or old.stream)
-        except UsageError as error:
-            raise UsageError(f"{label} learned from {given or old.stream}: {error} Give it with --stream.") from None
-    learned = stream.tasks[: len(old.tasks)]
-    digests = old.run["digests"]["data"]
-    other = [t.name for t in learned if digests.get(t.name) != read_manifest(t.manifest).digest]
-    if other or [task.name for task in learned] != old.tasks:
-        names = ", ".join(other or old.tasks)
-        raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
-    return replace(stream, tasks=learned)
-
-
-def _begin(old: Result, one: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
+def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
     """Put the finished run's last state into the new run's folder; whole, or the new run has none."""
-    (one.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
-    record = open_run(one, old.run["threads"], num_workers, say)
+    (longer.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
+    record = open_run(longer, old.run["threads"], num_workers, say)
     for kind in ("code", "method"):
         if old.run["digests"][kind] != record["digests"][kind]:
-            say(f"Note: the {kind}'s source changed since {one.label} learned its first {len(old.tasks)} tasks.")
-    stream = one.stream
-    kept = {
-        "format": 1,
-        "from": f"{old.folder.parent.name}/{old.folder.name}",
-        "state_digest": old.outcome["state_digest"],
-        "stream": {
-            "name": stream.name,
-            "protocol": stream.protocol,
-            "backbone": stream.backbone,
-            "recipe": plain(stream.recipe),
-            "tasks": [[task.name, str(task.manifest)] for task in stream.tasks],
-        },
-    }
-    write_text(one.folder / EXTENDED, json.dumps(kept, indent=1))
-    draft = one.folder / "checkpoints" / f"extend.tmp-{uuid.uuid4().hex[:8]}"
+            say(f"Note: the {kind}'s source changed since {longer.label} learned its first {len(old.tasks)} tasks.")
+    origin = {"format": 2, "from": label_of(old), "state_digest": old.outcome["state_digest"]}
+    write_text(longer.folder / EXTENDED, json.dumps(origin, indent=1))
+    draft = longer.folder / "checkpoints" / f"extend.tmp-{uuid.uuid4().hex[:8]}"
     try:
         collect(old.folder, len(old.tasks), draft)
-        unpack(draft, one.folder)
+        unpack(draft, longer.folder)
     except FileNotFoundError as error:
         raise CheckpointCorrupt(f"{old.folder} has lost its last state ({error.filename}); train it again.") from None
     except OSError as error:
-        raise storage_error(error, one.folder) from None
+        raise storage_error(error, longer.folder) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

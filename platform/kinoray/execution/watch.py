@@ -1,4 +1,4 @@
-"""The driver while runs are on: shows progress, turns Ctrl-C and SIGTERM into a wish to stop."""
+"""The driver while runs are on: shows progress, turns Ctrl-C and SIGTERM into a request to stop."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from kinoray.runs.resolve import Resolved
 
 
 def attend(work: Callable[[], Any], watched: dict[str, Any], bar: RunProgress, signals: Signals) -> Any:
-    """Do blocking work in a thread while this one shows progress and passes signals on as a wish to stop."""
+    """Do blocking work in a thread while this one shows progress and passes signals on as a request to stop."""
     import ray
 
     box: dict[str, Any] = {}
@@ -27,25 +27,25 @@ def attend(work: Callable[[], Any], watched: dict[str, Any], bar: RunProgress, s
     thread.start()
     while thread.is_alive():
         thread.join(0.3)
-        for label, (one, monitor) in watched.items():
+        for label, (run, monitor) in watched.items():
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
                     monitor.request_stop.remote()
-                show(bar, one, label, ray.get(monitor.latest.remote(), timeout=5))
+                show(bar, run, label, ray.get(monitor.latest.remote(), timeout=5))
     if "error" in box:
         raise box["error"]
     return box["value"]
 
 
 @contextmanager
-def progress_of(one: Resolved, quiet: bool, labels: list[str] | None = None) -> Iterator[RunProgress]:
-    tasks = ["joint"] if one.joint else [task.name for task in one.stream.tasks]
-    title = one.folder.parent.name if labels else one.label
-    with RunProgress(title, tasks, one.steps, quiet=quiet, runs=labels or [""]) as bar:
+def progress_of(run: Resolved, quiet: bool, labels: list[str] | None = None) -> Iterator[RunProgress]:
+    tasks = ["joint"] if run.joint else [task.name for task in run.stream.tasks]
+    title = run.folder.parent.name if labels else run.label
+    with RunProgress(title, tasks, run.steps, quiet=quiet, runs=labels or [""]) as bar:
         yield bar
 
 
-def show(bar: RunProgress, one: Resolved, label: str, last: dict[str, Any]) -> None:
+def show(bar: RunProgress, run: Resolved, label: str, last: dict[str, Any]) -> None:
     bar.warn_once(last["notes"])
     if last.get("loss") is not None:
-        bar.update(last["task"], last["step"] + 1, last["loss"], one.recipe.batch_size, last["epoch"], run=label)
+        bar.update(last["task"], last["step"] + 1, last["loss"], run.recipe.batch_size, last["epoch"], run=label)

@@ -76,10 +76,10 @@ def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any
 
 
 @contextmanager
-def run_actors(one: Resolved, folder: str) -> Iterator[tuple[Any, Any]]:
+def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Any]]:
     """The run's monitor and momentum actors, for as long as the run lasts."""
-    monitor = start_actor(RunMonitor, f"monitor:{one.label}", folder, True)
-    momentum = start_actor(MomentumStore, f"momentum:{one.label}", str(Path(folder) / "checkpoints"))
+    monitor = start_actor(RunMonitor, f"monitor:{run.label}", folder, True)
+    momentum = start_actor(MomentumStore, f"momentum:{run.label}", str(Path(folder) / "checkpoints"))
     try:
         yield monitor, momentum
     finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.backbones import check_backbone, weights_folder
-from kinoray.config import digest_of, matters_from, plain
+from kinoray.config import Recipe, differing, digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.runs.demands import needs_of
 from kinoray.runs.method_source import MethodSource, methods_folder
@@ -30,33 +30,33 @@ FORMAT = 1
 NOT_METHODS = ("kinoray", "torch", "abc", "builtins")
 
 
-def prefix_key(one: Resolved, threads: int, stages: int, num_workers: int = 0) -> str:
+def prefix_key(run: Resolved, threads: int, stages: int, num_workers: int = 0) -> str:
     """The address of a run's state after `stages` tasks.
 
     threads: the run's (`RunSpec.threads`), its first start's. num_workers: 0 and 1 are bitwise the same.
     Raises: ValueError for joint training and zero-shot, which have no tasks, and for stages that the run has not.
     """
-    if one.joint or one.zero_shot or not 1 <= stages <= len(one.stream.tasks):
-        raise ValueError(f"{one.label} has no state after {stages} tasks of its own.")
-    cls = one.method.load()
+    if run.joint or run.zero_shot or not 1 <= stages <= len(run.stream.tasks):
+        raise ValueError(f"{run.label} has no state after {stages} tasks of its own.")
+    cls = run.method.load()
     first = matters_from(cls.Config)
-    recipe = plain(one.recipe)
-    planned = max(recipe.pop("planned_tasks"), len(one.stream.tasks))
+    settings, recipe = differing(run.settings, cls.Config), plain(run.recipe)
+    planned = max(recipe.pop("planned_tasks"), len(run.stream.tasks))
     facts = {
         "format": FORMAT,
         "stages": stages,
-        "class": _class(one.method, cls),
+        "class": _class(run.method, cls),
         "methods": _methods_digest(),
-        "settings": {name: value for name, value in one.settings.items() if first[name] <= stages},
-        "recipe": recipe,
-        "seed": one.seed,
-        "protocol": one.stream.protocol,
-        "backbone": _backbone(one.backbone),
-        "tasks": [[task.name, *_data(str(task.manifest))] for task in one.stream.tasks[:stages]],
-        "num_tasks": planned if counts_tasks(one) else None,
+        "settings": {name: value for name, value in settings.items() if first[name] <= stages},
+        "recipe": differing(recipe, Recipe),
+        "seed": run.seed,
+        "protocol": run.stream.protocol,
+        "backbone": _backbone(run.backbone),
+        "tasks": [[task.name, *_data(str(task.manifest))] for task in run.stream.tasks[:stages]],
+        "num_tasks": planned if counts_tasks(run) else None,
         "machine": _machine(),
     }
-    code = {"code": _code(), "method": one.method.digest}
+    code = {"code": _code(), "method": run.method.digest}
     return f"{digest_of(facts)[:40]}-{_circumstances(code, _versions(), threads, num_workers)}"
 
 
@@ -82,15 +82,15 @@ def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
     return min(num_tasks, max((first.get(name, 1) for name in knobs), default=1) - 1)
 
 
-def counts_tasks(one: Resolved) -> bool:
+def counts_tasks(run: Resolved) -> bool:
     """Whether the number of tasks can reach the state: the method says so, or its ring memory shares slots by it."""
-    cls = one.method.load()
-    replay = needs_of(one).replay
+    cls = run.method.load()
+    replay = needs_of(run).replay
     return cls.uses_num_tasks or (replay is not None and replay.policy == "ring")
 
 
 def _class(method: MethodSource, cls: type) -> str | None:
-    """What a class given by value is made of; its digest as a method covers its own lines only.
+    """All that a class given by value may be made of; its digest as a method covers only what its code names.
 
     The files that it and its bases stand in; where it has none, as in a notebook, its pickle, which differs more often
     than it has to.

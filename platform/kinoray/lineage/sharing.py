@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from kinoray.lineage import prefixes
+
 LOOK_EVERY_S = 0.5
 
 
@@ -25,48 +27,43 @@ class Prefix:
         self.leases: dict[int, ExitStack] = {}
         """Of tasks, numbered from 1."""
 
-    def begin(self, wish: Path) -> None:
+    def begin(self, stop_file: Path) -> None:
         """Adopt the longest prefix; where another run is learning the next task right now, wait for it.
 
         The trial keeps its CPUs while it waits: learning the task itself would keep them for longer. The wait ends when
         the task is there, when its producer ended, was killed or has not renewed its lease for a minute (then this run
-        learns the task for all), on a `wish` to stop, and after `PREFIX_WAIT_S` (then it learns beside the other).
+        learns the task for all), where `stop_file` appears, after `PREFIX_WAIT_S` (then it learns beside the other).
         """
-        from kinoray.lineage import prefixes as forks
-
-        if forks.has_state(self.folder):  # it goes on by itself, and says where
-            self._take(forks.stages_begun(self.folder) + 1)
+        if prefixes.has_state(self.folder):  # it goes on by itself, and says where
+            self._take(prefixes.stages_begun(self.folder) + 1)
             return
         end = time.monotonic() + PREFIX_WAIT_S
         while True:
-            stages = forks.best_prefix(self.keys)
+            stages = prefixes.best_prefix(self.keys)
             ours = self._take(stages + 1)
-            if ours and forks.best_prefix(self.keys) > stages:
+            if ours and prefixes.best_prefix(self.keys) > stages:
                 continue  # published between the look and the lease
-            if not ours and time.monotonic() < end and not wish.exists():
-                forks.wait_for(self.keys[stages], LOOK_EVERY_S)
+            if not ours and time.monotonic() < end and not stop_file.exists():
+                prefixes.wait_for(self.keys[stages], LOOK_EVERY_S)
                 continue
-            if not stages or forks.adopt(self.folder, self.keys[stages - 1]) or forks.is_there(self.keys[stages - 1]):
+            key = self.keys[stages - 1]
+            if not stages or prefixes.adopt(self.folder, key) or prefixes.is_there(key):
                 break
         self._release(stages)
 
     def share(self, stages: int) -> None:
         """Keep the state after so many tasks."""
-        from kinoray.lineage import prefixes as forks
-
         self._take(stages + 1)
-        if stages <= len(self.keys) and forks.has_stage(self.folder, stages):
-            forks.publish(self.folder, stages, self.keys[stages - 1])
+        if stages <= len(self.keys) and prefixes.has_stage(self.folder, stages):
+            prefixes.publish(self.folder, stages, self.keys[stages - 1])
         self._release(stages)
 
     def _take(self, task: int) -> bool:
         """Tell others that a task is being learned here; False where somebody else has said so."""
-        from kinoray.lineage import prefixes as forks
-
         if task > len(self.keys) or task in self.leases:
             return True
         with ExitStack() as stack:
-            if stack.enter_context(forks.producing(self.keys[task - 1])):
+            if stack.enter_context(prefixes.producing(self.keys[task - 1])):
                 self.leases[task] = stack.pop_all()
         return task in self.leases
 

@@ -99,7 +99,7 @@ class MonitorClient:
         self.buffer: list[dict[str, Any]] = []
         self.sent: list[Any] = []
         self.sent_at = time.monotonic()
-        self.wants_stop = False
+        self.stop_requested = False
 
     def log(self, record: dict[str, Any]) -> None:
         """Queue one record; sends at most twice a second."""
@@ -113,14 +113,14 @@ class MonitorClient:
             return self.target.stop
         if self.sent:
             ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
-            self.wants_stop = any(ray.get(ready)) or self.wants_stop
-        return self.wants_stop
+            self.stop_requested = any(ray.get(ready)) or self.wants_stop
+        return self.stop_requested
 
     def flush(self) -> None:
         """Send everything and wait until it is written."""
         self._send()
         if self.sent:
-            self.wants_stop = any(ray.get(self.sent)) or self.wants_stop
+            self.stop_requested = any(ray.get(self.sent)) or self.wants_stop
             self.sent = []
 
     def call(self, verb: str, *args: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kinoray.errors import KinorayError
+from kinoray.errors import BY_SIGNAL, STOPPED, KinorayError
 
 
 class Stopped(KinorayError):
@@ -17,11 +17,11 @@ class Stopped(KinorayError):
     def __init__(self, label: str, number: int | None) -> None:
         by = f" by {signal.Signals(number).name}" if number else ""
         super().__init__(f"{label} stopped{by}; the same command continues it.")
-        self.exit_code = 128 + number if number else 75
+        self.exit_code = BY_SIGNAL + number if number else STOPPED
 
 
 class Signals:
-    """SIGINT and SIGTERM as a wish to stop; a second one ends the process at once."""
+    """SIGINT and SIGTERM as a request to stop; a second one ends the process at once."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -30,20 +30,20 @@ class Signals:
     def handle(self, number: int, frame: Any) -> None:
         """Remember the first signal and tell the listeners."""
         if self.number is not None:
-            os._exit(128 + number)
+            os._exit(BY_SIGNAL + number)
         self.number = number
         print("Stopping after this step; once more ends at once.", file=sys.stderr)
         for listener in self.listeners:
             listener()
 
     def check(self, label: str) -> None:
-        """Start nothing more after a wish to stop. Raises: Stopped."""
+        """Start nothing more after a request to stop. Raises: Stopped."""
         if self.number is not None:
             raise Stopped(label, self.number)
 
     @contextmanager
     def told_to(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Tell `listener` of the wish to stop, also of one that came before."""
+        """Tell `listener` of the request to stop, also of one that came before."""
         self.listeners.append(listener)
         if self.number is not None:
             listener()

@@ -86,18 +86,14 @@ class Row:
 def columns_of(result: Result, metric: str) -> dict[str, float | None]:
     """Every number of one run that a table may show: per task, overall, and the headline metrics.
 
-    FR and HM, also per task, are those of the recall asked for (BMU-MoCo, supplement, Tables 1 and 2).
+    What follows from a score, as FR and HM, also per task, is that of the score asked for (BMU-MoCo, supplement, Tables
+    1 and 2).
     """
     matrix = result.matrix_of(metric).to_numpy()
-    values: dict[str, float | None] = {**result.metrics}
+    values: dict[str, float | None] = result.metrics | result.summary(metric)
     for task, score, rate in zip(
         result.tasks, metrics.final_row(matrix), metrics.forgetting_rates(matrix), strict=True
     ):
         values |= {f"{task}:{metric}": float(score), f"{task}:FR": rate}
-    final, forgetting, harmonic = (
-        metrics.final_mean(matrix),
-        metrics.overall_forgetting(matrix),
-        metrics.harmonic_mean(matrix),
-    )
-    overall = {f":{metric}": final, ":FR": forgetting, ":HM": harmonic}
-    return values | overall | {"FR": forgetting, "HM": harmonic}
+    overall = result.protocol.overall_columns(metric)
+    return values | {f":{name}": values.get(name) for name in overall}

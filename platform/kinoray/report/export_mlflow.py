@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
-from kinoray.metrics import RECALL_NAMES, summarise_after
 from kinoray.runs.result import Result, load
 from kinoray.sweeps.result import RECORD, SweepResult
 
@@ -146,20 +145,20 @@ def _experiment(client: Any, uri: str, name: str) -> str:
 def metrics_of(run: Result) -> Iterator[tuple[str, float, int]]:
     """(name, value, step): after each task its scores on all tasks so far, and the headlines; the step counts tasks.
 
-    Recalls in percent on the test splits; `validation/...` are those of the validation splits. Costs stand at the end.
+    Scores in percent on the test splits; `validation/...` are those of the validation splits. Costs stand at the end.
     """
     outcome, count = run.outcome, len(run.tasks)
     matrices = outcome["matrix"]
-    for recall in RECALL_NAMES:
-        for i, row in enumerate(matrices.get(recall, [])):
-            yield from ((f"{recall}/{run.tasks[t]}", value, i + 1) for t, value in enumerate(row) if value is not None)
-    for prefix, found, last in (
-        ("", matrices, outcome["metrics"]),
-        ("validation/", outcome.get("validation_matrix", {}), outcome.get("validation", {})),
+    for name in run.protocol.matrix_names:
+        for i, row in enumerate(matrices.get(name, [])):
+            yield from ((f"{name}/{run.tasks[t]}", value, i + 1) for t, value in enumerate(row) if value is not None)
+    for split, prefix, found, last in (
+        ("test", "", matrices, outcome["metrics"]),
+        ("validation", "validation/", outcome.get("validation_matrix", {}), outcome.get("validation", {})),
     ):
         for step in range(1, count + 1):
-            if "R@1" in found and any(value is not None for value in found["R@1"][step - 1]):
-                told = last if step == count else summarise_after(found, step)
+            if any(value is not None for value in found.get(run.score, [[]] * count)[step - 1]):
+                told = last if step == count else run.summary(tasks=step, split=split)
                 yield from ((f"{prefix}{name}", value, step) for name, value in told.items() if value is not None)
     yield from ((f"cost/{name}", value, count) for name, value in run.cost.items())
 
@@ -179,7 +178,7 @@ def _tags(run: Result) -> dict[str, str]:
 
 
 def _named(name: str) -> str:
-    """A name as MLflow allows it: `R@1/paper` is `R1/paper`."""
+    """A name as MLflow allows it, without `@` and its like."""
     return re.sub(r"[^\w\-. :/]", "", name)
 
 

@@ -14,7 +14,7 @@ from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
 from kinoray.display.text import printable, show
 from kinoray.report.tables import compare
-from kinoray.runs.result import HEADLINES, Result, load
+from kinoray.runs.result import Result, load
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""
@@ -56,7 +56,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
     measured = [result for result in results if result.matrix.notna().to_numpy().any()]
     return {
         "results": results,
-        "headlines": HEADLINES,
+        "protocol": first.protocol,
         "comparison": Markup(compare(results)._repr_html_()) if len(results) > 1 else None,
         "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
         "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
@@ -70,7 +70,9 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
 def _figures(results: Sequence[Result], measured: Sequence[Result]) -> Iterator[tuple[str, Figure]]:
     if measured:
         matrices = [result.matrix for result in measured]
-        yield "Forgetting: R@1 of each task as later tasks are learned", plots.forgetting_figure(matrices)
+        score = measured[0].score
+        title = f"Forgetting: {score} on each task as later tasks are learned"
+        yield title, plots.forgetting_figure(matrices, score)
     losses = {f"seed {result.seed}": result.losses for result in results}
     trained = {name: frame for name, frame in losses.items() if "loss" in frame}
     if trained:

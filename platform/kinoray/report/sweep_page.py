@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from kinoray.display.plots import svg
 from kinoray.display.text import printable, show
-from kinoray.runs.result import HEADLINES
 from kinoray.sweeps.plots import figures
 from kinoray.sweeps.result import SweepResult
 
@@ -38,7 +37,7 @@ def _content(sweep: SweepResult) -> dict[str, Any]:
         "states": {name: count for name, count in sweep.states.items() if count},
         "best": best,
         "tests": best.metrics if best else {},
-        "headlines": HEADLINES,
+        "headlines": sweep.protocol.headlines,
         "figures": [(title, Markup(svg(figure))) for title, figure in figures(sweep)] if len(frame) else [],
         "columns": list(shown.columns),
         "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],

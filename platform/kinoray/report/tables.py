@@ -11,17 +11,13 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from kinoray import metrics
 from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
+from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.estimates import Estimate, Row, smallest_p
 from kinoray.runs.result import Result, load
-
-LOWER_IS_BETTER = ("FR", "MedR", "MeanR")
-BESIDE = ("R@1", "R@5", "R@10", "FR", "HM", "R@1_current", "MedR", "MeanR")
-"""Metrics of the JSON output."""
 
 
 class Column(NamedTuple):
@@ -46,10 +42,18 @@ class Comparison:
         tasks = [
             Column(task, name, f"{task}:{name}")
             for task in self.tasks
-            for name in (self.metric, "FR")
+            for name in self.protocol.task_columns(self.metric)
             if (task, name) != (self.tasks[-1], "FR")  # nothing comes after the last task
         ]
-        return tasks + [Column("Overall", name, f":{name}") for name in (self.metric, "FR", "HM")]
+        return tasks + self.overall
+
+    @property
+    def overall(self) -> list[Column]:
+        return [Column("Overall", name, f":{name}") for name in self.protocol.overall_columns(self.metric)]
+
+    @property
+    def protocol(self) -> BaseProtocol:
+        return self.rows[0].results[0].protocol
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -61,7 +65,7 @@ class Comparison:
         """Label of the best row, if its paired interval against the next excludes zero."""
         ranked = [(row.estimate(column.key).mean, row) for row in self.rows if not row.is_bound]
         known = [(mean, row) for mean, row in ranked if mean is not None]
-        known.sort(key=lambda pair: pair[0], reverse=column.name not in LOWER_IS_BETTER)
+        known.sort(key=lambda pair: pair[0], reverse=self.protocol.metrics[column.name] == "max")
         if len(known) < 2:
             return None
         gap = known[0][1].minus(known[1][1], column.key)
@@ -86,7 +90,7 @@ class Comparison:
         if first.shared:
             lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
         for row in others:
-            lines += [_difference(row, first, column) for column in self.columns[-3:] if not row.is_bound]
+            lines += [_difference(row, first, column) for column in self.overall if not row.is_bound]
         lines += [f"{row.label}: {row.unfinished}; not in the means." for row in self.rows if row.unfinished]
         return [line for line in lines if line]
 
@@ -160,19 +164,18 @@ class Comparison:
         return f"<table style='{TABLE}'><tr><th></th>{spans}</tr><tr><th></th>{names}</tr>{body}</table>{notes}"
 
 
-def compare(runs: Iterable[str | Path | Result], metric: str = "R@1") -> Comparison:
+def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
     """Lay runs side by side: folders (of a seed, or of a run with its seeds) or results.
 
-    `metric` is "R@1", "R@5" or "R@10" (also r1, r5, r10). Runs that differ in nothing but the seed share a row; joint
-    training and zero-shot stand last.
+    `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs that
+    differ in nothing but the seed share a row; joint training and zero-shot stand last.
     Raises: UsageError if there is no run, or the runs are of different streams.
     """
-    name = metric.upper().replace("@", "").replace("R", "R@")
-    if name not in metrics.RECALL_NAMES:
-        raise UsageError(f"There is no metric {metric!r} to compare by. Use r1, r5 or r10.")
     results = [result for run in runs for result in _opened(run)]
     if not results:
         raise UsageError("There is nothing to compare: name at least one run folder.")
+    protocol = results[0].protocol
+    name = protocol.score_named(metric or protocol.score)
     for result in results[1:]:
         if (result.stream, result.tasks) != (results[0].stream, results[0].tasks):
             both = f"{results[0].folder} is of {results[0].stream}, {result.folder} of {result.stream}"
@@ -248,7 +251,7 @@ def _json_row(row: Row) -> dict[str, Any]:
         "method": first.method,
         "joint": first.joint,
         "zero_shot": first.zero_shot,
-        "metrics": {name: row.estimate(name)._asdict() for name in BESIDE},
+        "metrics": {name: row.estimate(name)._asdict() for name in first.protocol.metrics},
         "label": row.label,
         "stream": first.stream,
         "states": {str(result.seed): result.state for result in row.results},

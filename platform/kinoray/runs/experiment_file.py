@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field
 
 from kinoray.config import Count, build, config, names_of
+from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
 Natural = Annotated[int, Field(ge=0)]
@@ -72,7 +73,7 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else _load(text)
     except (yaml.YAMLError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: {_one_line(error)}.") from None
+        raise UsageError(f"{path}: {_complaint(error)}.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise UsageError(f"{path}: an experiment file is a list of `name: value` lines.")
     values = {name.replace("-", "_"): value for name, value in values.items()}
@@ -92,7 +93,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         try:
             settings[name.strip()] = _load(value)
         except (yaml.YAMLError, RecursionError) as error:
-            raise UsageError(f"--set {pair}: {_one_line(error)}.") from None
+            raise UsageError(f"--set {pair}: {_complaint(error)}.") from None
     return settings
 
 
@@ -109,7 +110,7 @@ def _load(text: str) -> Any:
         loader.dispose()
 
 
-def _one_line(error: Exception) -> str:
+def _complaint(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error)

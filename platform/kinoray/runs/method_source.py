@@ -3,7 +3,6 @@
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import sys
 import types
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinoray.errors import UsageError, unknown
+from kinoray.runs.class_source import listing_of, missing_of
 
 if TYPE_CHECKING:
     from kinoray.method import BaseMethod
@@ -25,9 +25,18 @@ class MethodSource:
 
     name: str
     digest: str
-    """SHA-256 of the source."""
+    """SHA-256 of the source; of a class, of its `listing`, so that it is the same in every interpreter."""
     text: str | None = None
     pickled: bytes | None = None
+    listing: str | None = None
+    """What a pickled class was written as, in parts (`class_source`)."""
+    unknown: tuple[str, ...] = ()
+    """Parts of a pickled class that have no source."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own code, and no method that comes with kinoray."""
+        return self.text is not None or self.pickled is not None
 
     def load(self) -> type["BaseMethod"]:
         """The class. Raises: UsageError where the file does not run or holds no `Method`."""
@@ -98,12 +107,10 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
         home = sys.modules.get(base.__module__)
         if home is not None and issubclass(base, BaseMethod) and not base.__module__.startswith("kinoray."):
             cloudpickle.register_pickle_by_value(home)
-    pickled = cloudpickle.dumps(cls)
-    try:
-        digest = _digest(inspect.getsource(cls))
-    except (OSError, TypeError):
-        digest = hashlib.sha256(pickled).hexdigest()
-    return MethodSource(name, digest, pickled=pickled)
+    listing = listing_of(cls)
+    return MethodSource(
+        name, _digest(listing), pickled=cloudpickle.dumps(cls), listing=listing, unknown=tuple(missing_of(cls))
+    )
 
 
 def _run_text(source: MethodSource) -> types.ModuleType:

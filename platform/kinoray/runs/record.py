@@ -17,18 +17,27 @@ VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "num
 BESIDE = ("methods", "search_spaces", "cluster")
 
 
+FORMAT = 2
+METHOD_FILE = "method.py"
+"""In the run folder: the source of a user's own method."""
+
+
 def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
-    """The run's record, run.json."""
+    """The run's record, run.json: all that is needed to open the run again without being told anything (`reopen`)."""
     parts = identity(run)
     return {
-        "format": 1,
+        "format": FORMAT,
         "method": run.method.name,
         "stream": run.stream.name,
+        "protocol": run.stream.protocol,
         "backbone": run.backbone,
         "seed": run.seed,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
         "tasks": [task.name for task in run.stream.tasks],
+        "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
+        "stream_source": _stream_source(run),
+        "method_source": _method_source(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
@@ -36,6 +45,23 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "num_workers": num_workers,
         "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
     }
+
+
+def _stream_source(run: Resolved) -> dict[str, Any]:
+    """What the stream is, beside its tasks, and what it is made from again where its manifests are gone."""
+    stream = run.stream
+    return {"made_from": stream.source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
+
+
+def _method_source(run: Resolved) -> dict[str, Any]:
+    """Where the method's code is kept: with kinoray, in the run folder, or why in neither."""
+    method = run.method
+    if not method.is_own:
+        return {"kind": "kinoray"}
+    if method.text is not None:
+        return {"kind": "file", "file": METHOD_FILE}
+    why = f"{', '.join(method.unknown)} has no source" if method.unknown else "its parts stand in no one file"
+    return {"kind": "class", "file": METHOD_FILE, "why": f"a class of a running program: {why}"}
 
 
 def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[str, Any]:
@@ -47,13 +73,16 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     path = run.folder / "run.json"
     now = describe(run, threads, num_workers)
     if not path.exists():
+        source = run.method.text or run.method.listing
         try:
+            if source is not None:  # before the record that names it
+                write_text(run.folder / METHOD_FILE, source)
             write_text(path, json.dumps(now, indent=1))
         except OSError as error:
             raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
-    changed = changes(then["config"], now["config"]) + changes(then["digests"]["data"], now["digests"]["data"])
+    changed = changes(_known(then, now), _known(now, then)) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:
         raise ConfigMismatch(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
@@ -68,16 +97,23 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     return now | {"threads": then["threads"]}
 
 
+def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a record that another one has, too: one that came later had its default, or the folder would
+    have another name (`resolve.identity`)."""
+    parts = ("method", "recipe")
+    return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
+
+
 def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     """`key: old -> new` for everything that differs in two nested records."""
-    said = []
+    found = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            said += changes(a, b, f"{prefix}{key}.")
+            found += changes(a, b, f"{prefix}{key}.")
         elif a != b:
-            said.append(f"{prefix}{key}: {a} -> {b}")
-    return said
+            found.append(f"{prefix}{key}: {a} -> {b}")
+    return found
 
 
 def code_digest() -> str:

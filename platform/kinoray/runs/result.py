@@ -15,12 +15,14 @@ from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
+from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-HEADLINES = ("R@1", "R@5", "R@10", "MedR", "MeanR", "FR", "HM", "R@1_current")
+UNTIED = {"reading": "", "ties": 0}
+"""Columns of ranks.parquet that older runs have not, and what they would hold."""
 
 
 class Result:
@@ -35,6 +37,7 @@ class Result:
         self.run: dict[str, Any] = _read_json(self.folder / "run.json")
         self.method: str = self.run["method"]
         self.stream: str = self.run["stream"]
+        self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
         self.seed: int = self.run["seed"]
         self.tasks: list[str] = self.run["tasks"]
         self.joint: bool = self.run["joint"]
@@ -94,11 +97,25 @@ class Result:
 
     @property
     def matrix(self) -> "pd.DataFrame":
-        """R@1 in percent: rows = after task, columns = task; nan where not measured."""
-        return self.matrix_of("R@1")
+        """The protocol's main score in percent: rows = after task, columns = task; nan where not measured."""
+        return self.matrix_of(self.score)
+
+    @property
+    def score(self) -> str:
+        """Name of the protocol's main score."""
+        return self.protocol.score
+
+    def summary(self, score: str | None = None, tasks: int | None = None, split: str = "test") -> dict[str, Any]:
+        """The metrics of the matrices again: with FR, HM and BWF of another score, or after the first tasks alone.
+
+        split: "test" or "validation". MedR and MeanR are left out.
+        """
+        prefix = "" if split == "test" else f"{split}_"
+        matrices, queries = self.outcome.get(f"{prefix}matrix"), self.outcome.get(f"{prefix}queries", ())
+        return self.protocol.metrics_of(matrices, queries, score, tasks) if matrices else {}
 
     def matrix_of(self, metric: str) -> "pd.DataFrame":
-        """The result matrix of "R@1", "R@5" or "R@10"."""
+        """The result matrix of a score, or of one in another reading ("reading/score"; `BaseProtocol.matrix_names`)."""
         import pandas as pd
 
         cells = self._cells()
@@ -125,9 +142,14 @@ class Result:
 
     @property
     def ranks(self) -> "pd.DataFrame":
-        """One row per query and evaluation; `rank` is a 0-based mid-rank among `gallery` videos."""
-        columns = ["after_task", "task", "sample", "clip_id", "rank", "gallery"]
-        return _read_table(self.folder / "ranks.parquet", columns)
+        """One row per query and evaluation in each reading: `rank` is a 0-based mid-rank among `gallery` items; `ties`
+        others have the same score."""
+        columns = ["reading", "after_task", "task", "sample", "clip_id", "rank", "ties", "gallery"]
+        frame = _read_table(self.folder / "ranks.parquet", columns)
+        for name, value in UNTIED.items():
+            if name not in frame:
+                frame[name] = value
+        return frame
 
     @property
     def bad_samples(self) -> "pd.DataFrame":
@@ -141,22 +163,22 @@ class Result:
         """The result matrix, and how each task is forgotten."""
         from kinoray.display import plots
 
-        return plots.run_figure(self.matrix)
+        return plots.run_figure(self.matrix, self.score)
 
     def _cells(self) -> "pd.DataFrame":
         return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])
 
     def __repr__(self) -> str:
         head = f"{self.label} on {self.stream}, seed {self.seed}: {self.state}"
-        numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in ("R@1", "FR", "HM"))
+        numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in self.protocol.brief)
         lines = [head, numbers, *([self.error] if self.error else []), str(self.folder)]
         return "\n".join(printable(line) for line in lines)
 
     def _repr_html_(self) -> str:
         head = f"<b>{html.escape(self.label)}</b> on {html.escape(self.stream)}, seed {self.seed}: {self.state}"
         error = f"<div>{html.escape(printable(self.error))}</div>" if self.error else ""
-        numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in HEADLINES)
-        values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in HEADLINES)
+        numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in self.protocol.headlines)
+        values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in self.protocol.headlines)
         table = f"<table style='{TABLE}'><tr>{numbers}</tr><tr>{values}</tr></table>"
         time = f"{self.cost['wall_s']:.0f} s, " if "wall_s" in self.cost else ""
         foot = f"<div style='opacity:.7'>{time}{html.escape(str(self.folder))}</div>"

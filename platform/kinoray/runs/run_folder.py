@@ -19,19 +19,19 @@ from kinoray.runs.resolve import Resolved
 
 
 @contextmanager
-def locked(one: Resolved) -> Iterator[None]:
-    """Hold the run for this process; the lock goes with the process. Raises: UsageError if another holds it."""
-    with hold(one.folder, f"{one.label} is being run by another process. Wait, or use another seed."):
+def locked(run: Resolved) -> Iterator[None]:
+    """Hold the run for this process; the lock goes with the process. Raises: Busy if another holds it."""
+    with hold(run.folder, f"{run.label} is being run by another process. Wait, or use another seed."):
         yield
 
 
-def is_finished(one: Resolved, say: Callable[[str], None]) -> bool:
+def is_finished(run: Resolved, say: Callable[[str], None]) -> bool:
     """Whether the run's result is there already; says when the code has changed since."""
-    path = one.folder / "result.json"
+    path = run.folder / "result.json"
     if not path.exists() or json.loads(path.read_text())["state"] != "finished":
         return False
-    open_run(one, 0, 0, say)
-    say(f"{one.label} is finished already: {one.folder}")
+    open_run(run, 0, 0, say)
+    say(f"{run.label} is finished already: {run.folder}")
     return True
 
 
@@ -46,7 +46,7 @@ def set_aside(folder: Path) -> None:
             path.rename(beside / path.name)
 
 
-def failed(one: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
+def failed(run: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
     """Record a failure in the run folder and make it one line."""
     if isinstance(problem, dict):
         kind, text, trace = problem["kind"], problem["error"], problem.get("traceback", "")
@@ -55,14 +55,14 @@ def failed(one: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
         trace = "".join(traceback.format_exception(problem))
     known = getattr(errors, kind, None)
     own = isinstance(known, type) and issubclass(known, KinorayError)
-    log = one.folder / "log.txt"
+    log = run.folder / "log.txt"
     with contextlib.suppress(OSError):
         with log.open("a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{trace}\n")
-        path = one.folder / "result.json"
+        path = run.folder / "result.json"
         then = json.loads(path.read_text()) if path.exists() else {"format": 1, "metrics": {}, "matrix": {}}
         write_json(path, then | {"state": "failed", "error": f"{kind}: {text}"})
     if own:
         assert known is not None
         return known(text)
-    return RunFailed(f"{one.label}: {kind}: {text}. The traceback is in {log}; the committed state stands.")
+    return RunFailed(f"{run.label}: {kind}: {text}. The traceback is in {log}; the committed state stands.")

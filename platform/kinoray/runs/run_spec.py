@@ -1,22 +1,22 @@
 """What a rank is told: a run as plain data, and the method that it describes."""
 
 import os
-import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from kinoray.backbones.backbone import Backbone
-from kinoray.config import digest_of, plain
+from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
+from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import open_run
-from kinoray.runs.resolve import Resolved, union_manifest
+from kinoray.runs.resolve import Resolved
+from kinoray.seeds import seed_libraries, seed_of
+from kinoray.streams.task_manifests import union_manifest
 from kinoray.training.stages import Stage
 
 
@@ -45,6 +45,19 @@ class RunSpec:
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
 
     @property
+    def tested(self) -> TestedRun:
+        """What the tests need to know."""
+        return TestedRun(
+            folder=Path(self.folder),
+            names=self.names,
+            tests=self.tests,
+            train_names=self.train_names,
+            trained=self.trained,
+            last_row=self.stages[-1].row,
+            autocast=self.autocast,
+        )
+
+    @property
     def num_tasks(self) -> int:
         """Tasks that methods and memories make room for."""
         return max(len(self.names), self.recipe["planned_tasks"])
@@ -58,15 +71,12 @@ class RunSpec:
 def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     """The method with its initial weights: a function of the spec and the backbone's weights alone."""
     cls = spec.method.load()
-    seed = int(digest_of(["build", spec.seed])[:15], 16)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    seed_libraries(seed_of("build", spec.seed))
     return cls(cls.Config(**spec.settings), backbone, spec.num_tasks)
 
 
 def make_spec(
-    one: Resolved,
+    run: Resolved,
     *,
     num_workers: int,
     decode_slots: float,
@@ -77,30 +87,28 @@ def make_spec(
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
     from kinoray.decoding.frame_cache import frame_cache
 
-    pass
-
     cores = len(os.sched_getaffinity(0))
     threads = max(1, (cores - 1) // max(1, abreast))
-    record = open_run(one, threads, num_workers, say)
-    tasks = one.stream.tasks
+    record = open_run(run, threads, num_workers, say)
+    tasks = run.stream.tasks
     trained = [(task.name, str(task.manifest)) for task in tasks]
-    if one.joint:
-        trained = [("joint", str(union_manifest(one).path))]
+    if run.joint:
+        trained = [("joint", str(union_manifest(tasks, run.folder / "joint.parquet").path))]
     return RunSpec(
-        folder=str(one.folder),
-        method=MethodSource(**asdict(one.method)),
-        settings=one.settings,
-        recipe=plain(one.recipe),
-        protocol=one.stream.protocol,
+        folder=str(run.folder),
+        method=MethodSource(**asdict(run.method)),
+        settings=run.settings,
+        recipe=plain(run.recipe),
+        protocol=run.stream.protocol,
         names=tuple(task.name for task in tasks),
         tests=tuple(str(task.manifest) for task in tasks),
         train_names=tuple(name for name, _ in trained),
         trained=tuple(path for _, path in trained),
-        stages=one.stages,
-        backbone=one.backbone,
-        seed=one.seed,
+        stages=run.stages,
+        backbone=run.backbone,
+        seed=run.seed,
         threads=record["threads"],
-        autocast=one.recipe.precision == "bfloat16" or (one.recipe.precision == "auto" and gpu),
+        autocast=run.recipe.precision == "bfloat16" or (run.recipe.precision == "auto" and gpu),
         decode_slots=decode_slots,
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )

@@ -5,62 +5,62 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kinoray.config import digest_of
 from kinoray.disk.durable import whole_file, write_json
-from kinoray.metrics import RECALLS, recall_at, summarise
+from kinoray.evaluation.protocol import BaseProtocol, matrix_name
+from kinoray.metrics import Cells
 
-Ranks = dict[tuple[int, int], np.ndarray]
 
+def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:
+    """Result matrices of a protocol's scores in percent, nested lists with None where nothing was measured."""
 
-def matrices_of(ranks: Ranks, num_tasks: int) -> dict[str, Any]:
-    """Result matrices of R@1, R@5, R@10 in percent, nested lists with None where nothing was measured."""
-    return {
-        f"R@{k}": [
-            [recall_at(ranks[i, t], k) if (i, t) in ranks else None for t in range(num_tasks)] for i in range(num_tasks)
-        ]
-        for k in RECALLS
-    }
+    def matrix(reading: str, k: int) -> list[list[float | None]]:
+        tasks = range(num_tasks)
+        return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in tasks]
+
+    return {matrix_name(r, name): matrix(r, k) for r in protocol.readings for name, k in protocol.scores.items()}
 
 
 def write_results(
     folder: Path,
     *,
+    protocol: BaseProtocol,
     state: str,
     names: tuple[str, ...],
-    ranks: Ranks,
-    validation: Ranks,
+    ranks: Cells,
+    validation: Cells,
     queries: dict[int, list[tuple[int, str]]],
-    galleries: dict[str, int],
     cost: dict[str, float],
     num_bad: int,
     digest: str | None,
 ) -> None:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet.
 
-    validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; galleries:
-    "row/task" -> clips ranked among; digest: of the final state.
+    validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; digest: of the
+    final state.
     """
-    matrices = matrices_of(ranks, len(names))
-    validated = matrices_of(validation, len(names))
-    last = max((row for row, _ in ranks), default=0)
-    final = [ranks[last, task] for task in range(len(names)) if (last, task) in ranks]
+    matrices = matrices_of(protocol, ranks, len(names))
+    validated = matrices_of(protocol, validation, len(names))
+    last = max((row for _, row, _ in ranks), default=0)
+    final = [ranks["", last, task] for task in range(len(names)) if ("", last, task) in ranks]
+    counts, validation_counts = _num_queries(ranks), _num_queries(validation)
     write_matrix(folder, names, matrices)
     if state == "finished":
         write_ranks(
             folder,
             (
                 {
+                    "reading": reading,
                     "after_task": i,
                     "task": t,
                     "sample": s,
                     "clip_id": c,
-                    "rank": float(r),
-                    "gallery": galleries[f"{i}/{t}"],
+                    "rank": float(middle),
+                    "ties": int(ties),
+                    "gallery": int(gallery),
                 }
-                for (i, t), values in sorted(ranks.items())
-                for (s, c), r in zip(queries[t], values, strict=True)
+                for (reading, i, t), r in sorted(ranks.items())
+                for (s, c), middle, ties, gallery in zip(queries[t], r.middle, r.ties, r.gallery, strict=True)
             ),
         )
     write_json(
@@ -68,10 +68,12 @@ def write_results(
         {
             "format": 1,
             "state": state,
-            "metrics": summarise(matrices, final) if ranks else {},
+            "metrics": protocol.summarise(matrices, queries=counts, final=final) if ranks else {},
             "matrix": matrices,
-            "validation": summarise(validated) if validation else {},
+            "queries": counts,
+            "validation": protocol.summarise(validated, queries=validation_counts) if validation else {},
             "validation_matrix": validated,
+            "validation_queries": validation_counts,
             "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
             "cost": {name: round(value, 3) for name, value in cost.items()},
             "bad_samples": num_bad,
@@ -95,9 +97,16 @@ def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str
 
 
 def write_ranks(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write ranks.parquet: rows with after_task, task, sample, clip_id, rank (0-based mid-rank), gallery (its size)."""
-    types = {"after_task": "int64", "task": "int64", "sample": "int64", "clip_id": "string"}
-    _write_table(Path(folder) / "ranks.parquet", list(rows), types | {"rank": "double", "gallery": "int64"})
+    """Write ranks.parquet: rows with reading, after_task, task, sample, clip_id, rank (0-based mid-rank), ties (other
+    items with the same score), gallery (number of items): all that the scores follow from."""
+    types = {"reading": "string", "after_task": "int64", "task": "int64", "sample": "int64", "clip_id": "string"}
+    types |= {"rank": "double", "ties": "int64", "gallery": "int64"}
+    _write_table(Path(folder) / "ranks.parquet", list(rows), types)
+
+
+def _num_queries(cells: Cells) -> list[int]:
+    """Number of queries of each tested task, in order."""
+    return [len(ranks) for _, ranks in sorted({task: ranks for (_, _, task), ranks in cells.items()}.items())]
 
 
 def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> None:

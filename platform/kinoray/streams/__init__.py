@@ -5,7 +5,7 @@ of the user's own is read by `own`.
 """
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kinoray.config import Recipe
@@ -27,10 +27,12 @@ class Stream:
 
     name: str
     protocol: str
-    """"cvlm": every task has its own gallery. "ctvr": one gallery grows, features are never computed again."""
+    """How it is tested: the name of a file of `kinoray.evaluation.protocols`."""
     tasks: tuple[TaskData, ...]
     recipe: Recipe
     backbone: str
+    source: str = ""
+    """What `load_stream` makes it from again: a name with its argument, or a folder; "" where a program made it."""
 
 
 def stream_families() -> dict[str, str]:
@@ -44,9 +46,11 @@ def load_stream(name: str) -> Stream:
     Raises: UsageError for an unknown name, with the nearest ones.
     """
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
-        return importlib.import_module("kinoray.streams.user_folder").build(Path(name))
+        own = importlib.import_module("kinoray.streams.user_folder").build(Path(name))
+        return replace(own, source=str(Path(name).absolute()))
     base, _, argument = name.partition(":")
     known = stream_families()
     if base not in known:
         raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
-    return importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
+    stream = importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
+    return replace(stream, source=name)

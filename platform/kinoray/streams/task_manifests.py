@@ -1,13 +1,15 @@
 """What the streams over published data sets share: the manifests that `kinoray data prepare` made, cut into tasks."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kinoray.data.manifest import SPLITS, Manifest, write_table
+from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
@@ -52,6 +54,24 @@ def _write(manifest: Manifest, rows: np.ndarray, path: Path) -> None:
     """Some rows of a manifest as one of its own, whole or not at all."""
     table = manifest.table.take(pa.array(np.asarray(rows, dtype=np.int64)))
     write_table(table, path, manifest.root)
+
+
+def union_manifest(tasks: Sequence[TaskData], path: Path) -> Manifest:
+    """All tasks' training and validation clips as one task, written to `path`: what joint training learns from.
+
+    A clip's id is "task/id"; its file is named from the deepest folder that all tasks' videos share.
+    """
+    manifests = [(task.name, read_manifest(task.manifest)) for task in tasks]
+    root = Path(os.path.commonpath([manifest.root.resolve() for _, manifest in manifests]))
+    parts = []
+    for name, manifest in manifests:
+        rows = manifest.table.filter(pc.is_in(manifest.table["split"], pa.array(SPLITS[:2])))
+        folder = os.path.join(os.path.relpath(manifest.root.resolve(), root), "").removeprefix("./")
+        for column, prefix in (("id", f"{name}/"), ("uri", folder)):
+            values = pc.binary_join_element_wise(prefix, rows[column], "")
+            rows = rows.set_column(SCHEMA.names.index(column), column, values)
+        parts.append(rows)
+    return write_table(pa.concat_tables(parts), path, root)
 
 
 def rows_by(manifest: Manifest, column: str) -> dict[str, np.ndarray]:

@@ -43,8 +43,12 @@ def shown(folder: Path, say: Callable[[str], None]) -> Iterator[str | None]:
     with (folder / "log.txt").open("a") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "kinoray.sweeps.dashboard", str(folder.absolute())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -6,19 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinoray.errors import UsageError, unknown
+from kinoray.evaluation.protocol import load_protocol
 
-METRICS = {
-    "HM": "max",
-    "R@1": "max",
-    "R@1_current": "max",
-    "R@5": "max",
-    "R@10": "max",
-    "FR": "min",
-    "BWF": "min",
-    "step_s": "min",
-    "parameters": "min",
-}
-"""What a sweep can aim at, and which way is better. All but the last two are metrics of the validation splits.
+OF_RUNS = {"step_s": "min", "parameters": "min"}
+"""What a sweep can aim at whatever the protocol, and which way is better.
 
 step_s: seconds per optimizer step, data and evaluation left out. parameters: trained ones of the last task.
 """
@@ -28,18 +19,19 @@ COSTS = ("wall_s", "adopted_s", "adopted_steps")
 """What a trial's runs cost and what shared prefixes spared them: seconds, seconds, optimizer steps."""
 
 
-OBJECTIVES = {"cvlm": "HM", "ctvr": "R@1", "ucl": "R@1", "cssl": "R@1", "video-ssl": "R@1"}
-"""What a sweep aims at where it is not told, by the stream's protocol. R@1 is over the final gallery."""
+def aims(protocol: str) -> dict[str, str]:
+    """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs."""
+    return load_protocol(protocol).objectives | OF_RUNS
 
 
 def objectives_of(asked: str | Sequence[str] | None, protocol: str) -> list[str]:
     """What a sweep aims at: what is asked, or the protocol's own. Raises: UsageError for a metric that is not there."""
     if not asked:
-        return [OBJECTIVES.get(protocol, "R@1")]
+        return [load_protocol(protocol).objective]
     names = [asked] if isinstance(asked, str) else list(asked)
     for name in names:
-        if name not in METRICS:
-            raise unknown("metric to aim at", name, METRICS)
+        if name not in aims(protocol):
+            raise unknown("metric to aim at", name, aims(protocol))
     if len(set(names)) < len(names):
         raise UsageError(f"The objectives must differ, but are {', '.join(names)}.")
     return names

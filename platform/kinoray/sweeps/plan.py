@@ -1,123 +1,124 @@
 """From a command to a sweep: what is searched, how, and where it is kept. Nothing starts here."""
 
-import contextlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
 from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
-from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.errors import ConfigMismatch
 from kinoray.runs.demands import check_division
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.method_source import find_method
 from kinoray.runs.record import changes, code_digest
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.streams import Stream, load_stream
+from kinoray.streams import load_stream
 from kinoray.sweeps.objectives import objectives_of
+from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
 from kinoray.sweeps.result import RECORD
-from kinoray.sweeps.samplers import check_sampler, grid
+from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 
 TRIALS = 32
 """Trials of a sweep that is told neither a number nor a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A sweep before it starts."""
 
+    request: SweepRequest
     folder: Path
     record: dict[str, Any]
     """What must stay the same when the sweep goes on (`sweep.json`)."""
     space: dict[str, Any]
+    run: RunRequest
+    """What all trials share: method, stream, backbone and the settings that none of them varies."""
     base: Resolved
-    source: MethodSource
-    stream: Stream
-    settings: dict[str, Any]
+    """The run of the first seed without a trial's settings."""
     trials: int
-    concurrent: int | None
     workers: int
-    prune: float
-    smoke: bool
+    """Ray workers of each run; 0 trains in the trial's process."""
 
     @property
     def label(self) -> str:
         return self.folder.name
 
 
-def make_plan(method: Any, *, stream: Any, trials: int | None, space: Any, sampler: str, objective: Any, seeds: int,
-          seed: int, backbone: str | None, settings: dict[str, Any], concurrent: int | None, workers: int | None,
-          time_budget_s: float | None, prune: bool | float, storage: str | None, runs: Any, name: str | None,
-          smoke: bool) -> Plan:  # fmt: skip
+USUAL: dict[str, Any] = {
+    "format": 1,
+    "smoke": False,
+    "sampler": "tpe",
+    "seed": 0,
+    "seeds": [0],
+    "prune": PRUNE_KEEPS,
+    "storage": None,
+    "workers_per_trial": 0,
+}
+"""Values of the record that leave a sweep's name as it is. What is added to the record stands here as well, with the
+value that it had before: then no sweep is renamed."""
+
+
+def make_plan(request: SweepRequest) -> Plan:
     """Check everything a user can get wrong. Raises: UsageError."""
-    check_sampler(sampler)
-    for what, value, least in (("trials", trials, 1), ("seeds", seeds, 1), ("concurrent", concurrent, 1),
-                               ("workers_per_trial", workers, 0)):  # fmt: skip
-        if value is not None and value < least:
-            raise UsageError(f"`{what}` must be {least} or more, but got {value}.")
-    if time_budget_s is not None and not time_budget_s > 0:
-        raise UsageError(f"The time budget must be above 0 seconds, but is {time_budget_s}.")
-    keep = {True: 0.5, False: 1.0}.get(prune, prune) if isinstance(prune, bool) else float(prune)
-    if not 0.0 < keep <= 1.0:
-        raise UsageError(f"`prune` must be the share of trials kept after each task, above 0 and at most 1: {prune}.")
-    _check_storage(storage)
-    source = find_method(method)
-    chosen = plain_space(load_space(source, space))
-    check_space(chosen, source, settings)
-    knobs = distributions(chosen)
-    points = len(grid(knobs)) if sampler == "grid" else None
-    found = load_stream(stream) if isinstance(stream, str) else stream
-    objectives = objectives_of(objective, found.protocol)
-    held = settings | constants(chosen)
-    base = resolve(
-        source, stream=found, backbone=backbone, seed=seed, settings=held, joint=False, zero_shot=False, smoke=smoke,
-        runs=runs,
-    )  # fmt: skip
-    num_workers = _default_workers(base) if workers is None else workers
-    check_division(base, num_workers or 1)
+    source = find_method(request.method)
+    space = plain_space(load_space(source, request.space))
+    check_space(space, source, request.settings)
+    points = len(grid(distributions(space))) if request.sampler == "grid" else None
+    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+    objectives = objectives_of(request.objective, stream.protocol)
+    run = RunRequest(
+        source,
+        stream=stream,
+        backbone=request.backbone,
+        seed=request.seed,
+        settings={**request.settings, **constants(space)},
+        smoke=request.smoke,
+        runs=request.runs,
+    )
+    base = resolve(run)
+    workers = _default_workers(base) if request.workers_per_trial is None else request.workers_per_trial
+    check_division(base, workers or 1)
     record: dict[str, Any] = {
         "format": 1,
         "method": source.name,
-        "stream": found.name,
+        "stream": stream.name,
+        "protocol": stream.protocol,
         "run": digest_of(_without_seed(base)),
         "backbone": base.backbone,
-        "settings": held,
-        "smoke": smoke,
-        "space": chosen,
+        "settings": dict(run.settings),
+        "smoke": request.smoke,
+        "space": space,
         "objectives": objectives,
-        "sampler": sampler,
-        "seed": seed,
-        "seeds": list(range(seed, seed + seeds)),
-        "prune": keep if len(objectives) == 1 else 1.0,
-        "num_tasks": len(found.tasks),
-        "workers_per_trial": num_workers,
-        "storage": storage,
+        "sampler": request.sampler,
+        "seed": request.seed,
+        "seeds": list(range(request.seed, request.seed + request.seeds)),
+        "prune": request.kept_share if len(objectives) == 1 else 1.0,
+        "num_tasks": len(stream.tasks),
+        "workers_per_trial": workers,
+        "storage": request.storage,
     }
-    own = f"sweep-{base.folder.parent.name.rsplit('-', 1)[0]}-{digest_of(record)[:8]}"
-    if name is not None and (not name or Path(name).name != name or name.startswith(".")):
-        raise UsageError(f"A sweep's name is the name of a folder, but got {name!r}.")
-    folder = runs_root(runs).absolute() / (name or own)
-    return Plan(folder, record | {"name": name or own}, chosen, base, source, found, held,
-                min(trials or points or TRIALS, points or trials or TRIALS), concurrent, num_workers,
-                record["prune"], smoke)  # fmt: skip
+    name = request.name or f"sweep-{base.folder.parent.name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
+    return Plan(
+        request=request,
+        folder=runs_root(request.runs).absolute() / name,
+        record=record | {"name": name},
+        space=space,
+        run=replace(run, backbone=base.backbone),
+        base=base,
+        trials=min(request.trials or points or TRIALS, points or request.trials or TRIALS),
+        workers=workers,
+    )
 
 
-def _check_storage(url: str | None) -> None:
-    """Refuse a password: it would stand in sweep.json and in the list of processes."""
-    with contextlib.suppress(ArgumentError):  # who opens it will say what it is
-        if url and make_url(url).password:
-            raise UsageError(
-                "The storage's URL holds a password, which would be kept in sweep.json. Leave it out of the URL and "
-                "put it where the data base's own client looks: for PostgreSQL in ~/.pgpass or PGPASSWORD."
-            )
+def identity(record: dict[str, Any]) -> dict[str, Any]:
+    """What a sweep is named by: its record without what is as usual."""
+    return {name: value for name, value in record.items() if name not in USUAL or value != USUAL[name]}
 
 
 def _without_seed(base: Resolved) -> list[Any]:
@@ -132,24 +133,25 @@ def _default_workers(base: Resolved) -> int:
 def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Write sweep.json, or check the one that is there. Raises: ConfigMismatch with what differs."""
     path = plan.folder / RECORD
-    digests = {"code": code_digest(), "method": plan.source.digest}
+    digests = {"code": code_digest(), "method": plan.base.method.digest}
     if not path.exists():
         record = plan.record | {"digests": digests}
         write_json(path, record)
         return record
     then = json.loads(path.read_text())
     now = json.loads(json.dumps(plan.record))
-    changed = changes({k: v for k, v in then.items() if k not in ("digests", "threads")}, now)
+    changed = changes(USUAL | {k: v for k, v in then.items() if k not in ("digests", "threads")}, USUAL | now)
     if changed:
-        told = [line for line in changed if not line.startswith("run:")] or ["the stream's data or the backbone"]
-        raise ConfigMismatch(f"{plan.folder} holds another sweep: {'; '.join(told)}. Give another --name.")
+        others = [line for line in changed if not line.startswith("run:")] or ["the stream's data or the backbone"]
+        raise ConfigMismatch(f"{plan.folder} holds another sweep: {'; '.join(others)}. Give another --name.")
     if then["digests"] != digests:
         say(f"Note: the source code changed since {plan.label} was started.")
     return then
 
 
-def outline(plan: Plan, keep_best: int | None) -> dict[str, Any]:
+def outline(plan: Plan) -> dict[str, Any]:
     """What a sweep would do, for `--dry-run`."""
+    keep_best = plan.request.keep_best
     seeds = plan.record["seeds"]
     towers = load_backbone(plan.base.backbone, plan.base.recipe.size_px)
     weights = 4 * sum(p.numel() for p in towers.parameters())
@@ -163,7 +165,7 @@ def outline(plan: Plan, keep_best: int | None) -> dict[str, Any]:
         "trials": plan.trials,
         "runs": plan.trials * len(seeds),
         "steps": sum(plan.base.steps) * plan.trials * len(seeds),
-        "concurrent": plan.concurrent or "what the cluster holds",
+        "concurrent": plan.request.concurrent or "what the cluster holds",
         "keep_best": keep_best,
         "disk_bytes": each * kept,
         "free_disk_bytes": shutil.disk_usage(disk).free,

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.display.plots import COLOURS, STYLE, Picture
-from kinoray.sweeps.objectives import METRICS
 
 GREY, BLUE, RED = COLOURS[:3]
 MOST_KNOBS = 6
@@ -22,6 +21,7 @@ class Sweep(Protocol):
 
     objectives: list[str]
     record: dict[str, Any]
+    better: dict[str, str]
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -45,8 +45,8 @@ def sweep_figure(sweep: Sweep) -> Figure:
         figure = Picture(figsize=(3.2 * panels, 3.0), layout="constrained")
         axes = list(np.atleast_1d(figure.subplots(1, panels)))
         if len(sweep.objectives) > 1:
-            draw_front(axes.pop(0), frame, sweep.pareto, sweep.objectives)
-        draw_history(axes.pop(0), frame, name)
+            draw_front(axes.pop(0), frame, sweep.pareto, sweep.objectives, sweep.better)
+        draw_history(axes.pop(0), frame, name, sweep.better)
         for axis, knob in zip(axes, knobs, strict=True):
             draw_slice(axis, frame, knob, name, sweep.record["space"])
     return figure
@@ -65,12 +65,12 @@ def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
         made.append((title, figure))
 
     if len(sweep.objectives) > 1:
-        panel("Pareto front", draw_front, frame, sweep.pareto, sweep.objectives)
-    panel("Optimisation history", draw_history, frame, name)
+        panel("Pareto front", draw_front, frame, sweep.pareto, sweep.objectives, sweep.better)
+    panel("Optimisation history", draw_history, frame, name, sweep.better)
     if len(sweep.objectives) == 1 and len(sweep.curves):
         panel("After each task", draw_curves, sweep.curves, frame, name)
     if len(knobs) > 1 and frame[name].notna().any():
-        panel("Parallel coordinates", draw_parallel, frame, knobs, name, space)
+        panel("Parallel coordinates", draw_parallel, frame, knobs, name, sweep.better, space)
     if knobs:
         with mpl.rc_context(STYLE):
             figure = Picture(figsize=(3.0 * len(knobs), 2.8), layout="constrained")
@@ -89,7 +89,7 @@ def shown_knobs(sweep: Sweep) -> list[str]:
     return (known + [name for name in knobs if name not in known])[:MOST_KNOBS]
 
 
-def draw_history(axes: Axes, frame: pd.DataFrame, name: str) -> None:
+def draw_history(axes: Axes, frame: pd.DataFrame, name: str, better: Mapping[str, str]) -> None:
     """The objective of each trial, and the best so far."""
     done, left = frame[frame["state"] == "complete"], frame[frame["state"] == "pruned"]
     # A pruned trial's value is that of an earlier task, so it has none on this axis.
@@ -98,8 +98,8 @@ def draw_history(axes: Axes, frame: pd.DataFrame, name: str) -> None:
         axes.plot(left["trial"], [0.02] * len(left), "x", color=GREY, transform=low, label="pruned")
     axes.scatter(done["trial"], done[name], s=16, color=BLUE, label="complete")
     if len(done):
-        best = done[name].astype(float)
-        axes.step(done["trial"], best.cummax() if METRICS[name] == "max" else best.cummin(), where="post", color=RED)
+        values = done[name].astype(float)
+        axes.step(done["trial"], values.cummax() if better[name] == "max" else values.cummin(), where="post", color=RED)
     axes.set(xlabel="trial", ylabel=f"{name}, validation")
     axes.legend()
 
@@ -131,11 +131,18 @@ def draw_curves(axes: Axes, curves: pd.DataFrame, frame: pd.DataFrame, name: str
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def draw_parallel(axes: Axes, frame: pd.DataFrame, knobs: Sequence[str], name: str, space: Mapping[str, Any]) -> None:
+def draw_parallel(
+    axes: Axes,
+    frame: pd.DataFrame,
+    knobs: Sequence[str],
+    name: str,
+    better: Mapping[str, str],
+    space: Mapping[str, Any],
+) -> None:
     """One line per complete trial through its settings; the darker, the better. Each axis has its range or choices."""
     done = frame[frame["state"] == "complete"]
     scores = _scaled(done[name].astype(float))
-    scores = scores if METRICS[name] == "max" else 1.0 - scores
+    scores = scores if better[name] == "max" else 1.0 - scores
     columns = []
     for column, knob in enumerate([*knobs, name]):
         places, labels = _places(done[knob], space.get(knob, {}) if knob != name else {})
@@ -160,10 +167,9 @@ def _mark(axes: Axes, column: int, values: np.ndarray, heights: np.ndarray, labe
     for value, height in known.items():
         if labels is not None or value in ends:
             text = labels[int(value)] if labels is not None else f"{value:.4g}"
-            axes.annotate(
-                text, (column, height), textcoords="offset points", xytext=(4, 0), va="center", fontsize=8,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}, zorder=5,
-            )  # fmt: skip
+            place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "zorder": 5}
+            box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
+            axes.annotate(text, (column, height), fontsize=8, bbox=box, **place)
 
 
 def draw_importance(axes: Axes, importance: Mapping[str, float]) -> None:
@@ -173,7 +179,9 @@ def draw_importance(axes: Axes, importance: Mapping[str, float]) -> None:
     axes.set(xlabel="share of the variance", xlim=(0, 1))
 
 
-def draw_front(axes: Axes, frame: pd.DataFrame, front: pd.DataFrame, objectives: Sequence[str]) -> None:
+def draw_front(
+    axes: Axes, frame: pd.DataFrame, front: pd.DataFrame, objectives: Sequence[str], better: Mapping[str, str]
+) -> None:
     """The first two objectives against each other, the front joined by a line."""
     first, second = objectives[:2]
     done = frame[frame["state"] == "complete"]
@@ -182,7 +190,7 @@ def draw_front(axes: Axes, frame: pd.DataFrame, front: pd.DataFrame, objectives:
     axes.plot(front[first], front[second], color=RED, marker="o", markersize=4, linewidth=1)
     for x, y, trial in zip(front[first], front[second], front["trial"], strict=True):
         axes.annotate(str(trial), (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
-    axes.set(xlabel=f"{first} ({METRICS[first]})", ylabel=f"{second} ({METRICS[second]})")
+    axes.set(xlabel=f"{first} ({better[first]})", ylabel=f"{second} ({better[second]})")
 
 
 def _places(values: pd.Series, knob: Mapping[str, Any]) -> tuple[np.ndarray, list[str] | None]:

@@ -13,8 +13,9 @@ from optuna.trial import FrozenTrial, TrialState
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
+from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import Result, Results
-from kinoray.sweeps.objectives import METRICS, pareto_front
+from kinoray.sweeps.objectives import aims, pareto_front
 from kinoray.sweeps.study import open_study, quiet_optuna, retried
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class BestTrial:
         return {name: sum(float(f[name] or 0.0) for f in found) / len(found) for name in kept}
 
     def __repr__(self) -> str:
-        tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in ("R@1", "FR", "HM"))
-        aims = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
-        return f"trial {self.number}: {worded(self.params)}\nvalidation {aims}; test {tests} ({len(self.runs)} seeds)"
+        brief = self.runs[0].protocol.brief if self.runs else ()
+        tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
+        values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
+        return f"trial {self.number}: {worded(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds)"
 
 
 class SweepResult:
@@ -61,6 +63,9 @@ class SweepResult:
         self.method: str = self.record["method"]
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]
+        self.protocol = load_protocol(self.record["protocol"])
+        self.better = aims(self.record["protocol"])
+        """What can be aimed at -> which way is better, "max" or "min"."""
 
     @property
     def study(self) -> optuna.Study:
@@ -89,24 +94,23 @@ class SweepResult:
         done = [t for t in self.trials if t.state is TrialState.COMPLETE]
         if len(self.objectives) > 1:
             return done
-        sign = -1.0 if METRICS[self.objectives[0]] == "max" else 1.0
+        sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
         return sorted(done, key=lambda t: (sign * t.values[0], t.number))
 
     @property
     def best(self) -> BestTrial | None:
-        """The winner on the validation splits; None where no trial is complete. With several objectives: of the first.
-        """  # fmt: skip
+        """The winner on the validation splits, of several objectives by the first; None where no trial is complete."""
         done = self.complete
         if not done:
             return None
-        sign = -1.0 if METRICS[self.objectives[0]] == "max" else 1.0
+        sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
         return self.trial(min(done, key=lambda t: (sign * t.values[0], t.number)).number)
 
     @property
     def pareto(self) -> "pd.DataFrame":
         """The trials that no other beats in one objective without losing in another, with their settings."""
         done = [t for t in self.trials if t.state is TrialState.COMPLETE]
-        front = pareto_front([t.values for t in done], [METRICS[o] for o in self.objectives])
+        front = pareto_front([t.values for t in done], [self.better[o] for o in self.objectives])
         frame = self.frame
         return frame[frame["trial"].isin([done[i].number for i in front])].reset_index(drop=True)
 
@@ -133,7 +137,7 @@ class SweepResult:
             rows.append(
                 {"trial": trial.number, "state": trial.state.name.lower(), "tasks": tasks}
                 | trial.params
-                | {name: numbers.get(name) for name in (*self.objectives, *(n for n in METRICS if n in numbers))}
+                | {name: numbers.get(name) for name in (*self.objectives, *(n for n in self.better if n in numbers))}
                 | {"time_s": numbers.get("wall_s"), "error": trial.user_attrs.get("error")}
             )
         return pd.DataFrame(rows, columns=None if rows else ["trial", "state", "tasks", *self.objectives])
@@ -164,9 +168,8 @@ class SweepResult:
         if not known:
             return 0.0
         per_task = sum(known) / len(known) / self.record["num_tasks"]
-        left = [self.record["num_tasks"] - max(t.intermediate_values, default=0)
-                for t in self.trials if t.state is TrialState.PRUNED]  # fmt: skip
-        return per_task * sum(left)
+        pruned = [t for t in self.trials if t.state is TrialState.PRUNED]
+        return per_task * sum(self.record["num_tasks"] - max(t.intermediate_values, default=0) for t in pruned)
 
     @property
     def spent_s(self) -> float:
@@ -191,14 +194,20 @@ class SweepResult:
             "folder": str(self.folder),
             "states": self.states,
             "objectives": self.objectives,
-            "best": best and {"trial": best.number, "params": best.params, "validation": best.values,
-                              "test": best.metrics, "runs": [str(r.folder) for r in best.runs]},
+            "best": best
+            and {
+                "trial": best.number,
+                "params": best.params,
+                "validation": best.values,
+                "test": best.metrics,
+                "runs": [str(r.folder) for r in best.runs],
+            },
             "importance": self.importance,
             "pareto": self.pareto["trial"].tolist() if len(self.objectives) > 1 else None,
             "saved_s": round(self.saved_s, 1),
             "prefix_saved_s": round(self.prefix_saved_s, 1),
             "spent_s": round(self.spent_s, 1),
-        }  # fmt: skip
+        }
 
     def __repr__(self) -> str:
         best = self.best

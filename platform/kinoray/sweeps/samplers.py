@@ -94,20 +94,20 @@ def _stepped(knob: FloatDistribution | IntDistribution) -> list[Any]:
     """All values of a knob with a step."""
     assert knob.step is not None
     count = math.floor((knob.high - knob.low) / knob.step + 1e-9) + 1
-    return [round(knob.low + i * knob.step, 12) if isinstance(knob, FloatDistribution) else knob.low + i * knob.step
-            for i in range(count)]  # fmt: skip
+    values = [knob.low + i * knob.step for i in range(count)]
+    return [round(value, 12) for value in values] if isinstance(knob, FloatDistribution) else values
 
 
 def grid(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
     """Every combination, the last knob fastest. Raises: UsageError for more than `MOST_GRID`."""
-    axes = {name: _axis(knob) for name, knob in space.items()}
+    axes = {name: axis_of(knob) for name, knob in space.items()}
     size = math.prod(len(axis) for axis in axes.values())
     if size > MOST_GRID:
         raise UsageError(f"The grid has {size:,} points, at most {MOST_GRID:,} may be. Give steps, or fewer knobs.")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def _axis(knob: BaseDistribution) -> list[Any]:
+def axis_of(knob: BaseDistribution) -> list[Any]:
     if isinstance(knob, CategoricalDistribution):
         return list(knob.choices)
     assert isinstance(knob, FloatDistribution | IntDistribution)

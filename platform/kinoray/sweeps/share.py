@@ -21,9 +21,14 @@ class Share:
 
 
 def share_of(
-    trials: int, concurrent: int | None, workers: int, seeds: int, cpus: float, gpus: int,
+    trials: int,
+    concurrent: int | None,
+    workers: int,
+    seeds: int,
+    cpus: float,
+    gpus: int,
     nodes: Sequence[float] | None = None,
-) -> Share:  # fmt: skip
+) -> Share:
     """How many trials at a time, and what each gets, so that training and decoding always fit.
 
     In the trial's process (workers = 0) a trial is one process with its own threads, and decodes there. With workers,

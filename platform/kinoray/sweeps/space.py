@@ -145,8 +145,11 @@ def _ends(knob: BaseDistribution) -> list[Any]:
 
 def plain_space(space: Mapping[str, Any]) -> Space:
     """The space as JSON keeps it, tuples as lists."""
-    return {n: {k: list(v) if k == "choices" else v for k, v in s.items()} if isinstance(s, Mapping) else s
-            for n, s in space.items()}  # fmt: skip
+    return {name: _plain_knob(knob) if isinstance(knob, Mapping) else knob for name, knob in space.items()}
+
+
+def _plain_knob(knob: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: list(value) if key == "choices" else value for key, value in knob.items()}
 
 
 # Objectives

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.disk.json_lines import cut_torn_line
 from kinoray.errors import RunFailed, UsageError
-from kinoray.sweeps.objectives import METRICS
+from kinoray.sweeps.objectives import aims
 
 
 def quiet_optuna() -> None:
@@ -72,12 +72,13 @@ SQLITE_WAIT_S = 20.0
 def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) -> tuple[optuna.Study, Any]:
     """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
     quiet_optuna()
+    better = aims(record["protocol"])
     try:
         if create:
             cut_torn_line(folder / JOURNAL)
         storage = open_storage(folder, record.get("storage"))
         if create:
-            directions: list[Any] = ["maximize" if METRICS[o] == "max" else "minimize" for o in record["objectives"]]
+            directions: list[Any] = ["maximize" if better[o] == "max" else "minimize" for o in record["objectives"]]
             study = optuna.create_study(
                 storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
             )

@@ -20,7 +20,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from kinoray.sweeps.objectives import COSTS, METRICS, falls_behind
+from kinoray.sweeps.objectives import COSTS, falls_behind
 from kinoray.sweeps.samplers import make_sampler
 from kinoray.sweeps.study import patiently, requeue
 
@@ -50,6 +50,7 @@ class StudySearch(_NotKept, OptunaSearch):
         storage: BaseStorage,
         space: Mapping[str, BaseDistribution],
         objectives: Sequence[str],
+        better: Mapping[str, str],
         *,
         sampler: str,
         seed: int,
@@ -60,7 +61,7 @@ class StudySearch(_NotKept, OptunaSearch):
         super().__init__(
             dict(space),
             metric=list(objectives) if several else objectives[0],
-            mode=[METRICS[o] for o in objectives] if several else METRICS[objectives[0]],
+            mode=[better[o] for o in objectives] if several else better[objectives[0]],
             sampler=make_sampler(sampler, seed, 0, space),
             study_name=study.study_name,
             storage=storage,
@@ -68,6 +69,7 @@ class StudySearch(_NotKept, OptunaSearch):
         self._ot_study = study  # type: ignore[assignment]
         self.study, self.storage, self.space = study, storage, dict(space)
         self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
+        self.better = dict(better)
         self.tell = tell
         self.closing = False
         """From here on, trials that end are left for the next time."""
@@ -136,7 +138,7 @@ class StudySearch(_NotKept, OptunaSearch):
 
     def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
         """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
-        numbers = {k: v for k, v in result.items() if k in (*METRICS, *COSTS) and isinstance(v, int | float)}
+        numbers = {k: v for k, v in result.items() if k in (*self.better, *COSTS) and isinstance(v, int | float)}
         kept = {name: result[name] for name in ("folders", "made", "node") if name in result} | {"metrics": numbers}
         for name, value in kept.items():
             patiently(lambda name=name, value=value: trial.set_user_attr(name, value))  # type: ignore[misc]
@@ -149,7 +151,7 @@ class StudySearch(_NotKept, OptunaSearch):
         own = self._ot_trials[trial_id].number
         trials = patiently(lambda: self.study.get_trials(deepcopy=False))
         others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
-        return falls_behind(result[name], others, METRICS[name], keep, PRUNE_STARTUP)
+        return falls_behind(result[name], others, self.better[name], keep, PRUNE_STARTUP)
 
     def save(self, checkpoint_path: str) -> None:
         """Tune's own snapshots are never used: the study is the truth."""
@@ -175,17 +177,17 @@ class PruneRule(_NotKept, FIFOScheduler):
 
 
 class Closing(_NotKept, tune.Stopper):
-    """Ends the experiment when `wish` says so: the trials commit and stop by themselves, and are left for next time."""
+    """Ends the experiment when it is asked to: the trials commit and stop by themselves, and are left for next time."""
 
-    def __init__(self, search: StudySearch, stop_file: Path, wish: Callable[[], bool]) -> None:
-        self.search, self.stop_file, self.wish = search, stop_file, wish
+    def __init__(self, search: StudySearch, stop_file: Path, stop_requested: Callable[[], bool]) -> None:
+        self.search, self.stop_file, self.stop_requested = search, stop_file, stop_requested
         self.since = math.inf
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        if self.since == math.inf and self.wish():
+        if self.since == math.inf and self.stop_requested():
             self.since = time.monotonic()
             self.search.closing = True
             self.stop_file.touch()

@@ -15,12 +15,12 @@ import numpy as np
 
 from kinoray.disk.durable import write_json
 from kinoray.display.text import one_line
-from kinoray.errors import RunFailed, StorageFull, UsageError
+from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, locked
 from kinoray.sweeps.objectives import COSTS
-from kinoray.sweeps.seed_run import STOP_FILE, Halt, Job, SeedRun, WorkerRun, made_by
+from kinoray.sweeps.seed_run import Halt, Job, SeedRun, made_by
 
 LOCK_WAIT_S = 3600.0
 """How long a trial waits for a run that another one is making."""
@@ -55,47 +55,47 @@ class TrialRun:
 
     def _open(self) -> None:
         for number in self.job.seeds:
-            one = self.job.resolved(self.params, number)
-            self.locks.enter_context(patient_lock(one, Path(self.job.folder) / STOP_FILE))
-            self.active = WorkerRun(self.job, one) if self.job.workers else SeedRun(self.job, one)
+            run = self.job.resolved(self.params, number)
+            self.locks.enter_context(patient_lock(run, self.job.stop_file))
+            self.active = SeedRun(self.job, run)
             self.seeds.append(self.active)
             self._first_met(self.active)
             self.active.open()
 
-    def _first_met(self, run: SeedRun) -> None:
+    def _first_met(self, seed: SeedRun) -> None:
         """Keep what a run had cost when this trial met it, also for a process that goes on with the trial."""
         known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
-        if run.one.folder.name not in known:
+        if seed.run.folder.name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.clocks, known | {run.one.folder.name: run.clock})
+            write_json(self.clocks, known | {seed.run.folder.name: seed.clock})
 
     def _cost(self) -> dict[str, float]:
         """Seconds that the trial's runs took, starts included, and what prefixes spared them, in all its processes."""
         before = json.loads(self.clocks.read_text())
-        clocks = [(seed.clock, before[seed.one.folder.name]) for seed in self.seeds]
+        clocks = [(seed.clock, before[seed.run.folder.name]) for seed in self.seeds]
         return {name: sum(max(0.0, now[name] - then[name]) for now, then in clocks) for name in COSTS}
 
     def _report(self) -> dict[str, Any]:
-        found = [seed.values(self.task) for seed in self.seeds]
+        by_seed = [seed.values(self.task) for seed in self.seeds]
         report: dict[str, Any] = {"task": self.task, "done": self.task == self.job.num_tasks}
-        for name in sorted(set.intersection(*map(set, found))):
-            report[name] = float(np.mean([values[name] for values in found]))
+        for name in sorted(set.intersection(*map(set, by_seed))):
+            report[name] = float(np.mean([values[name] for values in by_seed]))
         if "parameters" in self.job.objectives:
-            self.parameters = self.parameters or trained_parameters(self.seeds[0].one)
+            self.parameters = self.parameters or trained_parameters(self.seeds[0].run)
             report["parameters"] = float(self.parameters)
         for name in self.job.objectives:
             if name not in report or not math.isfinite(report[name]):
                 raise RunFailed(f"{name} on the validation splits is {report.get(name, 'not there')}.")
         report |= self._cost()
-        report["folders"] = [str(seed.one.folder) for seed in self.seeds]
-        report["made"] = [str(s.one.folder) for s in self.seeds if made_by(s.one.folder) == Path(self.job.folder).name]
+        report["folders"] = [str(seed.run.folder) for seed in self.seeds]
+        report["made"] = [str(s.run.folder) for s in self.seeds if made_by(s.run.folder) == Path(self.job.folder).name]
         report["notes"] = sorted({note for seed in self.seeds for note in seed.notes})
         return report
 
     def _explain(self, error: Exception) -> str:
         """The error in one line, its traceback in the log of the run that it stopped."""
         if self.active is not None and not self.active.finished:
-            error = failed(self.active.one, error)
+            error = failed(self.active.run, error)
         hint = " In a sweep add --retry failed." if isinstance(error, StorageFull) else ""
         return f"{type(error).__name__}: {one_line(error)}{hint}"
 
@@ -107,33 +107,33 @@ class TrialRun:
         self.locks.close()
 
 
-def trained_parameters(one: Resolved) -> int:
+def trained_parameters(run: Resolved) -> int:
     """Parameters that train in the last task."""
     from kinoray.backbones import load_backbone
     from kinoray.runs.demands import facts_of
     from kinoray.training.optim import names_and_params
 
-    cls = one.method.load()
-    backbone = load_backbone(one.backbone, one.recipe.size_px, one.seed)
-    method = cls(cls.Config(**one.settings), backbone, len(one.stream.tasks))
-    for facts in facts_of(one):
+    cls = run.method.load()
+    backbone = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    method = cls(cls.Config(**run.settings), backbone, len(run.stream.tasks))
+    for facts in facts_of(run):
         method.grow(facts)
     return sum(p.numel() for p in names_and_params(method.param_groups()).values())
 
 
 @contextmanager
-def patient_lock(one: Resolved, wish: Path) -> Iterator[None]:
-    """Hold a run, waiting for another trial with the same settings to end it. Raises: Halt on a wish to stop."""
+def patient_lock(run: Resolved, stop_file: Path) -> Iterator[None]:
+    """Hold a run, waiting for another trial with the same settings to end it. Raises: Halt when asked to stop."""
     with ExitStack() as stack:
         began = time.monotonic()
         while True:
             try:
-                stack.enter_context(locked(one))
+                stack.enter_context(locked(run))
                 break
-            except UsageError as error:
-                if "another process" not in str(error) or time.monotonic() - began > LOCK_WAIT_S:
+            except Busy:
+                if time.monotonic() - began > LOCK_WAIT_S:
                     raise
-            if wish.exists():
+            if stop_file.exists():
                 raise Halt
             time.sleep(LOOK_EVERY_S)
         yield

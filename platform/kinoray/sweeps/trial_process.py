@@ -5,16 +5,15 @@ Only the death of the process makes Tune try a trial again; its runs then go on 
 
 import gc
 import os
-import random
 import sys
 import warnings
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 from ray import tune
 
+from kinoray.seeds import seed_libraries
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.trial import TrialRun
 
@@ -70,9 +69,7 @@ class Clean:
         torch.set_float32_matmul_precision(self.matmul)
         torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = self.cudnn
-        random.seed(0)
-        np.random.seed(0)
-        torch.manual_seed(0)
+        seed_libraries(0)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from kinoray.errors import RunFailed
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
-from kinoray.sweeps.seed_run import STOP_FILE, Job
+from kinoray.sweeps.objectives import aims
+from kinoray.sweeps.plan import Plan
+from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.share import Share
+from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import requeue
 from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, PruneRule, StudySearch
 from kinoray.sweeps.trial_process import SweepTrial
@@ -36,40 +39,36 @@ TUNE_SETTINGS = {
 
 
 def carry_out(
-    *,
-    folder: Path,
-    record: Mapping[str, Any],
-    job: Job,
-    space: Mapping[str, Any],
-    study: optuna.Study,
-    store: Any,
-    missing: int,
-    share: Share,
-    time_budget_s: float | None,
-    keep_best: int | None,
-    tensorboard: bool,
-    view: Any,
-    signals: Signals,
+    plan: Plan, job: Job, study: optuna.Study, store: Any, missing: int, share: Share, view: Any, signals: Signals
 ) -> None:
     """Run the missing trials. Raises: RunFailed when Tune or the storage cannot go on."""
     for name, value in TUNE_SETTINGS.items():
         os.environ.setdefault(name, value)
-    stop_file = folder / STOP_FILE
+    folder, record, request, stop_file = plan.folder, plan.record, plan.request, job.stop_file
     stop_file.unlink(missing_ok=True)
-    end = time.monotonic() + (time_budget_s or math.inf)
-    keeper = Keeper(study, Path(job.runs), keep_best)
+    end = time.monotonic() + (request.time_budget_s or math.inf)
+    keeper = Keeper(study, Path(job.run.runs or ""), request.keep_best)
 
     def tell(event: str, number: int, **facts: Any) -> None:
         view(event, number, **facts)
         if event in ("complete", "pruned", "failed"):
             keeper.tidy()
 
+    def stop_requested() -> bool:
+        return signals.number is not None or time.monotonic() > end
+
     search = StudySearch(
-        study, store, space, job.objectives, sampler=record["sampler"], seed=record["seed"], num_tasks=job.num_tasks,
+        study,
+        store,
+        distributions(plan.space),
+        job.objectives,
+        aims(job.run.stream.protocol),
+        sampler=request.sampler,
+        seed=request.seed,
+        num_tasks=job.num_tasks,
         tell=tell,
-    )  # fmt: skip
-    wish = lambda: signals.number is not None or time.monotonic() > end  # noqa: E731
-    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if tensorboard else []
+    )
+    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if request.tensorboard else []
     resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
@@ -87,7 +86,7 @@ def carry_out(
             storage_path=str(folder / ".tune"),
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            stop=Closing(search, stop_file, wish),
+            stop=Closing(search, stop_file, stop_requested),
             callbacks=callbacks,
             verbose=0,
         ),
@@ -101,7 +100,7 @@ def carry_out(
         stop_file.unlink(missing_ok=True)
         with contextlib.suppress(Exception):
             requeue(study, store)
-        if tensorboard:
+        if request.tensorboard:
             keep_events(folder)
         shutil.rmtree(folder / ".tune", ignore_errors=True)
         keeper.tidy()
@@ -128,6 +127,3 @@ def logged_to(path: Path) -> Iterator[None]:
             logger.propagate = propagate
             logger.setLevel(level)
         handler.close()
-
-
-# What stays on disk

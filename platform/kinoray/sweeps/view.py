@@ -95,10 +95,10 @@ class SweepView:
             if self.failed == 1 or (not self.live and not self.quiet):
                 self._print(f"Trial {row.number} failed: {row.text} ({words(row.params)})")
         elif not self.live and not self.quiet:
-            said = f"{self.objective} {show(value)}, best {show(self.best)}"
+            score = f"{self.objective} {show(value)}, best {show(self.best)}"
             at = f" after task {row.task} of {self.num_tasks}" if row.state == "pruned" else ""
-            self._print(f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}: {said}"
-                      f" ({words(row.params)})")  # fmt: skip
+            head = f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}"
+            self._print(f"{head}: {score} ({words(row.params)})")
 
     def _note(self, text: str) -> None:
         if text not in self.said:

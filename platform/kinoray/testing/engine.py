@@ -12,9 +12,11 @@ import torch.multiprocessing as mp
 
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
-from kinoray.execution.run_rank import Session, run_rank, stage_by_stage
+from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_rank import run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, build_method, make_spec
 from kinoray.streams import Stream
@@ -42,8 +44,7 @@ class StopAfter(RunMonitor):
 
 def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> Resolved:
     """A run that has not started."""
-    usual = {"backbone": None, "settings": {}, "joint": False, "zero_shot": False, "smoke": False}
-    return resolve(method, stream=stream, seed=seed, runs=folder, **(usual | options))
+    return resolve(RunRequest(method, stream=stream, seed=seed, runs=folder, **options))
 
 
 def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:
@@ -65,8 +66,8 @@ def stages_of(spec: RunSpec) -> Iterator[int]:
 def stopped(spec: RunSpec, looks: int) -> BaseMethod:
     """Go on with a run until its monitor stops it, or to its end; the method as the process leaves it."""
     torch.set_num_threads(spec.threads)
-    session = Session(spec, World(), StopAfter(spec.folder, looks), None)
-    for _ in train_stream(session.method, list(spec.stages), session.recipe, session, session.resume()):
+    session = RankSession(spec, World(), StopAfter(spec.folder, looks), None)
+    for _ in train_stream(session.method, spec.stages, session.recipe, session, session.resume()):
         pass
     session.client.flush()
     return session.method
@@ -74,7 +75,7 @@ def stopped(spec: RunSpec, looks: int) -> BaseMethod:
 
 def resumed(spec: RunSpec) -> BaseMethod:
     """The method of a stopped run, as another process finds it before its next step."""
-    session = Session(spec, World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, World(), RunMonitor(spec.folder), None)
     session.resume()
     return session.method
 
@@ -91,15 +92,15 @@ def built(spec: RunSpec) -> BaseMethod:
     return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
 
 
-def fresh_session(spec: RunSpec, world: World | None = None) -> Session:
+def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:
     """A rank before its first step, its first task begun."""
-    session = Session(spec, world or World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, world or World(), RunMonitor(spec.folder), None)
     grow(session.method, spec.stages[0], session)
     begin_task(session.method, spec.stages[0], session)
     return session
 
 
-def first_batch(session: Session) -> tuple[StepFacts, Batch]:
+def first_batch(session: RankSession) -> tuple[StepFacts, Batch]:
     """The first step of the first task."""
     with session.batches(session.spec.stages[0], 0, RunState()) as batches:
         return next(batches)
@@ -128,9 +129,9 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
     method.after_step = after_step  # type: ignore[method-assign]
     with session.batches(spec.stages[0], 1, RunState()) as batches:
         facts, batch = next(batches)
-        names, signals = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
+        values = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
     return {
-        "values": dict(zip(names, signals.tolist(), strict=False)),
+        "values": dict(zip(values.names, values.numbers.tolist(), strict=False)),
         "gradients": {name: p.grad for name, p in names_and_params(groups).items() if p.grad is not None},
         "before": before,
         "between": between,

@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,17 @@ from kinoray.disk.durable import sha256, storage_error, sync, write_text
 from kinoray.errors import CheckpointCorrupt, RunFailed
 
 FORMAT = 1
-PHASES = ("train", "end_task", "evaluate")
-"""Inside a task; before `end_task`; after it, before evaluation."""
+
+
+class Phase(IntEnum):
+    """Where in a stage a run stands."""
+
+    TRAIN = 0
+    """Before or inside the task's steps."""
+    END_TASK = 1
+    """Before `end_task`."""
+    EVALUATE = 2
+    """After it, before the evaluation."""
 
 
 @dataclass(frozen=True, order=True)
@@ -32,7 +42,7 @@ class Position:
     """Where a run stands: `step` steps of `stage` are done."""
 
     stage: int = 0
-    phase: int = 0
+    phase: Phase = Phase.TRAIN
     step: int = 0
 
     @property
@@ -133,7 +143,7 @@ def _verified(path: Path) -> Checkpoint:
     """Check every file against the manifest before anything is loaded."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        position = Position(manifest["stage"], manifest["phase"], manifest["step"])
+        position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         for name, fact in manifest["files"].items():
             size = (path / name).stat().st_size
             if size != fact["bytes"]:

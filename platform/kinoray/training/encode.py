@@ -9,6 +9,7 @@ from torch import Tensor
 from kinoray.data.manifest import read_manifest
 from kinoray.data.plan import TaskPlan, memory_rows, sample_id
 from kinoray.method import Rows
+from kinoray.seeds import sample_seed
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import eval_batch, gather_objects, in_order
 
@@ -67,7 +68,7 @@ def encode_split(
             repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
             captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
             labels = [feed.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
-            seeds = np.array([row_seed_of(feed.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+            seeds = np.array([sample_seed(feed.seed, task, int(s)) for s in chunk], dtype=np.uint64)
             outputs = [
                 fn(
                     Rows(
@@ -111,8 +112,3 @@ def encode_memory(
     order = np.argsort(np.concatenate([of_task for of_task, _, _ in parts]))
     ids = np.concatenate([of_task for _, of_task, _ in parts])
     return ids[order], torch.cat([of_task for _, _, of_task in parts])[torch.from_numpy(order)]
-
-
-def row_seed_of(seed: int, task: int, sample: int) -> int:
-    """Augmentation seed of a sample seen outside the steps (`Task.encode`)."""
-    return int(np.random.SeedSequence([seed, task, sample]).generate_state(1, np.uint64)[0])

@@ -2,17 +2,16 @@
 
     train_stream -> train_task -> train_step
 
-What the loop needs from outside (batches, evaluation, commits, logs, a wish to stop) it gets through `Outside`.
+What surrounds the loop (batches, evaluation, commits, logs, requests to stop) it reaches through `Surroundings`.
 """
 
-import random
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -21,8 +20,10 @@ from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
+from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
-from kinoray.training.checkpoint import Position
+from kinoray.seeds import seed_libraries, seed_step
+from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.distributed import World, gather, gather_objects, set_world
 from kinoray.training.optim import (
     Groups,
@@ -38,8 +39,6 @@ from kinoray.training.optim import (
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 
-TRAIN, END_TASK, EVALUATE = range(3)
-
 
 @dataclass
 class RunState:
@@ -53,14 +52,14 @@ class RunState:
     best_score: float = -1.0
     selections: list[list[int]] = field(default_factory=list)
     """Exemplar sample ids chosen at the end of each task."""
-    ranks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-    """(matrix row, task) -> rank of each test query's clip."""
-    validation: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    ranks: Cells = field(default_factory=dict)
+    """Ranks of the test queries, by cell of the result matrices."""
+    validation: Cells = field(default_factory=dict)
     """The same of the validation splits: what may choose between runs."""
 
 
-class Outside(Protocol):
-    """The loop's surroundings: `session.py` in a run, a few lines in a test."""
+class Surroundings(Protocol):
+    """What the loop finds around it: `execution/rank_session.py` in a run, a few lines in a test."""
 
     world: World
     autocast: bool
@@ -72,16 +71,16 @@ class Outside(Protocol):
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
     def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task: ...
-    def validate(self, stage: Stage) -> float: ...
+    def validate(self, stage: Stage) -> float | None: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
     def log(self, record: dict[str, Any]) -> None: ...
-    def wants_stop(self) -> bool: ...
+    def stop_requested(self) -> bool: ...
     def commit_due(self) -> bool: ...
     def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None: ...
 
 
 def train_stream(
-    method: BaseMethod, stages: list[Stage], recipe: Recipe, outside: Outside, state: RunState
+    method: BaseMethod, stages: Sequence[Stage], recipe: Recipe, around: Surroundings, state: RunState
 ) -> Generator[int, None, bool]:
     """Learn and test every stage from the state's position on; yields the number of stages done after each.
 
@@ -90,96 +89,103 @@ def train_stream(
     for number in range(state.position.stage, len(stages)):
         stage = stages[number]
         if stage.train is None:
-            grow(method, stage, outside)
-        elif state.position.phase == TRAIN and (
-            not train_task(method, stage, recipe, outside, state) or _stops(outside)
-        ):
-            return False
-        if stage.train is not None and state.position.phase == END_TASK:
-            quiet(method, outside.seed(stage, "end_task"))
-            chosen = checked_selection(method.end_task(outside.task(stage, state.selections, outside.steps(stage))))
-            # Rank 0's choice counts: where another rounds otherwise, it would go on with another plan.
-            state.selections.append(gather_objects(chosen, outside.world)[0])
-            _move(state, Position(number, EVALUATE), outside)
-            if _stops(outside):
-                return False
-        quiet(method, outside.seed(stage, "evaluate"))
-        outside.evaluate(stage, state)
-        _move(state, Position(number + 1), outside)
+            grow(method, stage, around)
+        else:
+            if state.position.phase == Phase.TRAIN:
+                finished = train_task(method, stage, recipe, around, state)
+                if not finished or any_rank_stops(around):
+                    return False
+            if state.position.phase == Phase.END_TASK:
+                end_task(method, stage, around, state)
+                if any_rank_stops(around):
+                    return False
+        between_steps(method, around.seed(stage, "evaluate"))
+        around.evaluate(stage, state)
+        commit_at(Position(number + 1), state, around)
         yield number + 1
-        if number + 1 < len(stages) and _stops(outside):
+        if number + 1 < len(stages) and any_rank_stops(around):
             return False
     return True
 
 
-def grow(method: BaseMethod, stage: Stage, outside: Outside) -> None:
+def grow(method: BaseMethod, stage: Stage, around: Surroundings) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
-    quiet(method, outside.seed(stage, "grow"))
-    method.grow(outside.facts(stage))
-    method.to(outside.world.device)
-    set_world(method, outside.world)
+    between_steps(method, around.seed(stage, "grow"))
+    method.grow(around.facts(stage))
+    method.to(around.world.device)
+    set_world(method, around.world)
 
 
-def begin_task(method: BaseMethod, stage: Stage, outside: Outside, selections: Sequence[list[int]] = ()) -> None:
+def begin_task(method: BaseMethod, stage: Stage, around: Surroundings, selections: Sequence[list[int]] = ()) -> None:
     """Let the method begin a task, with what earlier tasks selected."""
-    quiet(method, outside.seed(stage, "begin_task"))
-    method.begin_task(outside.task(stage, selections))
+    between_steps(method, around.seed(stage, "begin_task"))
+    method.begin_task(around.task(stage, selections))
 
 
-def quiet(method: BaseMethod, seed: int) -> None:
+def end_task(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> None:
+    """Let the method consolidate a task, and commit what it chose to keep."""
+    between_steps(method, around.seed(stage, "end_task"))
+    chosen = checked_selection(method.end_task(around.task(stage, state.selections, around.steps(stage))))
+    # Rank 0's choice counts: where another rounds otherwise, it would go on with another plan.
+    state.selections.append(gather_objects(chosen, around.world)[0])
+    commit_at(Position(state.position.stage, Phase.EVALUATE), state, around)
+
+
+def between_steps(method: BaseMethod, seed: int) -> None:
     """Between steps a method finds itself in eval mode with random numbers that depend on where it stands alone."""
     method.eval()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    seed_libraries(seed)
 
 
-def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, outside: Outside, state: RunState) -> bool:
+def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroundings, state: RunState) -> bool:
     """Train one task and keep its best weights by validation, if there is any; False when stopped early.
 
     The optimizer is fresh at each task unless `Recipe.keep_optimizer`: its moments begin at zero, and only a resumed
     task gets its own ones back.
     """
     assert stage.train is not None
-    number, start, steps = state.position.stage, state.position.step, outside.steps(stage)
+    number, start, steps = state.position.stage, state.position.step, around.steps(stage)
     if start == 0:
-        grow(method, stage, outside)
-        begin_task(method, stage, outside, state.selections)
+        grow(method, stage, around)
+        begin_task(method, stage, around, state.selections)
     groups = checked_groups(method.param_groups())
     optimizer = make_optimizer(recipe, groups)
     load_optimizer_tensors(optimizer, groups, state.optimizer if start else still_training(state.optimizer, groups))
     checks = validation_steps(steps, recipe.validations)
-    pending: tuple[dict[str, Any], list[str], Tensor] | None = None
-    wished = False
-    with outside.batches(stage, start, state) as batches:
+    log = LateLog(around.log)
+    with around.batches(stage, start, state) as batches:
         for facts, batch in batches:
             rate = learning_rate(recipe, facts.step, steps, facts.epoch, stage.train)
-            names, signals = train_step(method, batch, facts, rate, groups, optimizer, recipe, outside)
+            values = train_step(method, batch, facts, rate, groups, optimizer, recipe, around)
             record = {"task": stage.train, "step": facts.step, "epoch": facts.epoch, "learning_rate": rate}
-            # The values of the step before are read now, so that an accelerator never waits for the host.
-            stop = _read(pending, outside) or wished
-            pending, wished = (record, names, signals), False
-            state.position = Position(number, TRAIN, facts.step + 1)
+            stop = log.put(record, values)
+            state.position = Position(number, Phase.TRAIN, facts.step + 1)
             if facts.step + 1 in checks:
-                stop = _read(pending, outside) or stop
-                pending = None
-                _validate(method, stage, outside, state)
+                stop = log.flush() or stop
+                keep_if_best(method, stage, around, state)
             if stop:
-                _read(pending, outside)
-                outside.commit(state, optimizer, groups)
+                log.flush()
+                around.commit(state, optimizer, groups)
                 return False
-            if outside.commit_due():
-                # Only rank 0 commits here: a wish that it reads early counts when the others read it, a step later.
-                wished = _read(pending, outside)
-                pending = None
-                outside.commit(state, optimizer, groups)
-    _read(pending, outside)
+            if around.commit_due():  # on rank 0 alone
+                log.flush(early=True)
+                around.commit(state, optimizer, groups)
+    log.flush()
     if checks:
         method.load_state_dict(method.state_dict() | state.best)
     state.best, state.best_score = {}, -1.0
     state.optimizer = optimizer_tensors(optimizer, groups) if recipe.keep_optimizer else {}
-    _move(state, Position(number, END_TASK), outside)
+    commit_at(Position(number, Phase.END_TASK), state, around)
     return True
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """What is to be logged of a step, still on the device and summed over ranks."""
+
+    names: list[str]
+    numbers: Tensor
+    """(len(names) + 1,): the named values, then the number of ranks that were asked to stop."""
 
 
 def train_step(
@@ -190,40 +196,63 @@ def train_step(
     groups: Groups,
     optimizer: Optimizer,
     recipe: Recipe,
-    outside: Outside,
-) -> tuple[list[str], Tensor]:
-    """One optimizer step; returns the names of the logged values and the values, still on the device.
+    around: Surroundings,
+) -> "StepValues":
+    """One optimizer step; returns what is to be logged of it, still on the device.
 
-    The last value counts the ranks that wish to stop; a wish travels with the gradients, so all ranks obey at once.
+    A request to stop travels with the gradients, so that all ranks obey after the same step.
     """
-    world = outside.world
-    _seed_step(facts.seed, world.device)
+    world = around.world
+    seed_step(facts.seed, world.device)
     if not method.training:
         method.train()
-    with torch.autocast(world.device.type, torch.bfloat16, enabled=outside.autocast):
+    with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast):
         output = checked_output(method.loss(batch), groups, rows_of(batch))
     total = total_objective(output)
-    wish = torch.tensor(float(outside.wants_stop()), device=world.device)
-    signals = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), wish])
-    set_gradients(output, groups, signals, world)
+    stop = torch.tensor(float(around.stop_requested()), device=world.device)
+    numbers = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), stop])
+    set_gradients(output, groups, numbers, world)
     apply_gradients(optimizer, recipe, rate)
     with torch.no_grad():
         in_plan_order = output.gather or partial(gather, world=world)
         carry = {name: in_plan_order(value) for name, value in output.carry.items()}
         method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate))
-    return ["loss", *output.log], signals
+    return StepValues(["loss", *output.log], numbers)
 
 
-def _seed_step(seed: int, device: torch.device) -> None:
-    """Python, NumPy and torch, so that whatever a method draws from, a resumed step draws the same.
+class LateLog:
+    """Logs a step's values one step late, so that an accelerator never waits for the host."""
 
-    Torch only for the devices that a step uses: `torch.manual_seed` writes a stack trace for all others (0.9 ms).
-    """
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed_all(seed)
+    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
+        self.write = write
+        self.pending: tuple[dict[str, Any], StepValues] | None = None
+        self.early_stop = False
+
+    def put(self, record: dict[str, Any], values: StepValues) -> bool:
+        """Keep a step's values and log those of the step before; whether a rank had been asked to stop by then."""
+        stop = self.flush()
+        self.pending = record, values
+        return stop
+
+    def flush(self, early: bool = False) -> bool:
+        """Log what is pending; whether a rank had been asked to stop. Raises: RunFailed for a loss that is not finite.
+
+        early: this rank alone reads now; a request to stop counts when the others read it, after the next step.
+        """
+        stop, self.early_stop = self.early_stop, False
+        if self.pending is None:
+            return stop
+        (record, values), self.pending = self.pending, None
+        *numbers, stopping = values.numbers.tolist()
+        if not math.isfinite(numbers[0]):
+            raise RunFailed(
+                f"The loss is {numbers[0]} at step {record['step']} of task {record['task'] + 1}. Nothing of it was "
+                "committed; lower the learning rate, or clip gradients with --set clip_norm=1."
+            )
+        self.write(record | dict(zip(values.names, numbers, strict=True)))
+        stop = stop or stopping > 0
+        self.early_stop = early and stop
+        return stop
 
 
 def validation_steps(steps: int, validations: int) -> set[int]:
@@ -233,38 +262,23 @@ def validation_steps(steps: int, validations: int) -> set[int]:
     return {max(1, round(steps * (i + 1) / validations)) for i in range(validations)} | {steps}
 
 
-def _read(pending: tuple[dict[str, Any], list[str], Tensor] | None, outside: Outside) -> bool:
-    """Log a step's values; True when a rank wished to stop. A loss that is not finite stops the run uncommitted."""
-    if pending is None:
-        return False
-    record, names, signals = pending
-    *values, wishes = signals.tolist()
-    if not np.isfinite(values[0]):
-        raise RunFailed(
-            f"The loss is {values[0]} at step {record['step']} of task {record['task'] + 1}. Nothing of it was "
-            "committed; lower the learning rate, or clip gradients with --set clip_norm=1."
-        )
-    outside.log(record | dict(zip(names, values, strict=True)))
-    return wishes > 0
-
-
-def _validate(method: BaseMethod, stage: Stage, outside: Outside, state: RunState) -> None:
-    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far."""
-    score = outside.validate(stage)
-    outside.log({"task": stage.train, "step": state.position.step - 1, "validation/R@1": score})
-    if score > state.best_score:
-        state.best_score = score
+def keep_if_best(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> None:
+    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far, or None."""
+    score = around.validate(stage)
+    around.log({"task": stage.train, "step": state.position.step - 1, "validation": score})
+    if score is None or score > state.best_score:
+        state.best_score = -1.0 if score is None else score
         payloads = payload_names(method)
         weights = {name: value for name, value in method.state_dict().items() if name not in payloads}
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
 
 
-def _stops(outside: Outside) -> bool:
+def any_rank_stops(around: Surroundings) -> bool:
     """Whether any rank was asked to stop; all ranks answer the same."""
-    return any(gather_objects(outside.wants_stop(), outside.world))
+    return any(gather_objects(around.stop_requested(), around.world))
 
 
-def _move(state: RunState, position: Position, outside: Outside) -> None:
+def commit_at(position: Position, state: RunState, around: Surroundings) -> None:
     """Commit the state at a new position between steps."""
     state.position = position
-    outside.commit(state, None, {})
+    around.commit(state, None, {})

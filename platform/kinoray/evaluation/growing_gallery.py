@@ -1,0 +1,36 @@
+"""Text to video among the clips of all tasks so far; features are stored once a task is learned, never recomputed."""
+
+from kinoray.evaluation.tester import Clips, Tester
+from kinoray.metrics import Ranks
+from kinoray.training.stages import Stage
+
+
+def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+    """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
+
+    Both from the same stored features and the same embedded queries.
+    """
+    clips = {task: _block(tester, stage, task, split) for task in stage.tests}
+    blocks = [found.features for found in clips.values()]
+    seen_as = [stage.seen_as(task) for task in clips]
+    joint: dict[int, Ranks] = {}
+    own: dict[int, Ranks] = {}
+    before = 0
+    for place, (task, found) in enumerate(clips.items()):
+        test = tester.queries_of(found)
+        if split == "test":
+            tester.note_queries(task, test.samples, [test.clip_ids[clip] for clip in test.truth])
+        queries = tester.query_features(test, seen_as[place], seen_as)
+        joint[task] = tester.rank(queries, blocks, test.truth + before)
+        own[task] = tester.rank([queries[place]], [blocks[place]], test.truth)
+        before += len(found.rows)
+    return {"": joint, "own": own}
+
+
+def _block(tester: Tester, stage: Stage, task: int, split: str) -> Clips:
+    """A task's clips with the features that were stored, or, the first time, made and stored now."""
+    kept = tester.kept(task, split)
+    if kept is None:
+        kept = tester.gallery(task, split, stage.seen_as(task))
+        tester.keep(kept, stage)
+    return kept

@@ -1,0 +1,206 @@
+"""What a protocol is: which stages a run has, how it is validated and tested, and what its numbers are called.
+
+One file of `kinoray.evaluation.protocols` per protocol, with `class Protocol(BaseProtocol)`; its name is the file's,
+with `-` for `_`. Everything is a rank: retrieval ranks the right video among a gallery, classification the right class
+among the classes. So result matrices, forgetting, validation, sweeps, tables and reports are the same for all.
+
+The facts are read without torch; a file that needs it imports it inside its verbs.
+"""
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kinoray import metrics
+from kinoray.errors import UsageError, unknown
+from kinoray.evaluation import protocols
+from kinoray.metrics import Ranks
+from kinoray.training.stages import Stage
+
+if TYPE_CHECKING:
+    from kinoray.evaluation.tester import Tester
+
+Matrices = Mapping[str, ArrayLike | Sequence[Sequence[float | None]]]
+OF_RANKS = ("MedR", "MeanR")
+"""Metrics that need the ranks themselves; all others follow from result matrices and numbers of queries."""
+MOST_SHOWN = 3
+"""Metrics in a line of text."""
+
+
+class BaseProtocol(ABC):
+    """Base of every protocol: facts as class attributes, and three verbs.
+
+    A *reading* is one way to rank the same queries; "" is the main one, whose matrices have the scores' own names. The
+    matrices of another are called "reading/score", and it adds the metric "BWF_reading".
+    """
+
+    scores: ClassVar[Mapping[str, int]]
+    """Score -> the k of its top k, in percent: {"accuracy": 1}. The first chooses weights and fills the matrix."""
+    about: ClassVar[str]
+    """What the scores are, in a line for readers of a report."""
+    headlines: ClassVar[tuple[str, ...]]
+    """Metrics that a page or a notebook shows, the most important first."""
+    objective: ClassVar[str]
+    """What a sweep aims at where it is not told."""
+    default_learner: ClassVar[str] = "base_moco"
+    """The method that a rule wraps where it is not told."""
+    reads_text: ClassVar[bool] = True
+    """Whether queries are captions: then a backbone must read text."""
+    readings: ClassVar[tuple[str, ...]] = ("",)
+    """The readings that `test` fills, the main one first."""
+    pooled: ClassVar[bool] = False
+    """Whether overall scores, MedR and MeanR are over all queries; "_tasks" beside them are means over tasks."""
+
+    @property
+    def name(self) -> str:
+        """As streams name it."""
+        return type(self).__module__.rpartition(".")[2].replace("_", "-")
+
+    @property
+    def score(self) -> str:
+        """The main score."""
+        return next(iter(self.scores))
+
+    @property
+    def brief(self) -> tuple[str, ...]:
+        """The metrics of one line of text."""
+        return self.headlines[:MOST_SHOWN]
+
+    @property
+    def matrix_names(self) -> list[str]:
+        """Names of the result matrices."""
+        return [matrix_name(reading, score) for reading in self.readings for score in self.scores]
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Every metric of `summarise` -> which way is better, "max" or "min"."""
+        found = dict.fromkeys(self.scores, "max") | dict.fromkeys(OF_RANKS, "min")
+        found |= {"FR": "min", "HM": "max", "BWF": "min", f"{self.score}_current": "max"}
+        found |= {f"{name}_tasks": found[name] for name in (*self.scores, *OF_RANKS) if self.pooled}
+        return found | {f"BWF_{reading}": "min" for reading in self.readings if reading}
+
+    @property
+    def objectives(self) -> dict[str, str]:
+        """The metrics that a sweep can aim at -> "max" or "min": those that follow from result matrices."""
+        return {name: better for name, better in self.metrics.items() if not name.startswith(OF_RANKS)}
+
+    def task_columns(self, score: str) -> tuple[str, ...]:
+        """Columns of a table under each task, for the score asked for."""
+        return (score, "FR")
+
+    def overall_columns(self, score: str) -> tuple[str, ...]:
+        """Columns of a table under "Overall", for the score asked for."""
+        return (score, "FR", "HM")
+
+    def score_named(self, text: str) -> str:
+        """A score by its name, in any case and without `@`: "r5" is "R@5". Raises: UsageError for an unknown one."""
+        known = {_bare(name): name for name in self.scores}
+        if _bare(text) not in known:
+            names = list(known)
+            words = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+            raise UsageError(f"There is no metric {text!r} to compare by. Use {words}.")
+        return known[_bare(text)]
+
+    def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False) -> tuple[Stage, ...]:
+        """What is learned and tested, in order. Joint training and zero-shot fill the last row only."""
+        if joint or zero_shot:
+            return (Stage(0 if joint else None, tuple(range(tasks)), tasks - 1, one_for_all=True),)
+        return tuple(Stage(task, tuple(range(task + 1)), task) for task in range(tasks))
+
+    @abstractmethod
+    def validate(self, tester: "Tester", task: int) -> Ranks:
+        """Ranks on the validation split of the task being trained; they choose its weights. None keeps the last."""
+
+    @abstractmethod
+    def test(self, tester: "Tester", stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+        """Reading -> task -> ranks of every query of a split ("test" or "validation") of a stage's tasks."""
+
+    def summarise(
+        self, matrices: Matrices, queries: Sequence[int] = (), final: Sequence[Ranks] = ()
+    ) -> dict[str, float | None]:
+        """All metrics of a run; None where one has no meaning.
+
+        matrices, queries: as of `metrics_of`. final: ranks of each task's queries after the last training.
+        """
+        found = _rank_metrics(final)
+        if self.pooled:
+            found = {f"{name}_tasks": value for name, value in found.items()}
+            found |= _rank_metrics([Ranks.pooled(final)] if final else [])
+        return self.metrics_of(matrices, queries) | found
+
+    def metrics_of(
+        self, matrices: Matrices, queries: Sequence[int] = (), score: str | None = None, tasks: int | None = None
+    ) -> dict[str, float | None]:
+        """The metrics that follow from result matrices by name (`matrix_names`): `objectives`.
+
+        queries: number of each task's queries, where overall scores are pooled. score: the one that FR, HM, BWF and the
+        current mean are of. tasks: as things stood after so many tasks.
+
+            overall score = mean over tasks, or, where pooled, sum_t n_t A[last][t] / sum_t n_t of n_t queries
+        """
+        cut = {name: _first_rows(rows, tasks) for name, rows in matrices.items()}
+        score = score or self.score
+        main = cut[score]
+        found = {name: metrics.final_mean(cut[name]) for name in self.scores if name in cut}
+        if self.pooled:
+            found = {f"{name}_tasks": value for name, value in found.items()}
+            found |= {name: _weighted(metrics.final_row(cut[name]), queries) for name in self.scores if name in cut}
+        return {
+            **found,
+            "FR": metrics.overall_forgetting(main),
+            "HM": metrics.harmonic_mean(main),
+            "BWF": metrics.backward_forgetting(main),
+            **{f"BWF_{r}": _forgetting(cut.get(matrix_name(r, score))) for r in self.readings if r},
+            f"{score}_current": metrics.current_mean(main),
+        }
+
+
+def protocol_names() -> list[str]:
+    """Names of the protocols: one file each."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(protocols.__path__))
+
+
+def load_protocol(name: str) -> BaseProtocol:
+    """A protocol by name. Raises: UsageError for an unknown one, with the nearest names."""
+    if name not in protocol_names():
+        raise unknown("protocol", name, protocol_names())
+    return importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}").Protocol()
+
+
+def matrix_name(reading: str, score: str) -> str:
+    """What the result matrix of a score in a reading is called."""
+    return f"{reading}/{score}" if reading else score
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("@", "")
+
+
+def _first_rows(rows: ArrayLike | Sequence[Sequence[float | None]], tasks: int | None) -> np.ndarray:
+    matrix = metrics.as_matrix(rows).copy()
+    if tasks is not None:
+        matrix[tasks:] = np.nan
+    return matrix
+
+
+def _rank_metrics(final: Sequence[Ranks]) -> dict[str, float | None]:
+    """MedR and MeanR, means over tasks; None before the end."""
+    medians = [metrics.median_rank(ranks.middle) for ranks in final]
+    means = [metrics.mean_rank(ranks.middle) for ranks in final]
+    return {"MedR": float(np.mean(medians)), "MeanR": float(np.mean(means))} if final else dict.fromkeys(OF_RANKS)
+
+
+def _weighted(row: np.ndarray, queries: Sequence[int]) -> float | None:
+    """Mean of a row of scores over all queries; None where a number is missing."""
+    if not row.size or np.isnan(row).any() or len(queries) < len(row):
+        return None
+    return float(np.average(row, weights=queries[: len(row)]))
+
+
+def _forgetting(matrix: np.ndarray | None) -> float | None:
+    return None if matrix is None else metrics.backward_forgetting(matrix)

@@ -1,0 +1,1 @@
+"""How streams are tested: one file per protocol, found by its file name."""

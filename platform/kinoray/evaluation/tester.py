@@ -1,0 +1,165 @@
+"""What protocols test with: embeds clips and texts of a run's tasks, ranks, keeps feature files, remembers queries."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.errors import BadData
+from kinoray.evaluation.feature_files import Fact, read_features, write_features
+from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
+from kinoray.method import BaseMethod
+from kinoray.metrics import Ranks
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import gather_objects
+from kinoray.training.stages import Stage
+
+
+@dataclass(frozen=True)
+class TestedRun:
+    """What tests need to know of a run."""
+
+    folder: Path
+    names: tuple[str, ...]
+    tests: tuple[str, ...]
+    """Names and manifests of the tasks, as tested."""
+    train_names: tuple[str, ...]
+    trained: tuple[str, ...]
+    """Names and manifests of what is trained: the tasks, or their union."""
+    last_row: int
+    """Row of the result matrix that the last stage fills."""
+    autocast: bool
+
+
+@dataclass(frozen=True)
+class Clips:
+    """The readable clips of a split of a task, with their features."""
+
+    task: int
+    split: str
+    manifest: Manifest
+    rows: np.ndarray
+    """Their rows in the manifest, ascending, (V,)."""
+    features: Tensor
+    """(V, ...) on the CPU."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Their names."""
+        return [self.manifest.id(int(row)) for row in self.rows]
+
+
+class Tester:
+    """Embeds and ranks for the protocol, and remembers what was tested."""
+
+    def __init__(self, run: TestedRun, method: BaseMethod, feed: Feed) -> None:
+        self.run, self.method, self.feed = run, method, feed
+        self.store = run.folder / "features"
+        self.features: dict[str, Fact] = {}
+        """Feature file of each "split/task" that was kept."""
+        self.queries: dict[int, list[tuple[int, str]]] = {}
+        """Sample number and clip id of each test query of a task."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"features": self.features, "queries": self.queries}
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Take back what `facts` gave, after its trip through JSON."""
+        self.features = kept["features"]
+        self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
+
+    # Features
+
+    def embed(self, task: int, split: str, embed: Callable[[Tensor], Tensor], trained: bool = False) -> Clips:
+        """The readable clips of a split of a task, in the method's evaluation mode; the same on all ranks.
+
+        embed: plain views (B, T, 3, H, W) -> features (B, ...). trained: take the task as trained (of joint training
+        the union), not as tested. Raises: BadData where no clip is readable.
+        """
+        names, manifests = (self.run.train_names, self.run.trained) if trained else (self.run.names, self.run.tests)
+        manifest = read_manifest(manifests[task])
+        self.method.eval()
+        with torch.inference_mode(), self._precision():
+            rows, features = self.feed.embed_clips(names[task], manifest, split, embed)
+        if not len(rows):
+            bad = self.run.folder / "bad_samples.jsonl"
+            raise BadData(f"No {split} clip of task {names[task]!r} is readable; see {bad}.")
+        return Clips(task, split, manifest, rows, features)
+
+    def gallery(self, task: int, split: str, seen_as: int, trained: bool = False) -> Clips:
+        """The clips of a split as the method's gallery stores them, seen as the videos of a task."""
+        return self.embed(task, split, lambda video: self.method.embed_video(video, seen_as), trained)
+
+    def labels(self, clips: Clips) -> np.ndarray:
+        """Class number of each clip, counted through the trained tasks in order; -1 for a label never trained, (V,)."""
+        labels = clips.manifest.labels(clips.rows)
+        return np.array([self.feed.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+
+    def keep(self, clips: Clips, stage: Stage) -> None:
+        """Store features as those of a stage's model, in place of an older model's."""
+        world = self.feed.world
+        fact = None
+        if world.is_first:
+            fact = write_features(self.store, clips.split, clips.task, stage.row, clips.ids, clips.features)
+        (fact, *_) = gather_objects(fact, world)
+        assert fact is not None
+        self.features[f"{clips.split}/{clips.task}"] = fact
+
+    def tidy(self) -> None:
+        """Remove features of models that a later one replaced (rank 0, when all is committed)."""
+        named = {fact["file"] for fact in self.features.values()}
+        for path in self.store.glob("*"):
+            if path.name not in named:
+                path.unlink()
+
+    def kept(self, task: int, split: str) -> Clips | None:
+        """The stored features of a split of a task; None where there are none."""
+        fact = self.features.get(f"{split}/{task}")
+        if fact is None:
+            return None
+        ids, features = read_features(self.store, fact)
+        manifest, names = read_manifest(self.run.tests[task]), set(ids)
+        rows = manifest.clips(split)
+        return Clips(task, split, manifest, rows[[manifest.id(int(row)) in names for row in rows]], features)
+
+    # Queries
+
+    def queries_of(self, clips: Clips) -> TestSet:
+        """Every caption of the clips as a query."""
+        clip_rows, numbers = clips.manifest.samples(clips.split)
+        samples = np.flatnonzero(np.isin(clip_rows, clips.rows))
+        captions = [clips.manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
+        towers = self.feed.towers
+        assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
+        ids, mask = towers.tokenize(captions, self.feed.recipe.max_tokens)
+        text = Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
+        return TestSet(clips.task, clips.ids, text, np.searchsorted(clips.rows, clip_rows[samples]), samples)
+
+    def query_features(self, test: TestSet, own: int, seen_as: Sequence[int]) -> list[Tensor]:
+        """Features of the queries for the gallery blocks seen as some tasks, (Q, ...) each.
+
+        Only a method that says `per_block` embeds them again for each block; else once, as of their `own` task.
+        """
+        world = self.feed.world
+        with self._precision():
+            if self.method.per_block:
+                return [embed_queries(self.method, test, index, world) for index in seen_as]
+            return [embed_queries(self.method, test, own, world)] * len(seen_as)
+
+    def rank(self, queries: Sequence[Tensor], blocks: Sequence[Tensor], truth: np.ndarray) -> Ranks:
+        """Ranks by the method's score (`rank_queries`)."""
+        return rank_queries(self.method.score, queries, blocks, truth, self.feed.world)
+
+    def note_queries(self, task: int, samples: Sequence[int] | np.ndarray, clip_ids: Sequence[str]) -> None:
+        """Remember which sample and clip each test query of a task is, in the order of its ranks."""
+        self.queries[task] = [(int(sample), clip) for sample, clip in zip(samples, clip_ids, strict=True)]
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.feed.world.device.type, torch.bfloat16, enabled=self.run.autocast)

@@ -1,0 +1,97 @@
+"""A rank's hand on the run's checkpoints: when to commit, what goes into a checkpoint, what a resumed rank finds."""
+
+from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from kinoray.errors import RunFailed
+from kinoray.evaluation.ranking import from_tensors, to_tensors
+from kinoray.execution.clock import Clock
+from kinoray.method import BaseMethod
+from kinoray.momentum import Momentum
+from kinoray.processes.actors import call
+from kinoray.training.checkpoint import Checkpoint, commit, newest, take_fence
+from kinoray.training.distributed import World, gather_objects
+from kinoray.training.loop import RunState
+
+COMMIT_SHARE = 0.03
+"""Share of the time that commits may take, waiting for the disk included."""
+COMMIT_EVERY_S = 10.0
+
+
+class Commits:
+    """Commits as often as their measured cost allows; rank 0 writes, all ranks hold the same."""
+
+    def __init__(self, run_folder: Path, world: World, clock: Clock, momentum: Any) -> None:
+        self.folder, self.world, self.clock, self.momentum = run_folder / "checkpoints", world, clock, momentum
+        self.fence = take_fence(self.folder) if world.is_first else ""
+        self.last_s = self.last_took_s = 0.0
+        """When the last commit ended, and how long it took."""
+
+    def newest(self, say: Callable[[str], None]) -> Checkpoint | None:
+        """The newest whole checkpoint. Raises: RunFailed where the ranks see different ones."""
+        checkpoint = newest(self.folder, say=say)
+        positions = {position for position in gather_objects(checkpoint and checkpoint.position, self.world)}
+        if len(positions) > 1:
+            raise RunFailed(
+                f"The workers see different checkpoints of {self.folder.parent}: give a folder that they share."
+            )
+        return checkpoint
+
+    def due(self) -> bool:
+        """Whether rank 0 should commit now."""
+        pause_s = max(COMMIT_EVERY_S, self.last_took_s / COMMIT_SHARE)
+        return self.world.is_first and self.clock.now_s() - self.last_s > pause_s
+
+    def write(
+        self, method: BaseMethod, state: RunState, optimizer: dict[str, Tensor], facts: dict[str, Any], publish: bool
+    ) -> None:
+        """Write the state durably, and publish what crosses tasks if asked.
+
+        optimizer: its tensors by parameter name, {} where there are none; facts: plain data beside the state's own.
+        Raises: RunFailed where a weight is not finite; nothing is written then.
+        """
+        began = self.clock.now_s()
+        tensors: dict[str, dict[str, Tensor]] = {"method": method.state_dict()}
+        broken = [k for k, v in tensors["method"].items() if v.is_floating_point() and not bool(v.isfinite().all())]
+        if broken:
+            raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
+        for name, part in (("optimizer", optimizer), ("best", state.best)):
+            if part:
+                tensors[name] = part
+        for name, cells in (("ranks", state.ranks), ("validation", state.validation)):
+            if cells:
+                tensors[name], tensors[f"{name}_among"] = to_tensors(cells)
+        across = tensors_across_tasks(method, tensors["method"])
+        own = {"best_score": state.best_score, "selections": state.selections, "published": list(across)}
+        commit(self.folder, state.position, tensors, own | facts, self.fence)
+        if publish and self.momentum is not None:
+            arrays = {name: value.detach().cpu().numpy() for name, value in across.items()}
+            call(self.momentum, "publish", astuple(state.position), arrays)
+        self.last_s = self.clock.now_s()
+        self.last_took_s = self.last_s - began
+        self.clock.commits_s += self.last_took_s
+
+
+def state_of(checkpoint: Checkpoint) -> RunState:
+    """What a checkpoint holds beside the method's own tensors."""
+    return RunState(
+        position=checkpoint.position,
+        optimizer=checkpoint.tensors("optimizer"),
+        best=checkpoint.tensors("best"),
+        best_score=checkpoint.state["best_score"],
+        selections=checkpoint.state["selections"],
+        ranks=from_tensors(checkpoint.tensors("ranks"), checkpoint.tensors("ranks_among")),
+        validation=from_tensors(checkpoint.tensors("validation"), checkpoint.tensors("validation_among")),
+    )
+
+
+def tensors_across_tasks(method: BaseMethod, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What crosses tasks: the averages marked so, or the encoder where there are none."""
+    across = [n for n, m in method.named_modules() if isinstance(m, Momentum) and m.across_tasks]
+    encoder = method.encoder()
+    prefixes = across or [name for name, module in method.named_modules() if module is encoder]
+    return {k: v for k, v in state.items() if k.startswith(tuple(f"{prefix}." for prefix in prefixes))}

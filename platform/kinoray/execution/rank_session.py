@@ -1,0 +1,215 @@
+"""What surrounds the loop on one rank of a run: batches, evaluation, commits, logs and results."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.optim import Optimizer
+
+from kinoray.backbones import load_backbone
+from kinoray.config import Recipe
+from kinoray.data.plan import StepFacts
+from kinoray.decoding.frame_cache import frame_cache
+from kinoray.evaluation.protocol import load_protocol
+from kinoray.evaluation.ranking import to_tensors
+from kinoray.evaluation.tester import Tester
+from kinoray.execution.bad_clips import BadClips
+from kinoray.execution.clock import Clock
+from kinoray.execution.commits import Commits, state_of
+from kinoray.method import Batch, Task, TaskFacts
+from kinoray.monitoring.run_monitor import MonitorClient
+from kinoray.runs.run_spec import RunSpec, build_method
+from kinoray.runs.write_result import write_results
+from kinoray.seeds import seed_of
+from kinoray.training.agreement import check_agreement
+from kinoray.training.batches import Feed
+from kinoray.training.checkpoint import Phase, Position, state_digest
+from kinoray.training.distributed import World
+from kinoray.training.encode import encode
+from kinoray.training.loop import RunState, begin_task, grow
+from kinoray.training.optim import Groups, optimizer_tensors
+from kinoray.training.plain_state import AttributeWatch
+from kinoray.training.stages import Stage
+
+NO_STEP = 1 << 60
+"""Beyond every step: all that a stage logged stands."""
+
+
+class RankSession:
+    """The loop's surroundings in a real run (`training.loop.Surroundings`)."""
+
+    def __init__(self, spec: RunSpec, world: World, monitor: Any, momentum: Any) -> None:
+        self.spec, self.world, self.autocast = spec, world, spec.autocast
+        self.folder = Path(spec.folder)
+        self.recipe = Recipe(**spec.recipe)
+        self.clock = Clock()
+        self.client = MonitorClient(monitor)
+        bad_clips = BadClips(
+            self.folder, spec.num_clips, self.recipe.max_bad_fraction, partial(self.client.call, "report_bad")
+        )
+        towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
+        self.method = build_method(spec, towers).to(world.device)
+        self.attributes = AttributeWatch()
+        self.feed = Feed(
+            names=list(spec.train_names),
+            manifests=list(spec.trained),
+            recipe=self.recipe,
+            needs=type(self.method).needs(self.method.config),
+            seed=spec.seed,
+            num_tasks=spec.num_tasks,
+            world=world,
+            decode_slots=spec.decode_slots,
+            towers=towers,
+            report_bad=bad_clips.report,
+            note=partial(self.client.call, "note"),
+            cache=spec.cache or frame_cache(),
+        )
+        self.protocol = load_protocol(spec.protocol)
+        self.tester = Tester(spec.tested, self.method, self.feed)
+        self.commits = Commits(self.folder, world, self.clock, momentum)
+
+    # Resume and commit
+
+    def resume(self) -> RunState:
+        """Load the newest committed state, or start. Growth is replayed first, so loads are strict."""
+        checkpoint = self.commits.newest(say=partial(self.client.call, "note"))
+        if checkpoint is None:
+            self._rewind(Position())
+            return RunState()
+        state = state_of(checkpoint)
+        position, stages = state.position, self.spec.stages
+        stage = stages[position.stage] if position.stage < len(stages) else None
+        inside = stage is not None and stage.train is not None and position > Position(position.stage)
+        for learned in stages[: position.stage + inside]:
+            grow(self.method, learned, self)
+        self.method.load_state_dict(checkpoint.tensors("method"))
+        self.clock.past = checkpoint.state["cost"]
+        self.tester.restore(checkpoint.state["tested"])
+        if stage is not None and inside:
+            # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
+            begin_task(self.method, stage, self, state.selections)
+            self.method.load_state_dict(checkpoint.tensors("method"))
+        self._rewind(position)
+        return state
+
+    def _rewind(self, position: Position) -> None:
+        if self.world.is_first:
+            step = position.step if position.phase == Phase.TRAIN else NO_STEP
+            self.client.call("rewind", position.stage, step)
+
+    def commit_due(self) -> bool:
+        """Whether rank 0 should commit now."""
+        return self.commits.due()
+
+    def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None:
+        """Write the state durably (rank 0; between tasks all ranks hold the same, or nothing is written)."""
+        if optimizer is None:
+            check_agreement(self.method.state_dict(), self.world)
+        if not self.world.is_first:
+            return
+        self.client.flush()
+        for warning in self.attributes.warnings(self.method):
+            self.client.call("note", warning)
+        tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)
+        facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed)}
+        between_stages = state.position == Position(state.position.stage)
+        self.commits.write(self.method, state, tensors, facts, publish=between_stages)
+        if between_stages:
+            self.write(state, "running")
+
+    # What the loop asks for
+
+    def seed(self, stage: Stage, verb: str) -> int:
+        """Seed of what a method draws between steps."""
+        return seed_of(self.spec.seed, stage.train, stage.row, verb)
+
+    def steps(self, stage: Stage) -> int:
+        """Optimizer steps of the stage."""
+        assert stage.train is not None
+        return self.feed.steps(stage.train)
+
+    def batches(
+        self, stage: Stage, start: int, state: RunState
+    ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]:
+        """The stage's remaining batches."""
+        assert stage.train is not None
+        self.attributes.start(self.method)
+        return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
+
+    def facts(self, stage: Stage) -> TaskFacts:
+        """What the method grows by; zero-shot grows for the first task."""
+        labels = self.feed.class_numbers(stage.grown)
+        return TaskFacts(
+            index=stage.grown,
+            name=self.spec.train_names[stage.grown],
+            num_tasks=self.spec.num_tasks,
+            num_samples=len(labels),
+            num_classes=len(np.unique(labels[labels >= 0])),
+            steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
+        )
+
+    def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
+        """The handle that the method sees, with so many of the task's steps made."""
+        assert stage.train is not None
+        labels = self.feed.class_numbers(stage.train)
+        encoded = partial(encode, self.feed, stage.train, selections, made)
+        return Task(**vars(self.facts(stage)), encode=encoded, labels=labels)
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Rank 0 logs for all."""
+        if self.world.is_first:
+            self.client.log(record)
+
+    def stop_requested(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self.world.is_first and self.client.poll()
+
+    # Evaluation and results
+
+    def validate(self, stage: Stage) -> float | None:
+        """The protocol's main score on the stage's validation split, in percent; None where it ranks nothing."""
+        assert stage.train is not None
+        with self.clock.evaluating():
+            ranks = self.protocol.validate(self.tester, stage.train)
+        return ranks.score(self.protocol.scores[self.protocol.score]) if len(ranks) else None
+
+    def evaluate(self, stage: Stage, state: RunState) -> None:
+        """Rank every query of the stage's tasks, test and validation."""
+        with self.clock.evaluating():
+            for split, cells in (("test", state.ranks), ("validation", state.validation)):
+                for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
+                    cells |= {(reading, stage.row, task): ranks for task, ranks in of_tasks.items()}
+
+    def work(self) -> dict[str, float]:
+        """Optimizer steps and training clips of the whole run."""
+        steps = sum(self.steps(stage) for stage in self.spec.stages if stage.train is not None)
+        return {"steps": steps, "clips": steps * self.recipe.batch_size}
+
+    def write(self, state: RunState, kind: str) -> None:
+        """Write what `Result` reads (rank 0)."""
+        if not self.world.is_first:
+            return
+        digest = None
+        if kind == "finished":
+            self.tester.tidy()
+            ranks = {
+                f"{split}/{name}": middle
+                for split, cells in (("ranks", state.ranks), ("validation", state.validation))
+                for name, middle in to_tensors(cells)[0].items()
+            }
+            digest = state_digest(self.method.state_dict() | ranks, {"selections": state.selections})
+        write_results(
+            self.folder,
+            protocol=self.protocol,
+            state=kind,
+            names=self.spec.names,
+            ranks=state.ranks,
+            validation=state.validation,
+            queries=self.tester.queries,
+            cost=self.clock.cost(self.feed) | self.work(),
+            num_bad=self.client.call("num_bad"),
+            digest=digest,
+        )

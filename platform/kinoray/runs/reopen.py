@@ -1,0 +1,110 @@
+"""A run opened again from its folder alone: its stream, its method, and the request that would make it anew.
+
+Nothing of the method is executed here: its source is read and compared with the digest that the run recorded.
+"""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kinoray.config import Recipe, build, names_of
+from kinoray.data.manifest import read_manifest
+from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.request import RunRequest
+from kinoray.runs.result import Result
+from kinoray.streams import Stream, TaskData, load_stream
+
+
+def label_of(run: Result) -> str:
+    """Run folder and seed."""
+    return f"{run.folder.parent.name}/{run.folder.name}"
+
+
+def recorded_method(run: Result, given: Any = None) -> MethodSource:
+    """The method of a run: from its folder, or by its name where it comes with kinoray.
+
+    given: what the caller names instead; it must be the same code. Raises: UsageError where neither is to be had, or
+    the code is not what the run was made with.
+    """
+    label, recorded = label_of(run), run.run.get("method_source", {})
+    if given is None and recorded.get("kind") == "file":
+        path = run.folder / recorded["file"]
+        if not path.is_file():
+            raise UsageError(f"{label} has lost {path.name}, its method's source. Give the file with --method.")
+        text = path.read_text()
+        source = MethodSource(run.method, hashlib.sha256(text.encode()).hexdigest(), text=text)
+        if source.digest != run.run["digests"]["method"]:
+            raise ConfigMismatch(f"{path} is not the source that {label} was made with (by its digest). Restore it.")
+        return source
+    if given is None and recorded.get("kind") == "class":
+        raise UsageError(f"{label} is a run of {run.method}, {recorded['why']}. Give its class or file with --method.")
+    try:
+        source = find_method(given if given is not None else run.method)
+    except UsageError as error:
+        raise UsageError(f"{label} is a run of {run.method}: {error} Give its file with --method.") from None
+    if source.name != run.method:
+        raise UsageError(f"{label} is a run of {run.method}, not of {source.name}.")
+    if recorded and source.is_own and source.digest != run.run["digests"]["method"]:
+        raise ConfigMismatch(
+            f"{label} was made with other code of {run.method} than the one given: an edited method is a new run."
+        )
+    return source
+
+
+def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
+    """The stream of a run with the tasks that it learned: from its record, or made again where its manifests are gone.
+
+    given: what the caller names instead; it must hold the same tasks. Raises: UsageError where the stream is not found
+    or its data is not what the run learned from.
+    """
+    label = label_of(run)
+    stream = _from_record(run) if given is None else None
+    if stream is None:
+        made_from = run.run.get("stream_source", {}).get("made_from") or run.stream
+        try:
+            stream = given if isinstance(given, Stream) else load_stream(given or made_from)
+        except UsageError as error:
+            raise UsageError(f"{label} learned from {given or made_from}: {error} Give it with --stream.") from None
+    learned = stream.tasks[: len(run.tasks)]
+    digests = run.run["digests"]["data"]
+    other = [task.name for task in learned if digests.get(task.name) != read_manifest(task.manifest).digest]
+    if other or [task.name for task in learned] != run.tasks:
+        names = ", ".join(other or run.tasks)
+        raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
+    return replace(stream, tasks=learned)
+
+
+def _from_record(run: Result) -> Stream | None:
+    """The stream as recorded, None where a manifest is gone or the record is older than that."""
+    recorded = run.run.get("stream_source")
+    if recorded is None or not all(Path(path).is_file() for path in run.run["manifests"]):
+        return None
+    known = {name: value for name, value in recorded["recipe"].items() if name in names_of(Recipe)}
+    return Stream(
+        name=run.stream,
+        protocol=run.run["protocol"],
+        tasks=tuple(TaskData(n, Path(p)) for n, p in zip(run.tasks, run.run["manifests"], strict=True)),
+        recipe=build(Recipe, known, f"the recipe of {run.stream}"),
+        backbone=recorded["backbone"],
+        source=recorded["made_from"],
+    )
+
+
+def recorded_request(run: Result, *, stream: str | Stream | None = None, method: Any = None) -> RunRequest:
+    """The request that makes a run anew, with its data and its method; nothing has to be named.
+
+    stream, method: given by the caller instead of what was recorded. Raises: UsageError, ConfigMismatch.
+    """
+    return RunRequest(
+        recorded_method(run, method),
+        stream=recorded_stream(run, stream),
+        backbone=run.run["backbone"],
+        seed=run.seed,
+        num_workers=run.run["num_workers"],
+        settings=run.overrides,
+        joint=run.joint,
+        zero_shot=run.zero_shot,
+        runs=run.folder.parent.parent,
+    )
