@@ -19,6 +19,7 @@ from pathlib import Path
 from kinoray.config import digest_of
 from kinoray.errors import UsageError
 from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.method_source import names_in
 
 VERSION = version("kinoray")
 VERBS = ("run", "sweep")
@@ -132,9 +133,9 @@ def _rewrite(words: Sequence[str], files: Path) -> tuple[list[str], list[str], s
         else:
             if option == "--stream":
                 stream = value = _place(value)
-            elif option != "--set" and value.endswith(FILES):
+            elif option != "--set" and any(name.endswith(FILES) for name in names_in(value)):
                 experiments += [value] if value.endswith(EXPERIMENTS) and option != "--space" else []
-                value = _ship(value, files, shipped)
+                value = _ship_named(value, files, shipped)
             final.append(f"{prefix}{value}")
         option = ""
     for experiment in experiments:
@@ -148,14 +149,20 @@ def _rewrite(words: Sequence[str], files: Path) -> tuple[list[str], list[str], s
             )
         named = options.get("method") or []
         for method in named if isinstance(named, list) else [named]:
-            if method.endswith(".py"):
-                if os.path.isabs(method) or _inside(method) is None:
+            for name in (name for name in names_in(method) if name.endswith(".py")):
+                if os.path.isabs(name) or _inside(name) is None:
                     raise UsageError(
-                        f"{experiment}: it names {method}, which is not below {Path.cwd()}. Name the method on the "
+                        f"{experiment}: it names {name}, which is not below {Path.cwd()}. Name the method on the "
                         f"command line: `run {method} --config {experiment}`."
                     )
-                _ship(method, files, shipped)
+                _ship(name, files, shipped)
     return final, shipped, runs
+
+
+def _ship_named(value: str, files: Path, shipped: list[str]) -> str:
+    """Ship a file, or the files in `rule:learner`; returns the same with their new paths."""
+    names = names_in(value)
+    return ":".join(_ship(name, files, shipped) if name.endswith(FILES) else name for name in names)
 
 
 def _ship(name: str, files: Path, shipped: list[str]) -> str:

@@ -54,7 +54,7 @@ class Method(BaseMethod):
         return {"encoders": trainable(self.online, "online")}
 
     def loss(self, batch: Batch) -> StepOutput:
-        """L = L_V2T + L_T2V (a sum, not a mean)."""
+        """L = L_V2T + L_T2V (a sum, not a mean). Features: `video` and `text`, the queries."""
         qV, qT = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
             kV, kT = self.local.encoder.embed_video(batch.video), self.local.encoder.embed_text(batch.text)  # Eq. 9
@@ -65,6 +65,7 @@ class Method(BaseMethod):
             objectives=video_to_text + text_to_video,
             log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
             carry={"kV": kV, "kT": kT},
+            features={"video": qV, "text": qT},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:

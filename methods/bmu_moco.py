@@ -77,6 +77,7 @@ class Method(BaseMethod):
     """Encoders, one or two families of momentum encoders, a video and a text queue for each family."""
 
     suits = ("cvlm", "ctvr")
+    whole = True
     uses_num_tasks = False  # queues and averages do not depend on how many tasks come
 
     def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:

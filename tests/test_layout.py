@@ -21,7 +21,7 @@ PLACES = {
 FLOORS = """
 errors metrics equations families | config disk processes display | seeds backbones | decoding momentum monitoring
 | data | method datasets
-| rehearsal | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
+| rehearsal rule | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
 | papers report cluster testing | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
@@ -110,6 +110,7 @@ def test_a_method_knows_the_equations_and_not_the_machine(name: str) -> None:
         "kinoray.equations",
         "kinoray.method",
         "kinoray.momentum",
+        "kinoray.rule",
         "torch",
     )
     standard = ("collections", "typing", "math", "copy", "dataclasses")

@@ -187,6 +187,11 @@ class BaseMethod(nn.Module, ABC):
 
     Config: ClassVar[type]
     RECIPES: ClassVar[dict[str, dict[str, Any]]] = {}
+    RELEASED: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Settings of the authors' code where it differs from the paper, by stream as RECIPES, "" for every stream."""
+    whole: ClassVar[bool] = False
+    """Whether it is a continual method by itself, rather than a learner for rules to wrap; `kinoray list methods` says
+    so."""
     suits: ClassVar[tuple[str, ...]] = ()
     """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
     backbones: ClassVar[type] = TwoTower

@@ -126,6 +126,23 @@ def test_an_experiment_brings_its_method(cluster: Cluster, tmp_path: Path) -> No
         staged("run b.yaml", tmp_path / "t")
 
 
+def test_a_rule_and_its_learner_bring_their_files(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("rule.py", "own.py"):
+        Path(name).write_text("")
+    (tmp_path / "far.py").write_text("")
+    for words, sent_as, files in (
+        ("rule.py:base_moco", "./rule.py:base_moco", {"rule.py"}),
+        ("lwf:./own.py", "lwf:./own.py", {"own.py"}),
+        ("./rule.py:./own.py", "./rule.py:./own.py", {"rule.py", "own.py"}),
+    ):
+        sent = staged(f"run {words} --backbone tiny:/w", tmp_path / sent_as.replace("/", "-"))
+        assert sent.words[3:] == (sent_as, "--backbone", "tiny:/w") and set(sent.files) == files
+    far = staged(f"run rule.py:{tmp_path}/far.py", tmp_path / "far")
+    assert far.words[3].startswith("./rule.py:./outside-") and len(far.files) == 2
+    Path("a.yaml").write_text("method: rule.py:own.py\n")
+    assert set(staged("run a.yaml", tmp_path / "e").files) == {"a.yaml", "rule.py", "own.py"}
+
+
 def test_folders_become_absolute(cluster: Cluster, tmp_path: Path) -> None:
     Path("clips").mkdir()
     for words in ("run m --stream clips --runs r", "run m --stream=./clips --runs=r"):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.growth import Late
 from support.places import REPOSITORY
+from support.rules import RULES
 from support.toys import TOYS
 
 from kinoray.runs.method_source import find_method, method_names
@@ -14,7 +15,7 @@ from kinoray.testing.promise import BrokenPromise
 from kinoray.testing.promises import PROMISES, Promise, settings_matter_when_they_say
 from kinoray.testing.subject import Subject
 
-METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | {"late": Late}
+METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES | {"late": Late}
 
 
 @pytest.fixture(scope="module")

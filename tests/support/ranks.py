@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -100,6 +101,18 @@ def train_norms(rank: int, folder: str, stream) -> None:
     except RunFailed as error:
         (Path(folder) / f"{rank}.txt").write_text(str(error))
     (Path(folder) / f"{rank}-folder.txt").write_text(spec.folder)
+    dist.destroy_process_group()
+
+
+def train_two(rank: int, folder: str, specs: list[Any]) -> None:
+    """Whole runs by two ranks, one after the other."""
+    from kinoray.execution.run_rank import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for spec in specs:
+        assert run_rank(spec, World(rank, 2), RunMonitor(spec.folder), None)
+        dist.barrier()
     dist.destroy_process_group()
 
 

@@ -11,8 +11,9 @@ from kinoray.runs.result import Result, find_runs
 
 
 def list_methods() -> list[dict[str, str]]:
-    """Name, file and first docstring line of every installed method, found by file name."""
-    return [{"name": name, "about": first_line(methods_folder() / f"{name}.py")} for name in method_names()]
+    """Name, kind and first docstring line of every installed method, found by file name."""
+    files = {name: methods_folder() / f"{name}.py" for name in method_names()}
+    return [{"name": name, "kind": kind_of(file), "about": first_line(file)} for name, file in files.items()]
 
 
 def list_streams() -> list[dict[str, str]]:
@@ -54,3 +55,16 @@ def first_line(file: Path) -> str:
     """First line of a Python file's docstring, read without running the file."""
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return docstring.split("\n", 1)[0]
+
+
+def kind_of(file: Path) -> str:
+    """What a method's file holds: a "rule" that wraps a learner, a "whole" method, or a "learner"; read without running
+    the file."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    method = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Method"), None)
+    if method is None:
+        return "learner"
+    if any(ast.unparse(base).rpartition(".")[2] == "Rule" for base in method.bases):
+        return "rule"
+    stated = {ast.unparse(node) for node in method.body if isinstance(node, ast.Assign | ast.AnnAssign)}
+    return "whole" if any(line.startswith("whole") and line.endswith("= True") for line in stated) else "learner"

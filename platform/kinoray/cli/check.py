@@ -11,7 +11,7 @@ from kinoray.display.text import printable
 
 
 def check_command(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="A name or ./my_method.py.")],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, ./my_method.py, or RULE:LEARNER.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

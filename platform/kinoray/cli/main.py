@@ -99,7 +99,9 @@ def _write_traceback() -> str:
 
 @app.command()
 def run(
-    methods: Annotated[list[str], typer.Argument(metavar="METHOD...", help="Names, ./my_method.py, experiment.yaml.")],
+    methods: Annotated[
+        list[str], typer.Argument(metavar="METHOD...", help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.")
+    ],
     stream: Annotated[str | None, typer.Option(help="A stream's name or a folder. [moving-cvlm]")] = None,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run. [0]")] = None,
@@ -111,6 +113,9 @@ def run(
     config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
     joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
     zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
+    as_released: Annotated[
+        bool | None, typer.Option("--as-released", help="Settings of the authors' code, where it differs.")
+    ] = None,
     smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
     dry_run: DryRun = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
@@ -131,6 +136,7 @@ def run(
         "num_workers": num_workers,
         "joint": joint,
         "zero_shot": zero_shot,
+        "as_released": as_released,
         "smoke": smoke,
         "runs": runs,
     }

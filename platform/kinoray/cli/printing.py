@@ -67,7 +67,8 @@ def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json
         print(json.dumps({kind: rows}, indent=1))
         return
     for row in rows:
-        said = row["about"] if "about" in row else _run_words(row)
+        kind = f"{row['kind']:<7}  " if "kind" in row else ""
+        said = f"{kind}{row['about']}" if "about" in row else _run_words(row)
         print(printable(f"{row['name']:<20}  {said}"))
     if not rows:
         print(f"No {kind} in {runs}.", file=sys.stderr)

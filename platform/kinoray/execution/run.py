@@ -29,10 +29,10 @@ from kinoray.runs.run_spec import make_spec
 def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
     """Run a method on a stream; the same call resumes an unfinished run and returns a finished one.
 
-    method: a name, the path of a `.py` file, a class, or a `RunRequest`, whose fields the options replace. stream: a
-    name or a folder of your own. seeds: how many, from `seed` on, side by side where the machine allows. num_workers: 0
-    runs in this process, N in N Ray workers (default: 1, or one per GPU). settings: values of the method's Config and
-    of the stream's Recipe by name. The others as `RunRequest` says.
+    method: a name, the path of a `.py` file, `rule:learner` of either, a class, or a `RunRequest`, whose fields the
+    options replace. stream: a name or a folder of your own. seeds: how many, from `seed` on, side by side where the
+    machine allows. num_workers: 0 runs in this process, N in N Ray workers (default: 1, or one per GPU). settings:
+    values of the method's Config and of the stream's Recipe by name. The others as `RunRequest` says.
     Returns: a Result, or Results for several seeds.
     Raises: UsageError before anything starts; RunFailed, BadData, StorageFull with the state committed so far intact;
     Stopped after Ctrl-C or SIGTERM.

@@ -95,6 +95,9 @@ def _class(method: MethodSource, cls: type) -> str | None:
     The files that it and its bases stand in; where it has none, as in a notebook, its pickle, which differs more often
     than it has to.
     """
+    if method.parts:
+        found = [_class(part, part.load()) for part in method.parts]
+        return digest_of(found) if any(found) else None
     if method.pickled is None:
         return None
     return _files_of(cls) or hashlib.sha256(method.pickled).hexdigest()

@@ -1,6 +1,6 @@
 """Experiments written down: flat YAML or TOML, and `name=value` of the command line. Untrusted text, read safely.
 
-method: bmu_moco          # a name, ./my_method.py, or a list of them
+method: bmu_moco          # a name, ./my_method.py, rule:learner, or a list of them
 stream: moving-cvlm       # keys with the names of `kinoray run`'s options are options
 seeds: 3
 m_hat: 0.95               # any other key is a setting, as with --set
@@ -35,6 +35,7 @@ class Options:
     num_workers: Natural | None = None
     joint: bool | None = None
     zero_shot: bool | None = None
+    as_released: bool | None = None
     smoke: bool | None = None
     runs: Path | None = None
 

@@ -1,14 +1,21 @@
-"""Methods by name, by file, or as a class in a notebook. Found by file name, imported only when used."""
+"""Methods by name, by file, or as a class in a notebook. Found by file name, imported only when used.
+
+bmu_moco                     a method that comes with kinoray
+./my_method.py               a file of your own
+lwf:bmu_moco                 a rule around a learner; either may be a file, as in lwf:./my_method.py
+lwf                          a rule around the default learner of the stream's protocol
+"""
 
 import hashlib
 import importlib
 import importlib.util
 import sys
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kinoray.config import digest_of
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.class_source import listing_of, missing_of
 
@@ -20,28 +27,44 @@ if TYPE_CHECKING:
 class MethodSource:
     """Where a method comes from, in a form that travels to other processes and machines.
 
-    With neither `text` (a user's file) nor `pickled` (a notebook's class) it is a module of `kinoray.methods`.
+    With none of `text` (a user's file), `pickled` (a notebook's class) and `parts` it is a module of `kinoray.methods`.
     """
 
     name: str
     digest: str
-    """SHA-256 of the source; of a class, of its `listing`, so that it is the same in every interpreter."""
+    """SHA-256 of the source, or of both parts' digests; of a class, of its `listing`, so that it is the same in every
+    interpreter."""
     text: str | None = None
     pickled: bytes | None = None
     listing: str | None = None
     """What a pickled class was written as, in parts (`class_source`)."""
     unknown: tuple[str, ...] = ()
     """Parts of a pickled class that have no source."""
+    parts: tuple["MethodSource", ...] = ()
+    """Of a rule around a learner: the sources of both, in this order."""
+
+    @property
+    def files(self) -> tuple["MethodSource", ...]:
+        """The sources that it is made of: two of a rule around a learner, else itself."""
+        return self.parts or (self,)
+
+    @property
+    def own_digests(self) -> list[str]:
+        """Digests of what is the user's own code; empty for a method that comes with kinoray."""
+        return [part.digest for part in self.files if part.is_own]
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the user's own code, and no method that comes with kinoray."""
-        return self.text is not None or self.pickled is not None
+        """Whether it is, or wraps, the user's own code."""
+        return self.text is not None or self.pickled is not None or any(part.is_own for part in self.parts)
 
     def load(self) -> type["BaseMethod"]:
-        """The class. Raises: UsageError where the file does not run or holds no `Method`."""
+        """The class; of a rule and a learner, composed. Raises: UsageError where a file does not run or holds no
+        `Method`, or the two do not go together."""
         from kinoray.method import BaseMethod
 
+        if self.parts:
+            return _composed(*(part.load() for part in self.parts))
         if self.pickled is not None:
             import cloudpickle
 
@@ -53,7 +76,8 @@ class MethodSource:
         if "Config" not in vars(cls):
             if "Config" not in vars(module):
                 raise UsageError(f"{self.name}: beside `Method` stands no `Config`, made by `kinoray.config.config`.")
-            cls.Config, cls.RECIPES = module.Config, vars(module).get("RECIPES", {})
+            cls.Config = module.Config
+            cls.RECIPES, cls.RELEASED = vars(module).get("RECIPES", {}), vars(module).get("RELEASED", {})
         return cls
 
 
@@ -70,7 +94,7 @@ def method_names() -> list[str]:
 
 
 def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> MethodSource:
-    """A method's source from its name, the path of a file, or a class.
+    """A method's source from its name, the path of a file, two of them as `rule:learner`, or a class.
 
     Raises: UsageError for an unknown name (with the nearest ones) or a missing file.
     """
@@ -78,14 +102,61 @@ def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> Metho
         return method
     if isinstance(method, type):
         return _from_class(method)
-    text = str(method)
+    parts = [_find_one(name) for name in names_in(str(method))]
+    return around(*parts) if len(parts) > 1 else parts[0]
+
+
+def with_learner(source: MethodSource, protocol: str) -> MethodSource:
+    """The source that runs on a stream of a protocol: a rule by itself gets the protocol's default learner.
+
+    A rule around that learner is called by the rule's name alone, so that `lwf` and `lwf:base_moco` are one run.
+    Raises: UsageError where the method's file does not run or the rule does not go with the learner.
+    """
+    from kinoray.evaluation.protocol import load_protocol
+    from kinoray.rule import Rule
+
+    usual = load_protocol(protocol).default_learner
+    if source.parts:
+        rule, learner = source.parts
+        return replace(source, name=rule.name) if learner == find_method(usual) else source
+    if issubclass(source.load(), Rule):
+        return replace(around(source, find_method(usual)), name=source.name)
+    return source
+
+
+def names_in(text: str) -> list[str]:
+    """The names or files in `method` or `rule:learner`. A file's name may hold colons itself."""
+    if text.endswith(".py") and Path(text).is_file():
+        return [text]
+    if ".py:" in text:
+        rule, _, learner = text.partition(".py:")
+        return [f"{rule}.py", learner]
+    return text.split(":", 1)
+
+
+def around(rule: MethodSource, learner: MethodSource) -> MethodSource:
+    """A rule around a learner."""
+    if learner.parts:
+        raise UsageError(f"{learner.name} is a rule around a learner already; a rule wraps a learner.")
+    digest = digest_of([rule.digest, learner.digest])
+    return MethodSource(f"{rule.name}:{learner.name}", digest, parts=(rule, learner))
+
+
+def _composed(rule: "type[BaseMethod]", learner: "type[BaseMethod]") -> "type[BaseMethod]":
+    from kinoray.rule import compose
+
+    return compose(rule, learner)
+
+
+def _find_one(text: str) -> MethodSource:
+    """The source of one name or file."""
     if text.endswith(".py"):
-        path = Path(text)
+        path = Path(text).expanduser()
         if not path.is_file():
             raise UsageError(f"There is no method file {path}.")
         source = path.read_text()
         return MethodSource(path.stem, _digest(source), text=source)
-    if Path(text).is_dir():
+    if text and Path(text).is_dir():
         raise UsageError(f"{text} is a folder, not a method. Name a method, and give the folder as the stream.")
     if text not in method_names():
         raise unknown("method", text, method_names(), "A file of your own: `./my_method.py`.")
@@ -93,14 +164,17 @@ def find_method(method: "str | Path | type[BaseMethod] | MethodSource") -> Metho
 
 
 def _from_class(cls: "type[BaseMethod]") -> MethodSource:
-    """A class by value; a file's own `Method` is named by its file."""
+    """A class by value; a file's own `Method` is named by its file, a composed class by its parts."""
     import cloudpickle
 
     from kinoray.method import BaseMethod
+    from kinoray.rule import Rule, title
 
+    if issubclass(cls, Rule) and cls.parts:
+        return around(*map(_from_class, cls.parts))
     if not hasattr(cls, "Config") and cls.__name__ != "Method":
         raise UsageError(f"{cls.__name__} must set `Config`, a class made by `kinoray.config.config`.")
-    name = cls.__module__.rsplit(".", 1)[-1] if cls.__name__ == "Method" else cls.__name__
+    name = title(cls)
     if cls.__module__ == f"kinoray.methods.{name}":
         return find_method(name)
     for base in cls.__mro__:  # the classes it builds on may be as unknown to a worker as itself
@@ -116,7 +190,7 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
 def _run_text(source: MethodSource) -> types.ModuleType:
     """Run a user's method file as a module of its own; the same text is run once per process."""
     assert source.text is not None
-    name = f"kinoray_user_{source.name}_{source.digest[:12]}"
+    name = f"kinoray_user_{source.digest[:12]}.{source.name}"
     if name in sys.modules:
         return sys.modules[name]
     module = types.ModuleType(name)

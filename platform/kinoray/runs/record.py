@@ -9,6 +9,7 @@ from typing import Any
 from kinoray.config import digest_of, plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
+from kinoray.runs.method_source import MethodSource
 from kinoray.runs.resolve import Resolved, identity
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
@@ -18,8 +19,8 @@ BESIDE = ("methods", "search_spaces", "cluster")
 
 
 FORMAT = 2
-METHOD_FILE = "method.py"
-"""In the run folder: the source of a user's own method."""
+METHOD_FILES = ("method.py", "learner.py")
+"""In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
 
 
 def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
@@ -34,6 +35,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "seed": run.seed,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
+        "as_released": run.as_released,
         "tasks": [task.name for task in run.stream.tasks],
         "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
         "stream_source": _stream_source(run),
@@ -54,14 +56,21 @@ def _stream_source(run: Resolved) -> dict[str, Any]:
 
 
 def _method_source(run: Resolved) -> dict[str, Any]:
-    """Where the method's code is kept: with kinoray, in the run folder, or why in neither."""
-    method = run.method
+    """Where the method's code is kept; of a rule around a learner, where that of both is."""
+    if not run.method.parts:
+        return _kept_in(run.method, METHOD_FILES[0])
+    parts = zip(run.method.parts, METHOD_FILES, strict=True)
+    return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_kept_in(p, file)} for p, file in parts]}
+
+
+def _kept_in(method: MethodSource, file: str) -> dict[str, Any]:
+    """Where a source is kept: with kinoray, in the run folder, or why in neither."""
     if not method.is_own:
         return {"kind": "kinoray"}
     if method.text is not None:
-        return {"kind": "file", "file": METHOD_FILE}
+        return {"kind": "file", "file": file}
     why = f"{', '.join(method.unknown)} has no source" if method.unknown else "its parts stand in no one file"
-    return {"kind": "class", "file": METHOD_FILE, "why": f"a class of a running program: {why}"}
+    return {"kind": "class", "file": file, "why": f"a class of a running program: {why}"}
 
 
 def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[str, Any]:
@@ -73,10 +82,10 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
     path = run.folder / "run.json"
     now = describe(run, threads, num_workers)
     if not path.exists():
-        source = run.method.text or run.method.listing
         try:
-            if source is not None:  # before the record that names it
-                write_text(run.folder / METHOD_FILE, source)
+            for method, file in zip(run.method.files, METHOD_FILES, strict=False):  # before the record that names them
+                if method.is_own:
+                    write_text(run.folder / file, method.text or method.listing or "")
             write_text(path, json.dumps(now, indent=1))
         except OSError as error:
             raise storage_error(error, run.folder) from None

@@ -1,6 +1,6 @@
 """A run opened again from its folder alone: its stream, its method, and the request that would make it anew.
 
-Nothing of the method is executed here: its source is read and compared with the digest that the run recorded.
+Nothing of a recorded method is executed here: its source is read and compared with the digest that the run recorded.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 from kinoray.config import Recipe, build, names_of
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
@@ -28,29 +28,52 @@ def recorded_method(run: Result, given: Any = None) -> MethodSource:
     given: what the caller names instead; it must be the same code. Raises: UsageError where neither is to be had, or
     the code is not what the run was made with.
     """
-    label, recorded = label_of(run), run.run.get("method_source", {})
-    if given is None and recorded.get("kind") == "file":
-        path = run.folder / recorded["file"]
-        if not path.is_file():
-            raise UsageError(f"{label} has lost {path.name}, its method's source. Give the file with --method.")
-        text = path.read_text()
-        source = MethodSource(run.method, hashlib.sha256(text.encode()).hexdigest(), text=text)
-        if source.digest != run.run["digests"]["method"]:
-            raise ConfigMismatch(f"{path} is not the source that {label} was made with (by its digest). Restore it.")
-        return source
-    if given is None and recorded.get("kind") == "class":
-        raise UsageError(f"{label} is a run of {run.method}, {recorded['why']}. Give its class or file with --method.")
+    label, recorded = label_of(run), run.run.get("method_source", {"kind": "kinoray"})
+    if given is None:
+        if recorded["kind"] != "rule":
+            return _reopened(run, recorded | {"name": run.method, "digest": run.run["digests"]["method"]})
+        rule, learner = (_reopened(run, part) for part in recorded["parts"])
+        return replace(around(rule, learner), name=run.method)
     try:
-        source = find_method(given if given is not None else run.method)
+        source = find_method(given)
+        if recorded["kind"] == "rule":
+            source = with_learner(source, run.run["protocol"])
     except UsageError as error:
         raise UsageError(f"{label} is a run of {run.method}: {error} Give its file with --method.") from None
     if source.name != run.method:
         raise UsageError(f"{label} is a run of {run.method}, not of {source.name}.")
-    if recorded and source.is_own and source.digest != run.run["digests"]["method"]:
+    if "method_source" in run.run and source.own_digests != _own_digests(run):
         raise ConfigMismatch(
             f"{label} was made with other code of {run.method} than the one given: an edited method is a new run."
         )
     return source
+
+
+def _reopened(run: Result, recorded: dict[str, Any]) -> MethodSource:
+    """A method, rule or learner as it was recorded."""
+    label, name = label_of(run), recorded["name"]
+    if recorded["kind"] == "class":
+        raise UsageError(f"{label} is a run of {name}, {recorded['why']}. Give its class or file with --method.")
+    if recorded["kind"] == "kinoray":
+        try:
+            return find_method(name)
+        except UsageError as error:
+            raise UsageError(f"{label} is a run of {name}: {error} Give its file with --method.") from None
+    path = run.folder / recorded["file"]
+    if not path.is_file():
+        raise UsageError(f"{label} has lost {path.name}, its method's source. Give the file with --method.")
+    text = path.read_text()
+    source = MethodSource(name, hashlib.sha256(text.encode()).hexdigest(), text=text)
+    if source.digest != recorded["digest"]:
+        raise ConfigMismatch(f"{path} is not the source that {label} was made with (by its digest). Restore it.")
+    return source
+
+
+def _own_digests(run: Result) -> list[str]:
+    """Digests of the user's own code that a run was made with."""
+    recorded = run.run["method_source"]
+    parts = recorded.get("parts") or [recorded | {"digest": run.run["digests"]["method"]}]
+    return [part["digest"] for part in parts if part["kind"] != "kinoray"]
 
 
 def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
@@ -106,5 +129,6 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
         settings=run.overrides,
         joint=run.joint,
         zero_shot=run.zero_shot,
+        as_released=run.run.get("as_released", False),
         runs=run.folder.parent.parent,
     )

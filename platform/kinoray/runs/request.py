@@ -23,7 +23,7 @@ class RunRequest:
     """What `kinoray.run` is asked to do; checked when it is made. Raises: UsageError in one line."""
 
     method: "str | Path | type[BaseMethod] | MethodSource"
-    """A name, the path of a `.py` file, or a class."""
+    """A name, the path of a `.py` file, `rule:learner` of either, or a class."""
     stream: str | Stream = field(default="moving-cvlm", kw_only=True)
     """A name, or a folder of your own."""
     backbone: str | None = field(default=None, kw_only=True)
@@ -37,6 +37,8 @@ class RunRequest:
     """Values of the method's Config and of the stream's Recipe by name."""
     joint: bool = field(default=False, kw_only=True)
     zero_shot: bool = field(default=False, kw_only=True)
+    as_released: bool = field(default=False, kw_only=True)
+    """With the settings of the authors' code where it differs from the paper (`RELEASED` of the method)."""
     smoke: bool = field(default=False, kw_only=True)
     """Two steps a task."""
     fresh: bool = field(default=False, kw_only=True)
@@ -70,6 +72,7 @@ class RunOptions(TypedDict, total=False):
     settings: Mapping[str, Any] | None
     joint: bool
     zero_shot: bool
+    as_released: bool
     smoke: bool
     fresh: bool
     runs: str | Path | None

@@ -13,7 +13,8 @@ from kinoray.data.presets import preset_of
 from kinoray.disk.folders import runs_root
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.method import BaseMethod
+from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, load_stream
 from kinoray.training.stages import Stage
@@ -35,6 +36,8 @@ class Resolved:
     """Settings that differ from what the method and the stream would use by themselves."""
     joint: bool
     zero_shot: bool
+    as_released: bool = False
+    """Whether the method's `RELEASED` settings stand where its paper's would."""
 
     @property
     def label(self) -> str:
@@ -63,18 +66,19 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
 
     seed: of which of the request's runs; by default its first. Raises: UsageError.
     """
-    source = find_method(request.method)
-    cls = source.load()
-    parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
-    shared = set(names_of(cls.Config)) & set(names_of(Recipe))
-    if shared:
-        raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
+    named = find_method(request.method)  # a wrong name is told before a stream is made
     found = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
     if found.protocol not in protocol_names():
         raise UsageError(
             f"{found.name} is tested by the protocol {found.protocol!r}, which is not there; streams of "
             f"{' and '.join(protocol_names())} run."
         )
+    source = with_learner(named, found.protocol)
+    cls = source.load()
+    parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
+    shared = set(names_of(cls.Config)) & set(names_of(Recipe))
+    if shared:
+        raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
     towers = request.backbone or found.backbone
     check_backbone(towers)
     if load_protocol(found.protocol).reads_text and not backbone_class(towers).tokenizes:
@@ -82,12 +86,15 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
             f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
             "backbones` names those that do."
         )
+    _check_suits(cls, source.name, found, towers)
     for task in found.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
                 raise UsageError(f"Task {task.name!r} of {found.name} has no {split} clips. Name some in its captions.")
     given = split_overrides(request.settings, parts)
-    usual = split_overrides(cls.RECIPES.get(found.name.partition(":")[0], {}), parts)
+    family = found.name.partition(":")[0]
+    released = _released(cls, source.name, family) if request.as_released else {}
+    usual = split_overrides(cls.RECIPES.get(family, {}) | released, parts)
     (method_part, recipe_part) = parts
     base = [
         build(cls.Config, usual[method_part], method_part),
@@ -100,6 +107,7 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
         build(Recipe, plain(base[1]) | given[recipe_part], recipe_part),
     ]
     preset_of(final[1])
+    cls.needs(final[0])  # a rule and its learner may ask the plan for two things that exclude each other
     overrides = {
         name: value
         for old, new in zip(base, final, strict=True)
@@ -117,6 +125,7 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
         overrides=overrides,
         joint=request.joint,
         zero_shot=request.zero_shot,
+        as_released=request.as_released,
     )
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{found.name}").strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
@@ -130,7 +139,7 @@ def identity(run: Resolved) -> dict[str, Any]:
     method counts with its code; of a method that comes with kinoray the name stands for all its versions.
     """
     return {
-        "method": [run.method.name, run.method.digest] if run.method.is_own else run.method.name,
+        "method": [run.method.name, *run.method.own_digests] if run.method.is_own else run.method.name,
         "stream": run.stream.name,
         "backbone": [run.backbone, weights_digest(run.backbone)],
         "joint": run.joint,
@@ -138,4 +147,32 @@ def identity(run: Resolved) -> dict[str, Any]:
         "settings": differing(run.settings, run.method.load().Config),
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
+        **({"as_released": True} if run.as_released else {}),
     }
+
+
+def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:
+    """Refuse a method on a stream that is tested in another way, or a backbone of another kind, than it is for.
+
+    Raises: UsageError.
+    """
+    if cls.suits and stream.protocol not in cls.suits:
+        raise UsageError(
+            f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
+            f"{stream.protocol}. Choose another method, or another stream."
+        )
+    if not issubclass(backbone_class(backbone), cls.backbones):
+        raise UsageError(
+            f"{name} builds on a {cls.backbones.__name__}, but the backbone {backbone} is a "
+            f"{backbone_class(backbone).__name__}; `kinoray list backbones` names others."
+        )
+
+
+def _released(cls: type[BaseMethod], name: str, stream: str) -> dict[str, Any]:
+    """The settings of a method's released code for a stream. Raises: UsageError where it states none."""
+    found = cls.RELEASED.get("", {}) | cls.RELEASED.get(stream, {})
+    if not found:
+        known = ", ".join(cls.RELEASED)
+        where = f"for {stream}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
+        raise UsageError(f"{name} states no settings of released code {where}. Leave out `as_released`.")
+    return found

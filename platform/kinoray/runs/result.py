@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-UNTIED = {"reading": "", "ties": 0}
+UNTIED: dict[str, Any] = {"reading": "", "ties": 0}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
 
@@ -92,7 +92,8 @@ class Result:
     def label_without(self, shared: Mapping[str, Any]) -> str:
         """The label without overrides that go without saying."""
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides.items() if name not in shared)
-        kinds = [kind for kind, is_so in (("joint", self.joint), ("zero-shot", self.zero_shot)) if is_so]
+        marks = {"joint": self.joint, "zero-shot": self.zero_shot, "as released": self.run.get("as_released", False)}
+        kinds = [kind for kind, is_so in marks.items() if is_so]
         return " ".join([self.method, *(f"({words})" for words in (changed, *kinds) if words)])
 
     @property

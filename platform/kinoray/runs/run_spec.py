@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def make_spec(
         trained = [("joint", str(union_manifest(tasks, run.folder / "joint.parquet").path))]
     return RunSpec(
         folder=str(run.folder),
-        method=MethodSource(**asdict(run.method)),
+        method=run.method,
         settings=run.settings,
         recipe=plain(run.recipe),
         protocol=run.stream.protocol,

@@ -13,7 +13,7 @@ from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.demands import check_division
-from kinoray.runs.method_source import find_method
+from kinoray.runs.method_source import find_method, with_learner
 from kinoray.runs.record import changes, code_digest
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
@@ -66,11 +66,12 @@ value that it had before: then no sweep is renamed."""
 
 def make_plan(request: SweepRequest) -> Plan:
     """Check everything a user can get wrong. Raises: UsageError."""
-    source = find_method(request.method)
+    named = find_method(request.method)
+    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+    source = with_learner(named, stream.protocol)
     space = plain_space(load_space(source, request.space))
     check_space(space, source, request.settings)
     points = len(grid(distributions(space))) if request.sampler == "grid" else None
-    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
     objectives = objectives_of(request.objective, stream.protocol)
     run = RunRequest(
         source,

@@ -39,27 +39,33 @@ ROUNDING = 1e-9
 def load_space(source: MethodSource, asked: "str | Mapping[str, Any] | None" = None) -> Space:
     """The method's `SPACE`, a named one of its `SPACES`, a YAML or TOML file, or a mapping as it stands.
 
-    A method of the user's own keeps them in its own file. Raises: UsageError, with the nearest names.
+    A method of the user's own keeps them in its own file; those of a rule and its learner are joined.
+    Raises: UsageError, with the nearest names.
     """
     if isinstance(asked, Mapping):
         return dict(asked)
     if asked and Path(asked).suffix in (".yaml", ".yml", ".toml"):
         return _read_space(Path(asked))
-    home = _home(source)
-    named: dict[str, Space] = vars(home).get("SPACES", {}) if home else {}
     if asked:
-        if asked not in named:
-            raise unknown(f"space of {source.name}", asked, named, "Or give a YAML file of knobs.")
-        return dict(named[asked])
-    if not home or "SPACE" not in vars(home):
+        found = [spaces[asked] for spaces in _stated(source, "SPACES") if asked in spaces]
+        if not found:
+            raise unknown(f"space of {source.name}", asked, space_names(source), "Or give a YAML file of knobs.")
+    else:
+        found = _stated(source, "SPACE")
+    if not found:
         raise UsageError(f"{source.name} has no search space: add `SPACE = {{...}}` to its file, or give --space FILE.")
-    return dict(home.SPACE)
+    return {name: knob for space in found for name, knob in space.items()}
 
 
 def space_names(source: MethodSource) -> list[str]:
     """Names of a method's `SPACES`."""
-    home = _home(source)
-    return sorted(vars(home).get("SPACES", {})) if home else []
+    return sorted({name for spaces in _stated(source, "SPACES") for name in spaces})
+
+
+def _stated(source: MethodSource, name: str) -> list[dict[str, Any]]:
+    """What the modules of a method's spaces state by a name: the learner's, then the rule's."""
+    homes = [_home(part) for part in reversed(source.files)]
+    return [vars(home)[name] for home in homes if home is not None and name in vars(home)]
 
 
 def _home(source: MethodSource) -> Any:

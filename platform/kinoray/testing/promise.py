@@ -5,6 +5,7 @@ import traceback
 from pathlib import Path
 
 from kinoray.method import BaseMethod
+from kinoray.rule import Rule
 
 
 class BrokenPromise(AssertionError):
@@ -38,7 +39,8 @@ def file_of(cls: type) -> str:
 
 def place_in(error: BaseException, cls: type) -> str:
     """`file:line` of the method's own deepest line in a traceback; the verb that it names where none is its own."""
-    own = {file_of(base) for base in cls.__mro__ if issubclass(base, BaseMethod) and base is not BaseMethod}
+    bases = [base for part in (cls, *getattr(cls, "parts", ())) for base in part.__mro__]
+    own = {file_of(base) for base in bases if issubclass(base, BaseMethod) and base not in (BaseMethod, Rule)}
     lines = [
         f"{frame.filename}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

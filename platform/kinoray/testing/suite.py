@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinoray.method import BaseMethod
-from kinoray.runs.method_source import MethodSource, find_method
+from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.testing.promise import BrokenPromise, place_in, short
 from kinoray.testing.promises import PROMISES, Promise
-from kinoray.testing.small_stream import small_stream
+from kinoray.testing.small_stream import small_stream, suited
 from kinoray.testing.subject import Subject
 
 
@@ -30,16 +30,18 @@ class Outcome:
 
 
 def check(method: str | Path | type[BaseMethod] | MethodSource) -> Iterator[Outcome]:
-    """Try every promise on a method, given as `kinoray.run` takes it; yields as they are tried, in about a minute.
+    """Try every promise on a method, given as `kinoray.run` takes it (a rule by itself around its protocol's default
+    learner); yields as they are tried, in about a minute.
 
     Runs in this process and two of its own, without Ray, on a stream of some 40 small videos that is rendered into the
     cache folder once; nothing else is left behind.
     Raises: UsageError where the method is not found or does not load.
     """
-    source = find_method(method)
+    small, source = small_stream(), find_method(method)
+    source = with_learner(source, suited(source, small).protocol)
     source.load()
     with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder:
-        subject = Subject(source, small_stream(), Path(folder))
+        subject = Subject(source, small, Path(folder))
         for promise in PROMISES:
             yield outcome_of(promise, subject)
 

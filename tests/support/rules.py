@@ -1,0 +1,105 @@
+"""Toy rules, and a second toy learner for them to wrap: they prove that a rule goes with any learner.
+
+`Distill` keeps features near a teacher's (as LwF), `Rehearse` replays from a ring (as ER), `Pairs` is a learner.
+"""
+
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from kinoray.config import Count, Positive, config, from_task
+from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
+from kinoray.momentum import Frozen, copy_into
+from kinoray.rehearsal import joined
+from kinoray.rule import Rule, compose
+from kinoray.runs.method_source import find_method
+from support.toys import Opposed, _Toy
+
+
+@config
+class PairsConfig:
+    pairs_temperature: Positive = 0.1
+
+
+class Pairs(_Toy):
+    """Contrasts texts with the videos of all ranks, in train mode with noise from torch's generator."""
+
+    Config = PairsConfig
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video, text = self.online.embed_video(batch.video), self.online.embed_text(batch.text)
+        keys = batch.gather(video)
+        own = (batch.ids[:, None] == batch.gather(batch.ids)[None]).float().argmax(dim=1)
+        noise = torch.randn(len(keys))  # equal on all ranks, by the step's seed
+        logits = text @ keys.T / self.config.pairs_temperature + 0.01 * noise
+        loss = nn.functional.cross_entropy(logits, own, reduction="sum") / batch.global_size
+        return StepOutput(objectives=loss, log={"loss/pairs": loss})
+
+
+@config
+class DistillConfig:
+    distill_weight: Annotated[float, Field(ge=0), from_task(2)] = 0.5
+
+
+class Distill(Rule):
+    """Stays near the features that the encoder had before the task, from the second task on."""
+
+    Config = DistillConfig
+    uses_num_tasks = False
+
+    def __init__(self, config: DistillConfig, learner: BaseMethod, num_tasks: int) -> None:
+        super().__init__(config, learner, num_tasks)
+        self.teacher = Frozen(learner.encoder())
+        self.register_buffer("task", torch.zeros((), dtype=torch.int64))
+
+    def begin_task(self, task: Task) -> None:
+        copy_into(self.teacher.module, self.encoder())
+        self.task.fill_(task.index)
+        super().begin_task(task)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        output = super().loss(batch)
+        if not self.task:
+            return output
+        student, teacher = self.encoder(), self.teacher.module
+        now = output.features or {"video": student.embed_video(batch.video), "text": student.embed_text(batch.text)}
+        near = (now["video"] - teacher.embed_video(batch.video)).square().sum()
+        near = near + (now["text"] - teacher.embed_text(batch.text)).square().sum()
+        return self.with_term(output, "distill", self.config.distill_weight * near / batch.global_size)
+
+
+@config
+class RehearseConfig:
+    memory_capacity: Annotated[int, Field(ge=0)] = 8
+    memory_rows: Count = 4
+
+
+class Rehearse(Rule):
+    """The learner's loss over current rows and replayed ones, which a ring keeps."""
+
+    Config = RehearseConfig
+    uses_num_tasks = False
+
+    @classmethod
+    def needs(cls, config: RehearseConfig) -> Needs:
+        ring = Replay(policy="ring", capacity=config.memory_capacity, rows=config.memory_rows)
+        return Needs(replay=ring)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        both = joined(batch)
+        return replace(super().loss(both), gather=both.gather)
+
+
+base_moco = find_method("base_moco").load()
+RULES = {
+    f"{rule.__name__}:{learner}": compose(rule, cls)
+    for rule in (Distill, Rehearse)
+    for learner, cls in {"base_moco": base_moco, "pairs": Pairs}.items()
+} | {"Distill:opposed": compose(Distill, Opposed)}
+"""Each rule on two learners, and one on a learner whose groups follow opposed objectives."""
+
+OFF = {"distill_weight": 0.0, "memory_capacity": 0}
+"""Settings that switch the rules off."""
