@@ -11,7 +11,6 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from support.engine import fresh_session, spec_of
 
 from kinoray import backbones
 from kinoray.backbones import (
@@ -30,6 +29,7 @@ from kinoray.backbones.tiny import tiny_tower
 from kinoray.backbones.towers import TowerShape, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state
 from kinoray.errors import UsageError
+from kinoray.testing.engine import fresh_session, spec_of
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import on_protocol, resolved
 from support.places import REPOSITORY
 from support.toys import Exemplars, PerBlock, Replays
 
@@ -21,6 +20,8 @@ from kinoray.processes.signals import Stopped
 from kinoray.runs.demands import check_division, needs_of
 from kinoray.runs.run_folder import locked
 from kinoray.streams import TaskData
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import on_protocol
 
 
 def local(method, micro, folder: Path, **options):

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import on_protocol, resolved
-from support.growth import Late, Rings, learn, learned, tasks_of, tree
+from support.growth import Late, Rings, learn, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 
 from kinoray.config import from_task
@@ -26,6 +25,8 @@ from kinoray.runs import record
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import on_protocol, tasks_of
 from kinoray.training.checkpoint import newest
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from support.engine import resolved
-
 from kinoray.config import Recipe, config
 from kinoray.lineage import prefix_key as lineage
 from kinoray.method import BaseMethod
@@ -12,6 +10,7 @@ from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.record import open_run
 from kinoray.sweeps import plan as plans
 from kinoray.sweeps.request import SweepRequest
+from kinoray.testing.engine import resolved
 
 FIXED = {"queue_size": 16}
 

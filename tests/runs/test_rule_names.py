@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import resolved
 from support.rules import Distill, Pairs, base_moco
 
 import kinoray
@@ -16,6 +15,7 @@ from kinoray.errors import UsageError
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, names_in, with_learner
 from kinoray.sweeps.space import check_space, load_space, space_names
+from kinoray.testing.engine import resolved
 
 RULE = '''"""Keeps the average weight small: a rule by itself in one file."""
 

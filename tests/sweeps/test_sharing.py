@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine import resolved
-from support.growth import Late, learn, learned, tasks_of
+from support.growth import Late, learn, learned
 from support.places import REPOSITORY
 
 from kinoray.cli.sweep import _print_sweep
@@ -31,6 +30,8 @@ from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.sweep import sweep
 from kinoray.sweeps.trial import TrialRun
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import tasks_of
 from kinoray.training.distributed import World
 
 

@@ -1,12 +1,12 @@
 """A trial and the runs that it shares with others."""
 
 import pytest
-from support.engine import resolved
 
 from kinoray.errors import Busy, UsageError
 from kinoray.runs.run_folder import locked
 from kinoray.sweeps import trial
 from kinoray.sweeps.seed_run import Halt
+from kinoray.testing.engine import resolved
 
 
 def test_a_trial_waits_for_a_held_run_whatever_the_message_says_and_for_nothing_else(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kinoray
+from kinoray.cli import check as cli_check
 from kinoray.cli import data as cli_data
 from kinoray.cli import export as cli_export
 from kinoray.cli import extend as cli_extend
@@ -198,6 +199,7 @@ def _exit_code(results: Iterable[Result]) -> int:
 app.command("sweep")(cli_sweep.sweep)
 app.command("dashboard")(cli_export.dashboard_command)
 app.command("extend")(cli_extend.extend_command)
+app.command("check")(cli_check.check_command)
 app.command("reproduce")(cli_reproduce.reproduce_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 

@@ -56,6 +56,7 @@ from kinoray.training.distributed import (
     noise_source,
     own_batches,
 )
+from kinoray.training.verbs import checked_features
 
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
@@ -302,7 +303,7 @@ class Feed:
             if len(good):
                 own_rows[start] = torch.from_numpy(good)
                 (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
-                own_features[start] = embed(view).float().cpu()
+                own_features[start] = checked_features(embed(view), len(view), "embed_video").float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)
