@@ -11,9 +11,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 def write_method(name: str, folder: Path, single: bool, kind: str = "method") -> list[Path]:
     """Write the files of a method, or of a rule (`kind="rule"`), below `folder`; nothing that exists is overwritten.
 
-    Returns: the files.
-
     `single` writes NAME.py alone, for `kinoray run ./NAME.py`; otherwise `folder` is the repository's root.
+    Returns: the files.
     Raises: UsageError for a name that is no module name, an existing file, or a folder that is no repository.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
