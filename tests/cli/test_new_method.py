@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinoray.cli.templates import test_method as written_test
+from kinoray.cli.templates import test_method, test_rule
 from kinoray.testing.promises import PROMISES
 
 Outcome = tuple[int, str, str]
@@ -39,5 +39,18 @@ def test_a_new_method_in_the_repository_is_three_files(
     assert "from kinoray.methods.my_method import" in (tmp_path / "tests/methods/test_my_method.py").read_text()
 
 
-def test_the_test_that_it_writes_passes() -> None:
-    written_test.test_matching_equals_plain_loops()
+def test_a_new_rule_keeps_every_promise_around_a_learner(
+    kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kino("new", "rule", "other_rule", "--single")[0] == 0
+    text = (tmp_path / "other_rule.py").read_text()
+    assert "other_rule_weight" in text and "my_method" not in text
+    code, out, _ = kino("check", "./other_rule.py")
+    assert code == 0, out
+    assert out.count("ok  ") == len(PROMISES)
+
+
+def test_the_tests_that_it_writes_pass() -> None:
+    test_method.test_matching_equals_plain_loops()
+    test_rule.test_apart_equals_plain_loops()

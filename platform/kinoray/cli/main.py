@@ -277,6 +277,18 @@ def new_method(
         print(f"Wrote {file}")
 
 
+@new_app.command("rule")
+def new_rule(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
+) -> None:
+    """Write a rule that wraps any learner and runs as it is, to be filled in."""
+    from kinoray.cli.new_method import write_method
+
+    for file in write_method(name, Path(), single, kind="rule"):
+        print(f"Wrote {file}")
+
+
 @pretrain_app.command("tiny")
 def pretrain_tiny(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny"),

@@ -1,4 +1,4 @@
-"""`kinoray new method`: files that run as they are, to be filled in."""
+"""`kinoray new method` and `kinoray new rule`: files that run as they are, to be filled in."""
 
 import re
 from pathlib import Path
@@ -8,21 +8,22 @@ from kinoray.errors import UsageError
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_method(name: str, folder: Path, single: bool) -> list[Path]:
-    """Write the method's files below `folder` and return them; nothing that exists is overwritten.
+def write_method(name: str, folder: Path, single: bool, kind: str = "method") -> list[Path]:
+    """Write the files of a method, or of a rule (`kind="rule"`), below `folder`; nothing that exists is overwritten.
 
     `single` writes NAME.py alone, for `kinoray run ./NAME.py`; otherwise `folder` is the repository's root.
+    Returns: the files.
     Raises: UsageError for a name that is no module name, an existing file, or a folder that is no repository.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UsageError(f"A method's name is lower case letters, digits and underscores, but got {name!r}.")
     if single:
-        files = {folder / f"{name}.py": "method"}
+        files = {folder / f"{name}.py": kind}
     else:
         files = {
-            folder / "methods" / f"{name}.py": "method",
-            folder / "search_spaces" / f"{name}.py": "search_space",
-            folder / "tests" / "methods" / f"test_{name}.py": "test_method",
+            folder / "methods" / f"{name}.py": kind,
+            folder / "search_spaces" / f"{name}.py": f"{kind}_space",
+            folder / "tests" / "methods" / f"test_{name}.py": f"test_{kind}",
         }
     for file in files:
         if file.exists():
@@ -31,6 +32,6 @@ def write_method(name: str, folder: Path, single: bool) -> list[Path]:
             raise UsageError(f"There is no folder {file.parent}. Stand in kinoray's repository, or add --single.")
     for file, template in files.items():
         text = (TEMPLATES / f"{template}.py").read_text(encoding="utf-8")
-        text = text.replace("kinoray.cli.templates.method", f"kinoray.methods.{name}").replace("my_method", name)
+        text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}").replace("my_method", name)
         file.write_text(text, encoding="utf-8")
     return list(files)

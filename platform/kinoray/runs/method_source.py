@@ -190,7 +190,9 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
 def _run_text(source: MethodSource) -> types.ModuleType:
     """Run a user's method file as a module of its own; the same text is run once per process."""
     assert source.text is not None
-    name = f"kinoray_user_{source.digest[:12]}.{source.name}"
+    home = f"kinoray_user_{source.digest[:12]}"
+    sys.modules.setdefault(home, types.ModuleType(home))  # pickle finds a dotted name under a package only
+    name = f"{home}.{source.name}"
     if name in sys.modules:
         return sys.modules[name]
     module = types.ModuleType(name)

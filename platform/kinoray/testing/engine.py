@@ -126,7 +126,7 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
         between.update(state_of(method))
         original(*arguments)
 
-    method.after_step = after_step  # type: ignore[method-assign]
+    method.after_step = after_step  # type: ignore[method-assign, assignment]
     with session.batches(spec.stages[0], 1, RunState()) as batches:
         facts, batch = next(batches)
         values = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)

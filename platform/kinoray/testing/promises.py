@@ -218,7 +218,8 @@ def with_another(subject: Subject, field: str, task: int) -> list[Resolved]:
     stream, cls = tasks_of(subject.stream, min(5, max(2, task))), subject.cls
     first = subject.resolved(field, stream)
     old = first.settings[field]
-    words = get_args(cls.Config.__pydantic_fields__[field].annotation)
+    config: Any = cls.Config
+    words = get_args(config.__pydantic_fields__[field].annotation)
     values: Any = [0, 1, old + 1, old / 2, old * 2] if isinstance(old, (int, float)) else words
     for value in [not old] if isinstance(old, bool) else values:
         with suppress(ValueError):

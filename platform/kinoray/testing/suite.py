@@ -37,7 +37,7 @@ def check(method: str | Path | type[BaseMethod] | MethodSource) -> Iterator[Outc
     cache folder once; nothing else is left behind.
     Raises: UsageError where the method is not found or does not load.
     """
-    small, source = small_stream(), find_method(method)
+    source, small = find_method(method), small_stream()
     source = with_learner(source, suited(source, small).protocol)
     source.load()
     with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder:
