@@ -22,7 +22,7 @@ FLUSH_S = 0.5
 
 
 class RunMonitor:
-    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a wish to stop."""
+    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a request to stop."""
 
     def __init__(self, folder: str, gauges: bool = False, show: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.folder = Path(folder)
@@ -113,14 +113,14 @@ class MonitorClient:
             return self.target.stop
         if self.sent:
             ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
-            self.stop_requested = any(ray.get(ready)) or self.wants_stop
+            self.stop_requested = any(ray.get(ready)) or self.stop_requested
         return self.stop_requested
 
     def flush(self) -> None:
         """Send everything and wait until it is written."""
         self._send()
         if self.sent:
-            self.stop_requested = any(ray.get(self.sent)) or self.wants_stop
+            self.stop_requested = any(ray.get(self.sent)) or self.stop_requested
             self.sent = []
 
     def call(self, verb: str, *args: Any) -> Any:
