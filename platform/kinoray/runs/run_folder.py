@@ -1,4 +1,4 @@
-"""A run's folder as the driver keeps it: locked while the run is on, finished or not, set aside, failed in one line."""
+"""A run's folder as the driver uses it: locked while the run is on, finished or not, set aside, failed."""
 
 import contextlib
 import json
