@@ -37,7 +37,7 @@ from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results, load
-from kinoray.runs.run_folder import locked
+from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 
 
@@ -81,7 +81,7 @@ def extend(
     results = Results()
     with _one_ray([request for _, request, _ in planned]):
         for old, request, longer in planned:
-            with locked(longer):
+            with hold_run(longer):
                 if not has_state(longer.folder):
                     _begin(old, longer, request.num_workers or 0, say)
             result = run(request)

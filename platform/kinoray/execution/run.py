@@ -21,7 +21,7 @@ from kinoray.runs.demands import check_division
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
-from kinoray.runs.run_folder import failed, is_finished, locked, set_aside
+from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import make_spec
 
 
@@ -42,7 +42,7 @@ def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
     say = printer(request.quiet)
     with ExitStack() as stack:
         for each in asked:
-            stack.enter_context(locked(each))
+            stack.enter_context(hold_run(each))
             if request.fresh:
                 set_aside(each.folder)
         unfinished = [each for each in asked if not is_finished(each, say)]

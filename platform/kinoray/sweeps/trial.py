@@ -18,7 +18,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
-from kinoray.runs.run_folder import failed, locked
+from kinoray.runs.run_folder import failed, hold_run
 from kinoray.sweeps.objectives import COSTS
 from kinoray.sweeps.seed_run import Halt, Job, SeedRun, made_by
 
@@ -128,7 +128,7 @@ def patient_lock(run: Resolved, stop_file: Path) -> Iterator[None]:
         began = time.monotonic()
         while True:
             try:
-                stack.enter_context(locked(run))
+                stack.enter_context(hold_run(run))
                 break
             except Busy:
                 if time.monotonic() - began > LOCK_WAIT_S:
