@@ -24,7 +24,7 @@ from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk.durable import write_text
 from kinoray.disk.folders import prepared_folder
-from kinoray.disk.locks import locked
+from kinoray.disk.locks import hold
 from kinoray.display.counting import counting_bar
 from kinoray.display.text import printable
 from kinoray.errors import RunFailed, StorageFull, UsageError
@@ -88,7 +88,10 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     describe(name)
     folder = prepared_folder(name)
-    with _one_line_errors(folder), locked(folder, name):
+    busy = f"{name} is being prepared by {{holder}}. Wait for it; what it probes is kept."
+    with _one_line_errors(folder), hold(folder, busy):
+        for draft in (*folder.glob(".manifest.parquet.*"), *folder.glob("*.draft")):  # of a killed process
+            draft.unlink()
         annotations = read(name, Path(root))
         home = str(annotations.root or Path(root).absolute())
         problems: dict[str, list[str]] = {kind: [] for kind in PROBLEMS}

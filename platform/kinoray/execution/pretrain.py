@@ -155,8 +155,8 @@ def read_pairs(table: Path) -> tuple[list[Path], list[str]]:
         raise UsageError(f"The table {table} cannot be read: {str(error).splitlines()[0]}") from None
     for column in ("image", "caption"):
         if column not in rows.column_names:
-            found = ", ".join(rows.column_names)
-            raise UsageError(f"{table} must have the columns image and caption, but has {found}.")
+            columns = ", ".join(rows.column_names)
+            raise UsageError(f"{table} must have the columns image and caption, but has {columns}.")
     root = table.parent.resolve()
     paths = [(root / str(name)).resolve() for name in rows["image"].to_pylist()]
     for path in paths:

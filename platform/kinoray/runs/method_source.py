@@ -83,9 +83,9 @@ class MethodSource:
 
 def methods_folder() -> Path:
     """Folder of the methods that come with kinoray."""
-    found = importlib.util.find_spec("kinoray.methods")
-    assert found is not None and found.submodule_search_locations
-    return Path(next(iter(found.submodule_search_locations)))
+    package = importlib.util.find_spec("kinoray.methods")
+    assert package is not None and package.submodule_search_locations
+    return Path(next(iter(package.submodule_search_locations)))
 
 
 def method_names() -> list[str]:
@@ -149,7 +149,7 @@ def _composed(rule: "type[BaseMethod]", learner: "type[BaseMethod]") -> "type[Ba
 
 
 def _find_one(text: str) -> MethodSource:
-    """The source of one name or file."""
+    """The source of a name or file."""
     if text.endswith(".py"):
         path = Path(text).expanduser()
         if not path.is_file():
