@@ -278,9 +278,8 @@ def describe(job: "JobDetails") -> dict[str, Any]:
         code = 1 if code is None else 128 - code if code < 0 else code
     messages = [line for line in (job.message or "").splitlines() if line.strip()]
     error = None
-    if (
-        state == "failed" and messages
-    ):  # kinoray's own error is the last line of its log; Ray's begins with what happened
+    if state == "failed" and messages:
+        # kinoray's own error is the last line of its log; Ray's begins with what happened
         error = printable(messages[0] if job.driver_exit_code is None else messages[-1])
     metadata = job.metadata or {}
     return {
