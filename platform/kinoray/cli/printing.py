@@ -68,8 +68,8 @@ def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json
         return
     for row in rows:
         kind = f"{row['kind']:<7}  " if "kind" in row else ""
-        said = f"{kind}{row['about']}" if "about" in row else _run_words(row)
-        print(printable(f"{row['name']:<20}  {said}"))
+        about = f"{kind}{row['about']}" if "about" in row else _run_words(row)
+        print(printable(f"{row['name']:<20}  {about}"))
     if not rows:
         print(f"No {kind} in {runs}.", file=sys.stderr)
 
