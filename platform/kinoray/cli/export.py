@@ -10,7 +10,6 @@ import typer
 from kinoray.cli.options import Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
-from kinoray.runs.result import run_folder
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 
@@ -28,6 +27,7 @@ def mlflow_command(
 ) -> None:
     """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
     from kinoray.report.export_mlflow import export_mlflow
+    from kinoray.runs.result import run_folder
 
     exported = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
     if as_json:
