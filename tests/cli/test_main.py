@@ -74,7 +74,8 @@ def test_ray_does_not_start_for_what_is_finished(kino: Callable[..., Outcome], e
 def test_help_loads_no_heavy_library() -> None:
     code = (
         "import sys\nfrom kinoray.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print([name for name in ('torch', 'ray', 'sklearn', 'pandas', 'matplotlib', 'scipy', 'transformers')"
+        "print([name for name in ('torch', 'ray', 'sklearn', 'numpy', 'pandas', 'matplotlib', 'scipy',"
+        " 'transformers')"
         " if name in sys.modules])"
     )
     words = [sys.executable, "-c", code, "--help"]

@@ -256,7 +256,7 @@ class LateLog:
 
 
 def validation_steps(steps: int, validations: int) -> set[int]:
-    """After which numbers of steps the validation split is asked: evenly spread, the last step always; none if 0."""
+    """After which numbers of steps the model is validated: evenly spread, the last step always; none if 0."""
     if validations == 0:
         return set()
     return {max(1, round(steps * (i + 1) / validations)) for i in range(validations)} | {steps}

@@ -79,7 +79,7 @@ def total_objective(output: StepOutput) -> Tensor:
 def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: World) -> None:
     """Give each parameter the gradient of its own group's objective, summed over ranks.
 
-    `signals` (any small float vector: logged values, a wish to stop) rides along and is summed over ranks too.
+    `signals` (any small float vector: logged values, a request to stop) rides along and is summed over ranks too.
     A parameter that no rank used, or whose group has None for an objective, keeps `grad = None`, and the optimizer
     skips it.
     """
