@@ -27,3 +27,8 @@ def stated(folders: Iterable[str], constant: str) -> dict[str, Any]:
 def families(folders: Iterable[str]) -> dict[str, str]:
     """Name -> the family file that lists it in `NAMES`, without its ending."""
     return {name: family for family, names in stated(folders, "NAMES").items() for name in names}
+
+
+def family_file(folders: Iterable[str], family: str) -> Path:
+    """The file of a family that one of the folders holds."""
+    return next(path for folder in folders if (path := Path(folder) / f"{family}.py").is_file())

@@ -63,7 +63,9 @@ def _stacked(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _texts(first: Tokens, second: Tokens) -> Tokens:
-    """Tokens of both, the shorter ones padded."""
+    """Tokens of both, the shorter ones padded; None where the backbone reads no captions."""
+    if first is None:
+        return first
     length = max(first.ids.shape[1], second.ids.shape[1])
     ids, mask = (
         torch.cat([nn.functional.pad(part, (0, length - part.shape[1])) for part in parts])

@@ -6,6 +6,7 @@ from typing import Any
 
 from kinoray import backbones, streams
 from kinoray.disk.folders import runs_root
+from kinoray.families import family_file
 from kinoray.runs.method_source import method_names, methods_folder
 from kinoray.runs.result import Result, find_runs
 
@@ -18,9 +19,8 @@ def list_methods() -> list[dict[str, str]]:
 
 def list_streams() -> list[dict[str, str]]:
     """The streams by name, and how to name a folder."""
-    folder = Path(streams.__file__).parent
     named = [
-        {"name": name, "about": first_line(folder / f"{family}.py").partition(": ")[2]}
+        {"name": name, "about": first_line(family_file(streams.__path__, family)).partition(": ")[2]}
         for name, family in streams.stream_families().items()
     ]
     own = {"name": "FOLDER", "about": "a folder of your own: videos and captions.csv, .jsonl or .parquet"}
