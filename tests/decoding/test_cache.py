@@ -21,7 +21,7 @@ from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding import frame_files as entries
 from kinoray.decoding import read_clip as read
 from kinoray.decoding.clip import Clip, Probe
-from kinoray.decoding.frame_cache import OFF, Cache, cached_clip, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_cache import OFF, Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.frame_files import Entries
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
@@ -106,7 +106,7 @@ def test_of_a_long_clip_only_frames_that_everyone_asks_for_are_kept(videos, cach
 
 def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cache):
     clip = clip_of(videos / "3.mp4")
-    asked = [
+    requests = [
         (clip, UNIFORM, 16),
         (clip_of(videos / "7.mp4"), UNIFORM, 16),
         (replace(clip, end=0.5), UNIFORM, 16),
@@ -116,9 +116,10 @@ def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cac
         (clip, UNIFORM, 8),
     ]
     for _ in range(2):
-        for one, rule, size_px in asked:
-            assert np.array_equal(cached_clip(one, rule, 0, size_px, cache), read_clip(one, rule, 0, size_px))
-    assert len(files_in(cache)) == len(asked)
+        for clip, rule, size_px in requests:
+            fetched = fetch_clip(clip, rule, 0, size_px, cache)
+            assert np.array_equal(fetched.video, read_clip(clip, rule, 0, size_px))
+    assert len(files_in(cache)) == len(requests)
 
 
 def test_a_copy_and_a_new_name_are_found(videos, cache, tmp_path):
@@ -214,7 +215,7 @@ def test_off_touches_no_file(videos, tmp_path, monkeypatch):
     monkeypatch.setenv("KINORAY_CACHE", "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     clip = clip_of(videos / "1.mp4")
-    assert np.array_equal(cached_clip(clip, UNIFORM, 0, 16), read_clip(clip, UNIFORM, 0, 16))
+    assert np.array_equal(fetch_clip(clip, UNIFORM, 0, 16, frame_cache()).video, read_clip(clip, UNIFORM, 0, 16))
     assert list(tmp_path.iterdir()) == []
 
 
