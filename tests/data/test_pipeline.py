@@ -250,8 +250,8 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
     local = partial(pipeline._local, threads=1)
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
     monkeypatch.setattr(pipeline, "_local", used("threads", local))
-    monkeypatch.setattr(pipeline, "_here", used("here", pipeline._here))
-    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "_on_demand", used("here", pipeline._on_demand))
+    monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
         (feed, [way]),
@@ -269,7 +269,7 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
 def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     expected = list(decode_local(cached))
-    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
     rows = decode_ray(cached, 1)
     came = [next(rows)]

@@ -12,7 +12,7 @@ from kinoray.testing.small_stream import on_protocol
 
 def test_a_run_after_warming_decodes_nothing_even_where_a_preset_scales(micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
-    monkeypatch.setattr(warm_cache, "HERE", 1000)  # all in this process
+    monkeypatch.setattr(warm_cache, "LOCAL_CLIPS", 1000)  # all in this process
     recipe = replace(micro.recipe, augmentation="ctvr")
     assert decode_px(preset_of(recipe), recipe.size_px) > recipe.size_px
     stream = replace(on_protocol(micro, "ctvr"), recipe=recipe)

@@ -157,8 +157,10 @@ def replay_rows(plan: TaskPlan) -> int:
     if plan.replay is None or plan.replay.rows:
         return plan.replay.rows if plan.replay else 0
     held, samples = _memory_size(plan, 0), plan.samples[plan.task]
+    if held == 0:
+        return 0
     rounded = (2 * plan.batch_size * held + samples) // (2 * samples)
-    return memory.PROPORTION_ROWS * max(held > 0, -(-rounded // memory.PROPORTION_ROWS))
+    return memory.PROPORTION_ROWS * max(1, -(-rounded // memory.PROPORTION_ROWS))
 
 
 def step_slots(plan: TaskPlan, step: int) -> np.ndarray:
