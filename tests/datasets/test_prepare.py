@@ -418,7 +418,7 @@ def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
     monkeypatch.setattr(probing, "probe_batch", deadly_batch)
     report = prepared(root, workers=1)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
-    assert len(Journal(prepared_folder(NAME)).found) == 7
+    assert len(Journal(prepared_folder(NAME)).findings) == 7
 
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:

@@ -35,17 +35,17 @@ SHORT_SHARE = 0.9
 """A clip is short where its frames cover less of its annotated span."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 STATS_AT_ONCE = 16
-"""Files asked for their size side by side: on a network each answer takes a while."""
+"""Files whose size is looked up side by side: on a network each answer takes a while."""
 
 LOT = 1000
-"""Files asked for in one go: a pool keeps a kilobyte for each."""
+"""Files looked up in one go: a pool keeps a kilobyte for each."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `prepare` found.
+    """What `prepare` did and learned.
 
     splits: per split the clips `published` (None where not known), `annotated` in the files read, `ready` in the
     manifest, and the captions `captions_published` and `captions`. problems: lines by kind (`PROBLEMS`).
@@ -88,7 +88,7 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     describe(name)
     folder = prepared_folder(name)
-    with _told_in_a_line(folder), locked(folder, name):
+    with _one_line_errors(folder), locked(folder, name):
         annotations = read(name, Path(root))
         home = str(annotations.root or Path(root).absolute())
         problems: dict[str, list[str]] = {kind: [] for kind in PROBLEMS}
@@ -96,11 +96,11 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         rows = _with_files(annotations, problems)
         parts = _parts(rows, home)
         journal = Journal(folder)
-        _take_over(journal, folder, home, set(parts.values()) - journal.found.keys())
-        todo = [part for part in dict.fromkeys(parts.values()) if part not in journal.found]
+        _take_over(journal, folder, home, set(parts.values()) - journal.findings.keys())
+        todo = [part for part in dict.fromkeys(parts.values()) if part not in journal.findings]
         with counting_bar(f"Probing {name}", len(todo), progress) as advance:
             passing = _probe(todo, home, workers, journal, advance)
-        findings = {key: passing.get(part) or journal.found[part] for key, part in parts.items()}
+        findings = {key: passing.get(part) or journal.findings[part] for key, part in parts.items()}
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
         known = len(set(parts.values())) - len(todo)
@@ -108,12 +108,12 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
-    """Learn what other sets found in the same data folder: the splits and variants of a set share their files."""
+    """Take over what was probed for other sets in the same data folder: splits and variants of a set share files."""
     for other in sorted(path.parent for path in folder.parent.glob("*/report.json") if wanted):
         if other != folder and _root_of(other) == root:
-            found = Journal(other).found
-            journal.append({part: found[part] for part in sorted(found.keys() & wanted, key=repr)})
-            wanted = wanted - found.keys()
+            known = Journal(other).findings
+            journal.append({part: known[part] for part in sorted(known.keys() & wanted, key=repr)})
+            wanted = wanted - known.keys()
 
 
 def _root_of(folder: Path) -> str | None:
@@ -129,16 +129,16 @@ def _with_files(annotations: Annotations, problems: dict[str, list[str]]) -> lis
     rows, seen = [], set()
     for row in annotations.rows:
         if row["id"] in seen:
-            problems["duplicate"].append(f"repeated id: {_said(row)}")
+            problems["duplicate"].append(f"repeated id: {_id_and_split(row)}")
             continue
         seen.add(row["id"])
         if row.get("uri") is None:
-            problems["missing"].append(f"{_said(row)}{_tab(row.get('video'))}")
+            problems["missing"].append(f"{_id_and_split(row)}{_tab(row.get('video'))}")
             continue
         try:
             check_row(row)
         except UsageError as error:
-            problems["corrupt"].append(f"{_said(row)}\tannotation: {printable(error)}")
+            problems["corrupt"].append(f"{_id_and_split(row)}\tannotation: {printable(error)}")
             continue
         rows.append(row)
     return rows
@@ -193,12 +193,14 @@ def _readable(
         finding = findings.get(_key(row), {})
         if "error" in finding:
             problems["corrupt"].append(
-                f"{_said(row)}{_tab(row['uri'])}\t{finding['stage']}: {printable(finding['error'])}"
+                f"{_id_and_split(row)}{_tab(row['uri'])}\t{finding['stage']}: {printable(finding['error'])}"
             )
             continue
         seconds, (_, start, end) = finding.get("duration_s"), _key(row)
         if seconds is not None and end is not None and seconds < SHORT_SHARE * (end - (start or 0.0)):
-            problems["short"].append(f"{_said(row)}{_tab(row['uri'])}\t{seconds:.2f} of {end - (start or 0.0):.2f} s")
+            problems["short"].append(
+                f"{_id_and_split(row)}{_tab(row['uri'])}\t{seconds:.2f} of {end - (start or 0.0):.2f} s"
+            )
         readable.append(row | finding)
     return readable
 
@@ -214,7 +216,9 @@ def _copies(rows: Iterable[Row]) -> list[str]:
         for group in groups.values()
         if len({row["split"] for row in group}) > 1 and len({_origin(row) for row in group}) > 1
     ]
-    return ["same content: " + " = ".join(f"{_said(row)}{_tab(row['uri'])}" for row in group) for group in shared]
+    return [
+        "same content: " + " = ".join(f"{_id_and_split(row)}{_tab(row['uri'])}" for row in group) for group in shared
+    ]
 
 
 def _origin(row: Row) -> str:
@@ -222,7 +226,7 @@ def _origin(row: Row) -> str:
     return str(row["id"]).removesuffix("@validation")
 
 
-def _said(row: Row) -> str:
+def _id_and_split(row: Row) -> str:
     return f"{printable(row['id'])}\t{printable(row.get('split'))}"
 
 
@@ -240,7 +244,7 @@ def _write(
     probed: int,
     known: int,
 ) -> Report:
-    """Write the lists, then the manifest, then the report that tells of it."""
+    """Write the lists, then the manifest, then the report about it."""
     for kind, lines in problems.items():
         path = folder / f"{kind}.txt"
         if lines:
@@ -292,7 +296,7 @@ def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str
 
 
 @contextmanager
-def _told_in_a_line(folder: Path) -> Iterator[None]:
+def _one_line_errors(folder: Path) -> Iterator[None]:
     """Failures of the storage, of ours or of the data's, as what to do about them."""
     try:
         yield
