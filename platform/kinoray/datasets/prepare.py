@@ -187,7 +187,7 @@ def _readable(
     findings: Mapping[tuple[str, float | None, float | None], Finding],
     problems: dict[str, list[str]],
 ) -> list[Row]:
-    """Rows whose clip can be read, with what probing found."""
+    """Rows whose clip can be read, with their probed columns."""
     readable = []
     for row in rows:
         finding = findings.get(_key(row), {})
@@ -297,7 +297,7 @@ def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str
 
 @contextmanager
 def _one_line_errors(folder: Path) -> Iterator[None]:
-    """Failures of the storage, of ours or of the data's, as what to do about them."""
+    """Failures of the storage, of the cache's or of the data's, as what to do about them."""
     try:
         yield
     except UnreadableStorage as error:

@@ -1,4 +1,4 @@
-"""The frame cache: decoded clips kept on disk, shared by all runs, workers and trials of a machine.
+"""The frame cache: decoded clips on disk, shared by all runs, workers and trials of a machine.
 
 A video's frames are found by what they are: a digest of the file's bytes, the span, the rule that chose the frames,
 their size, and the version of the code that decodes. So a renamed file is found, and one that changed is not.

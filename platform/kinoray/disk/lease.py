@@ -38,7 +38,7 @@ def lease(path: Path, expires_s: float = LEASE_S) -> Iterator[bool]:
         done.set()
         renewal.join()
         with guarded(path.parent), file:
-            if _is_ours(file, path):
+            if _is_held(file, path):
                 path.unlink()
 
 
@@ -75,8 +75,8 @@ def _renew(file: IO[str], every_s: float, done: threading.Event) -> None:
             os.utime(file.fileno())
 
 
-def _is_ours(file: IO[str], path: Path) -> bool:
-    """Whether the lease was not taken from us."""
+def _is_held(file: IO[str], path: Path) -> bool:
+    """Whether the lease at `path` is still this file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

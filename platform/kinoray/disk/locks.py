@@ -23,7 +23,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read(200).strip() or "another process"
             raise Busy(f"{name} is being prepared by {holder}. Wait for it; what it probes is kept.") from None
-        with contextlib.suppress(OSError):  # who holds it is told where the disk has room for it
+        with contextlib.suppress(OSError):  # the holder is named where the disk has room for it
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
