@@ -234,8 +234,8 @@ def _drawn(plan: TaskPlan, task: int, draws: np.ndarray) -> np.ndarray:
     epochs, places = np.divmod(draws, samples)
     drawn = np.empty(len(draws), dtype=np.int64)
     for epoch in np.unique(epochs):
-        here = epochs == epoch
-        drawn[here] = _permutation(plan.seed, task, int(epoch), samples)[places[here]]
+        in_epoch = epochs == epoch
+        drawn[in_epoch] = _permutation(plan.seed, task, int(epoch), samples)[places[in_epoch]]
     return drawn
 
 
@@ -307,8 +307,8 @@ def _rows(plan: TaskPlan, tasks: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """(task, sample number) of draws of several tasks."""
     samples = np.empty(len(draws), dtype=np.int64)
     for task in np.unique(tasks):
-        here = tasks == task
-        samples[here] = _drawn(plan, int(task), draws[here])
+        of_task = tasks == task
+        samples[of_task] = _drawn(plan, int(task), draws[of_task])
     return np.stack([tasks, samples], axis=1)
 
 

@@ -278,7 +278,7 @@ def _write(
 def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str, int | None]]:
     """Clips and captions of each split: published, in the annotations, in the manifest."""
     published = annotations.data_set
-    annotated, ready = (Counter(row["split"] for row in some) for some in (annotations.rows, rows))
+    annotated, ready = (Counter(row["split"] for row in listed) for listed in (annotations.rows, rows))
     captions: Counter[str] = Counter()
     for row in rows:
         captions[row["split"]] += len(row.get("captions") or ())
