@@ -14,7 +14,6 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.execution import run as launch
 from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
@@ -38,7 +37,7 @@ def test_a_run_fills_its_folder_and_the_same_call_returns_it(micro, tmp_path, mo
     assert len(result.ranks) == sum(
         len(result.ranks.query(f"after_task == {i} and task == {t}")) for i, t in ((0, 0), (1, 0), (1, 1))
     )
-    monkeypatch.setattr(launch, "_start", lambda *a: pytest.fail("a finished run was started again"))
+    monkeypatch.setattr("kinoray.execution.run._start", lambda *a: pytest.fail("a finished run was started again"))
     assert local("base_moco", micro, tmp_path).metrics == result.metrics
 
 
