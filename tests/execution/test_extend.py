@@ -133,9 +133,9 @@ def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, t
 def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(micro, tmp_path) -> None:
     two, three = tasks_of(micro, 2), tasks_of(micro, 3)
     tight = local(Rings, two, tmp_path / "tight")
-    with pytest.raises(UsageError, match=r"made room for 2 tasks.*planned_tasks=3") as said:
+    with pytest.raises(UsageError, match=r"made room for 2 tasks.*planned_tasks=3") as error:
         grown(tight, three, method=Rings)
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(error.value)
     roomy = local(Rings, two, tmp_path / "roomy", settings={"planned_tasks": 3})
     whole = learned(local(Rings, three, tmp_path / "whole").folder)
     new = grown(roomy, three, method=Rings)
@@ -212,8 +212,8 @@ def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None
         (lambda: grown(mine, two, method="base_moco"), "not of base_moco"),
         (lambda: extend(tmp_path / "nothing", two.tasks[1], stream=one), "is no run"),
     ]
-    for call, said in cases:
-        with pytest.raises(UsageError, match=said) as error:
+    for call, message in cases:
+        with pytest.raises(UsageError, match=message) as error:
             call()
         assert "\n" not in str(error.value)
     other = replace(two, recipe=replace(two.recipe, learning_rate=0.5))
@@ -282,9 +282,9 @@ WRONG = {
 def test_a_wrong_task_file_is_one_line(text, folder, tmp_path) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(text)
-    with pytest.raises(UsageError) as said:
+    with pytest.raises(UsageError) as error:
         read_task(file)
-    assert WRONG[text] in str(said.value) and "\n" not in str(said.value)
+    assert WRONG[text] in str(error.value) and "\n" not in str(error.value)
 
 
 # The command line

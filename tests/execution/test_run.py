@@ -13,7 +13,6 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.execution import run as launch
 from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
@@ -39,7 +38,7 @@ def test_a_run_fills_its_folder_and_the_same_call_returns_it(micro, tmp_path, mo
     assert len(result.ranks) == sum(
         len(result.ranks.query(f"after_task == {i} and task == {t}")) for i, t in ((0, 0), (1, 0), (1, 1))
     )
-    monkeypatch.setattr(launch, "_start", lambda *a: pytest.fail("a finished run was started again"))
+    monkeypatch.setattr("kinoray.execution.run._start", lambda *a: pytest.fail("a finished run was started again"))
     assert local("base_moco", micro, tmp_path).metrics == result.metrics
 
 
@@ -77,11 +76,11 @@ def test_validation_splits_are_ranked_like_tests_for_choosing_between_runs(proto
         place = manifest.table.schema.names.index("split")
         table = manifest.table.set_column(place, "split", [swapped])
         tested.append(TaskData(task.name, write_table(table, tmp_path / f"{number}.parquet", manifest.root).path))
-    one = local("base_moco", stream, tmp_path / "one", zero_shot=True)
+    untrained = local("base_moco", stream, tmp_path / "one", zero_shot=True)
     other = local("base_moco", replace(stream, tasks=tuple(tested)), tmp_path / "other", zero_shot=True)
-    assert one.validation_metrics["R@1"] == other.metrics["R@1"]
-    assert other.validation_metrics["R@1"] == one.metrics["R@1"]
-    assert other.validation_metrics["R@5"] == one.metrics["R@5"]
+    assert untrained.validation_metrics["R@1"] == other.metrics["R@1"]
+    assert other.validation_metrics["R@1"] == untrained.metrics["R@1"]
+    assert other.validation_metrics["R@5"] == untrained.metrics["R@5"]
 
 
 def test_a_growing_gallery_grows(micro, tmp_path) -> None:
@@ -161,9 +160,9 @@ def test_a_loss_that_is_not_finite_stops_and_is_never_committed(micro, tmp_path)
 
     with pytest.raises(RunFailed, match="loss is nan at step 0 of task 2"):
         local(Diverges, micro, tmp_path)
-    found = newest(next(tmp_path.glob("Diverges*/seed-0")) / "checkpoints", say=print)
-    assert found.position.stage == 1
-    assert all(torch.isfinite(v).all() for v in found.tensors("method").values())
+    checkpoint = newest(next(tmp_path.glob("Diverges*/seed-0")) / "checkpoints", say=print)
+    assert checkpoint.position.stage == 1
+    assert all(torch.isfinite(v).all() for v in checkpoint.tensors("method").values())
 
 
 def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, capsys) -> None:
@@ -218,7 +217,7 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"method": "bmu_mocco"}, r"no method named 'bmu_mocco'\. Did you mean 'bmu_moco'"),
         ({"stream": "moving-cvml"}, r"no stream named 'moving-cvml'\. Did you mean 'moving-cvlm'"),
@@ -232,9 +231,9 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monk
         ({"method": "./nowhere.py"}, "no method file"),
     ],
 )
-def test_wrong_input_is_refused_before_anything_starts(options, said, micro, tmp_path) -> None:
+def test_wrong_input_is_refused_before_anything_starts(options, message, micro, tmp_path) -> None:
     arguments = {"method": "bmu_moco", "stream": micro, "num_workers": 0, "runs": tmp_path} | options
-    with pytest.raises(UsageError, match=said) as error:
+    with pytest.raises(UsageError, match=message) as error:
         run(arguments.pop("method"), **arguments)
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
@@ -259,10 +258,10 @@ def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeyp
 
 
 def test_settings_have_one_owner_and_land_in_the_record(micro, tmp_path) -> None:
-    one = resolved("bmu_moco", micro, tmp_path, settings={"m_hat": 0.9, "learning_rate": "1e-4"})
-    assert one.settings["m_hat"] == 0.9
-    assert one.recipe.learning_rate == 1e-4
-    assert one.overrides == {"m_hat": 0.9, "learning_rate": 1e-4}
+    run = resolved("bmu_moco", micro, tmp_path, settings={"m_hat": 0.9, "learning_rate": "1e-4"})
+    assert run.settings["m_hat"] == 0.9
+    assert run.recipe.learning_rate == 1e-4
+    assert run.overrides == {"m_hat": 0.9, "learning_rate": 1e-4}
 
 
 def test_the_name_of_a_run_follows_from_all_that_can_change_its_result(micro, tmp_path) -> None:

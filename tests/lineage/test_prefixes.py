@@ -428,8 +428,8 @@ HOLDS = """
 import sys, time
 from pathlib import Path
 from kinoray.disk.lease import lease
-with lease(Path(sys.argv[1])) as ours:
-    print(ours, flush=True)
+with lease(Path(sys.argv[1])) as is_owner:
+    print(is_owner, flush=True)
     time.sleep(60)
 """
 
@@ -443,14 +443,14 @@ def holder(path: Path) -> subprocess.Popen[str]:
 def test_one_process_at_a_time_has_a_lease_and_a_killed_one_loses_it(tmp_path) -> None:
     path = tmp_path / "leases" / "key"
     with holder(path) as process:
-        with lease(path) as ours:
-            assert not ours
+        with lease(path) as is_owner:
+            assert not is_owner
         assert is_leased(path)
         process.kill()
         process.wait()
     assert not is_leased(path)
-    with lease(path) as ours, lease(path) as again:
-        assert ours and not again
+    with lease(path) as is_owner, lease(path) as again:
+        assert is_owner and not again
     assert not path.exists()
 
 
@@ -459,8 +459,8 @@ def test_a_lease_that_nobody_renews_expires(tmp_path) -> None:
     with holder(path) as process:
         process.send_signal(signal.SIGSTOP)
         os.utime(path, (time.time() - 100, time.time() - 100))
-        with lease(path) as ours:
-            assert ours
+        with lease(path) as is_owner:
+            assert is_owner
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
@@ -476,8 +476,8 @@ def test_a_lease_is_renewed_while_it_is_held(tmp_path) -> None:
 
 def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path) -> None:
     assert not wait_for("key", 10)
-    with producing("key") as ours:
-        assert ours
+    with producing("key") as is_producer:
+        assert is_producer
         began = time.monotonic()
         assert not wait_for("key", 0.3)
         assert time.monotonic() - began < 2
@@ -496,13 +496,13 @@ while not Path(sys.argv[1], "go").exists():
 for number in range(20):
     key = f"key-{number}"
     while not prefixes.is_there(key):
-        with prefixes.producing(key) as ours:
-            if ours and not prefixes.is_there(key):
+        with prefixes.producing(key) as is_producer:
+            if is_producer and not prefixes.is_there(key):
                 with Path(sys.argv[1], "learned").open("a") as file:
                     file.write(key + "\\n")
                 time.sleep(0.01)
                 (prefixes.prefixes_folder() / key).mkdir()
-        if not ours:
+        if not is_producer:
             prefixes.wait_for(key, 10)
 """
 

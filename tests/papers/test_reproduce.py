@@ -26,6 +26,7 @@ from kinoray.papers.reproduce import reproduce
 from kinoray.papers.reproduction import Reproduction
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
+from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import open_study
@@ -265,9 +266,9 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
     )  # fmt: skip
     monkeypatch.setitem(REPRODUCTIONS, "two", entry)
 
-    def fake(method: str, **asked: Any) -> SweepResult:
-        assert asked["sampler"] == "grid" and asked["prune"] is False and asked["seeds"] == 3
-        return swept(tmp_path, scores[method], method=method, space=space, over="variant")
+    def fake(request: SweepRequest) -> SweepResult:
+        assert request.sampler == "grid" and request.prune is False and request.seeds == 3
+        return swept(tmp_path, scores[request.method], method=request.method, space=space, over="variant")
 
     monkeypatch.setattr(f"{MODULE}.sweep", fake)
     made = reproduce("two", runs=tmp_path, quiet=True)
@@ -285,17 +286,17 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def fig4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """`sweep` answers with a made-up sweep; collects what it was asked."""
-    asked: list[dict[str, Any]] = []
+def fig4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[SweepRequest]:
+    """`sweep` answers with a made-up sweep; collects its requests."""
+    requests: list[SweepRequest] = []
 
-    def fake(method: str, **options: Any) -> SweepResult:
-        asked.append({"method": method} | options)
+    def fake(request: SweepRequest) -> SweepResult:
+        requests.append(request)
         known = tmp_path / "sweep-bmu_moco"
         return SweepResult(known) if known.exists() else swept(tmp_path, PUBLISHED)
 
     monkeypatch.setattr(f"{MODULE}.sweep", fake)
-    return asked
+    return requests
 
 
 def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: list, kino: Any, tmp_path: Path) -> None:
@@ -304,12 +305,12 @@ def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: lis
     assert (code, err) == (0, "")
     assert "Yes: 5 of the paper's 5 statements" in out
     assert "58.5 ± 0.7" in out
-    (asked,) = fig4
+    (request,) = fig4
     expected = {
         "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 0,
         "settings": {"epochs": 3}, "sampler": "grid", "prune": False, "quiet": True, "smoke": False,
     }  # fmt: skip
-    assert {name: asked[name] for name in expected} == expected
+    assert {name: getattr(request, name) for name in expected} == expected
     code, out, _ = kino("reproduce", "bmu-fig4", "--runs", tmp_path, "--json")
     assert json.loads(out)["statements"][0]["shown"] is True
     assert Path(json.loads(out)["folder"]).is_dir()

@@ -123,11 +123,11 @@ def test_the_turns_of_other_seeds_are_not_on_a_runs_clock(micro, tmp_path) -> No
 def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
     """Their trials watch them from another process; here it is another thread that learns."""
 
-    def learn_slowly(one: Resolved, workers: int, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
-        spec = make_spec(one, num_workers=workers, decode_slots=0, gpu=False, say=say)
+    def learn_slowly(run: Resolved, workers: int, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
+        spec = make_spec(run, num_workers=workers, decode_slots=0, gpu=False, say=say)
         for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
             end = time.monotonic() + 30
-            while done == 1 and not prefixes.is_there(prefix_keys.prefix_key(one, spec.threads, 1, workers)):
+            while done == 1 and not prefixes.is_there(prefix_keys.prefix_key(run, spec.threads, 1, workers)):
                 assert time.monotonic() < end, "nobody published the first task"
                 time.sleep(0.05)
 
@@ -187,8 +187,8 @@ def test_a_waiting_run_goes_on_when_the_producer_leaves_and_when_it_takes_too_lo
 
     def wait(most: float, leaves: bool) -> None:
         monkeypatch.setattr("kinoray.lineage.sharing.PREFIX_WAIT_S", most)
-        with producing("key-1") as ours:
-            assert ours
+        with producing("key-1") as is_producer:
+            assert is_producer
             prefix = Prefix(tmp_path / "run", keys_of(1))
             thread = threading.Thread(target=prefix.begin, args=(tmp_path / "stop",))
             began = time.monotonic()
@@ -212,9 +212,9 @@ def test_a_waiting_run_goes_on_when_the_producer_leaves_and_when_it_takes_too_lo
 
 
 def test_a_run_that_goes_on_takes_the_lease_of_the_task_that_it_is_in(micro, tmp_path) -> None:
-    one = resolved(Late, tasks_of(micro, 3), tmp_path)
-    learn(one, 1)
-    prefix = Prefix(one.folder, keys_of(3))
+    run = resolved(Late, tasks_of(micro, 3), tmp_path)
+    learn(run, 1)
+    prefix = Prefix(run.folder, keys_of(3))
     prefix.begin(tmp_path / "stop")
     assert list(prefix.leases) == [2]
     prefix.close()
@@ -279,13 +279,13 @@ def test_a_sweep_learns_a_common_first_task_once_per_seed(cluster, micro, tmp_pa
     assert sorted(trained[False]) == sorted(every * len(choices) * seeds)
     assert sorted(trained[True]) == sorted(every[:4] * seeds + every[4:] * len(choices) * seeds)
 
-    runs = {share: {run.folder: run for trial in found.trials for run in found.trial(trial.number).runs}
-            for share, found in swept.items()}  # fmt: skip
-    digests = [{"/".join(folder.parts[-2:]): run.outcome["state_digest"] for folder, run in found.items()}
-               for found in runs.values()]  # fmt: skip
+    runs = {share: {run.folder: run for trial in result.trials for run in result.trial(trial.number).runs}
+            for share, result in swept.items()}  # fmt: skip
+    digests = [{"/".join(folder.parts[-2:]): run.outcome["state_digest"] for folder, run in result.items()}
+               for result in runs.values()]  # fmt: skip
     assert digests[0] == digests[1] and len(digests[0]) == len(choices) * seeds
     assert len(set(digests[0].values())) == len(choices) * seeds, "the knob and the seed make a difference"
-    values = [[t.intermediate_values for t in found.trials] for found in swept.values()]
+    values = [[t.intermediate_values for t in result.trials] for result in swept.values()]
     assert values[0] == values[1], "adopted tasks are told to the study like trained ones"
 
     # What is printed is what those who learned the first task took for it, times those who did not have to.
@@ -300,9 +300,9 @@ def test_a_sweep_learns_a_common_first_task_once_per_seed(cluster, micro, tmp_pa
     assert swept[False].prefix_saved_s == 0
     capsys.readouterr()
     _print_sweep(swept[True], as_json=False)
-    said, page = capsys.readouterr().out, swept[True].folder / "report.html"
-    assert f"Shared prefixes saved about {saved:.0f} s of training." in said
-    assert f"Report: {page}\n" in said
+    output, page = capsys.readouterr().out, swept[True].folder / "report.html"
+    assert f"Shared prefixes saved about {saved:.0f} s of training." in output
+    assert f"Report: {page}\n" in output
     from kinoray.report.sweep_page import write_sweep_report
 
     assert "saved by shared prefixes" in page.read_text()

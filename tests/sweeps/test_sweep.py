@@ -237,7 +237,7 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
     first.folder.mkdir()
     open_record(first, print)
     open_record(plan_of(micro, tmp_path, trials=9, concurrent=1), print)
-    for options, said in (
+    for options, message in (
         ({"space": {"m": {"low": 0.5, "high": 1.0}}}, "space.m.low: 0.9 -> 0.5"),
         ({"settings": {"queue_size": 8}}, "settings.queue_size: 16 -> 8"),
         ({"seeds": 2}, "seeds: "),
@@ -246,13 +246,13 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
     ):
         with pytest.raises(ConfigMismatch) as error:
             open_record(plan_of(micro, tmp_path, **options), print)
-        assert said in str(error.value)
+        assert message in str(error.value)
         assert "\n" not in str(error.value)
     assert plan_of(micro, tmp_path, name=None).folder != plan_of(micro, tmp_path, name=None, seeds=2).folder
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"trials": 0}, "`trials` must be 1 or more"),
         ({"seeds": 0}, "`seeds` must be 1 or more"),
@@ -267,8 +267,8 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
         ({"keep_best": -2}, "`keep_best` must be 0 or more"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, said) -> None:
-    with pytest.raises(UsageError, match=said) as error:
+def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, message) -> None:
+    with pytest.raises(UsageError, match=message) as error:
         sweep("bmu_moco", **({"stream": micro, "settings": FIXED, "space": "momenta", "runs": tmp_path} | options))
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
@@ -304,9 +304,9 @@ def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
     for a, b in itertools.product(np.linspace(0, 1, 8).tolist(), repeat=2):
         study.add_trial(create_trial(params={"a": a, "b": b}, distributions=knobs, value=(a > 0.5) + 0.1 * b))
-    found = SweepResult(tmp_path).importance
-    assert list(found) == ["a", "b"] and sum(found.values()) == pytest.approx(1)
-    assert found["a"] > 0.95
+    importance = SweepResult(tmp_path).importance
+    assert list(importance) == ["a", "b"] and sum(importance.values()) == pytest.approx(1)
+    assert importance["a"] > 0.95
 
 
 def test_only_the_best_and_the_last_keep_their_checkpoints(tmp_path) -> None:
@@ -335,9 +335,9 @@ def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quie
         view("begun", 1, params={"m": 0.8})
         view("pruned", 1, task=1, value=20.0)
         assert view.table().row_count == 2
-    said = capsys.readouterr().err
-    assert "1/4 trial 0 complete" in said
-    assert "trial 1 pruned after task 1 of 3" in said
+    output = capsys.readouterr().err
+    assert "1/4 trial 0 complete" in output
+    assert "trial 1 pruned after task 1 of 3" in output
 
 
 # On Ray
@@ -350,19 +350,19 @@ def test_a_sweep_on_ray_selects_on_validation_resumes_and_extends(cluster, micro
         return sweep("bmu_moco", stream=micro, trials=trials, space="momenta", settings=FIXED, runs=tmp_path, name="s",
                      concurrent=2, quiet=True, **options)  # fmt: skip
 
-    found = go(3)
-    assert found.states["complete"] + found.states["pruned"] == 3
-    best = found.best
+    result = go(3)
+    assert result.states["complete"] + result.states["pruned"] == 3
+    best = result.best
     assert best is not None
-    assert best.values["HM"] == max(t.values[0] for t in found.complete)
+    assert best.values["HM"] == max(t.values[0] for t in result.complete)
     assert best.metrics["HM"] == best.runs[0].metrics["HM"]
     assert best.runs[0].validation_metrics["HM"] == best.values["HM"]
-    assert list(found.frame["trial"]) == [0, 1, 2]
-    assert exit_code(found) == 0
+    assert list(result.frame["trial"]) == [0, 1, 2]
+    assert exit_code(result) == 0
     links = sorted(p.resolve() for p in (tmp_path / "s" / "trials").glob("*/seed-*"))
     assert all((link / "run.json").is_file() for link in links)
     assert len(links) == 3
-    params = [t.params for t in found.trials]
+    params = [t.params for t in result.trials]
     assert [t.params for t in go(3).trials] == params
     more = go(4)
     assert [t.params for t in more.trials][:3] == params
@@ -396,13 +396,13 @@ def test_a_killed_trial_process_and_a_failing_trial_leave_the_others_alone(clust
     path = tmp_path / "dies.py"
     path.write_text((methods_folder() / "bmu_moco.py").read_text() + KILLED.format(mark=str(tmp_path / "mark")))
     space = {"m_hat": {"choices": [0.4, 0.95, 0.99]}}
-    found = sweep(str(path), stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path, concurrent=2,
+    result = sweep(str(path), stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path, concurrent=2,
                   prune=False, quiet=True, name="s")  # fmt: skip
     assert (tmp_path / "mark").exists(), "nobody was killed"
-    assert (found.states["complete"], found.states["fail"]) == (2, 1)
-    assert "ZeroDivisionError" in found.frame.set_index("m_hat").loc[0.4, "error"]
+    assert (result.states["complete"], result.states["fail"]) == (2, 1)
+    assert "ZeroDivisionError" in result.frame.set_index("m_hat").loc[0.4, "error"]
     assert "Trial" in capsys.readouterr().err
-    assert exit_code(found) == 3
+    assert exit_code(result) == 3
     again = sweep(str(path), stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path, concurrent=2,
                   prune=False, quiet=True, name="s", retry=True)  # fmt: skip
     assert again.states["fail"] == 1
