@@ -59,22 +59,22 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=32, help="10-second clips of an epoch")
     parser.add_argument("--steps", type=int, default=60, help="training steps of each of two tasks")
     parser.add_argument(STREAMED, nargs=2, metavar=("ROWS", "FOLDER"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if asked.stream_rows:
-        stream_rows(int(asked.stream_rows[0]), Path(asked.stream_rows[1]))
+    if options.stream_rows:
+        stream_rows(int(options.stream_rows[0]), Path(options.stream_rows[1]))
         return
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         folder = Path(name)
         bars: dict[str, float] = {}
-        if asked.only in (None, "memory"):
+        if options.only in (None, "memory"):
             bars |= {"memory_ratio": memory(folder)}
         with started_ray():
-            if asked.only in (None, "training"):
-                bars |= first_batches_and_waits(folder, asked.steps)
-            if asked.only in (None, "epochs"):
-                bars |= epochs(folder, asked.clips // BATCH * BATCH)
-    if asked.json:
+            if options.only in (None, "training"):
+                bars |= first_batches_and_waits(folder, options.steps)
+            if options.only in (None, "epochs"):
+                bars |= epochs(folder, options.clips // BATCH * BATCH)
+    if options.json:
         print(json.dumps({name: round(value, 4) for name, value in bars.items()}))
 
 

@@ -76,14 +76,14 @@ def read_opencv(path: str, frames: list[int], size_px: int) -> np.ndarray:
 
     cv2.setNumThreads(1)
     capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
-    found: dict[int, np.ndarray] = {}
+    pictures: dict[int, np.ndarray] = {}
     for number in range(max(frames) + 1):
         capture.grab()
         if number in frames:
             image = capture.retrieve()[1]
-            found[number] = cv2.cvtColor(cv2.resize(image, (size_px, size_px)), cv2.COLOR_BGR2RGB)
+            pictures[number] = cv2.cvtColor(cv2.resize(image, (size_px, size_px)), cv2.COLOR_BGR2RGB)
     capture.release()
-    return np.stack([found[number] for number in frames])
+    return np.stack([pictures[number] for number in frames])
 
 
 def read_decord(path: str, frames: list[int], size_px: int) -> np.ndarray:
@@ -164,11 +164,11 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
     from kinoray.decoding.sampling import Sampling, Timeline
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
-    found = []
+    wanted = []
     for row in range(len(manifest.table)):
         clip = manifest.clip(row)
-        found.append((clip.path, rule.frames(Timeline(clip.probe.num_frames, lambda: np.zeros(0)), 0).tolist()))
-    return found
+        wanted.append((clip.path, rule.frames(Timeline(clip.probe.num_frames, lambda: np.zeros(0)), 0).tolist()))
+    return wanted
 
 
 # Sides: each yields batches of frames, uint8 (n, T, size, size, 3), in the order of the rows.
@@ -245,10 +245,10 @@ def limit_rate(manifest: Any, case: Case, processes: int) -> float:
     started = [context.Process(target=_limit_process, args=(share, case, gate, rates)) for share in shares]
     for process in started:
         process.start()
-    found = [rates.get() for _ in started]
+    speeds = [rates.get() for _ in started]
     for process in started:
         process.join()
-    return sum(found)
+    return sum(speeds)
 
 
 def read_videos_rate(rows: list[tuple[str, list[int]]], case: Case) -> float:
@@ -270,7 +270,7 @@ def read_videos_rate(rows: list[tuple[str, list[int]]], case: Case) -> float:
 
 def usable(peers: dict[str, Reader], path: str) -> dict[str, Reader]:
     """The readers that can read a clip here; says of the others why not."""
-    found: dict[str, Reader] = {}
+    readers: dict[str, Reader] = {}
     for name, reader in peers.items():
         try:
             reader(path, [0], 32)
@@ -278,8 +278,8 @@ def usable(peers: dict[str, Reader], path: str) -> dict[str, Reader]:
             reason = (str(error).strip().splitlines() or [""])[0]
             print(f"left out: {name}: {type(error).__name__}: {reason[:120]}", file=sys.stderr)
         else:
-            found[name] = reader
-    return found
+            readers[name] = reader
+    return readers
 
 
 def difference(reader: Reader, rows: list[tuple[str, list[int]]], manifest: Any, case: Case) -> float:
@@ -313,9 +313,9 @@ def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int,
     ours, limit, *others = rates.values()
     gaps = {name: f"{difference(reader, rows, manifest, case):.2f}" for name, reader in peers.items()}
     print(f"\n{case.name}, {len(rows)} rows, {processes} processes")
-    for name, found in rates.items():
-        print(f"  {name:26} {median(found):8.1f} clips/s  {gaps.get(name, ''):>6}")
-    best = [max(found) for found in zip(*others, strict=True)]
+    for name, per_round in rates.items():
+        print(f"  {name:26} {median(per_round):8.1f} clips/s  {gaps.get(name, ''):>6}")
+    best = [max(per_round) for per_round in zip(*others, strict=True)]
     return {
         "vs_pyav_limit": median(a / b for a, b in zip(ours, limit, strict=True)),
         **({"vs_best_peer": median(a / b for a, b in zip(ours, best, strict=True))} if others else {}),
@@ -330,10 +330,10 @@ def seek_speedup(folder: Path) -> float:
     from kinoray.decoding.sampling import Sampling
 
     path = str(_render(folder / "long.mp4", LONG_S * LONG_FPS, (320, 240), KEY_FRAMES_EVERY))
-    found = probe_clip(Clip("long", path))
-    keys = tuple(found["key_frames"])
-    assert max(np.diff([*keys, found["num_frames"]])) <= KEY_FRAMES_EVERY
-    probe = Probe(found["digest"], found["num_frames"], keys, tuple(found["key_ticks"]))
+    facts = probe_clip(Clip("long", path))
+    keys = tuple(facts["key_frames"])
+    assert max(np.diff([*keys, facts["num_frames"]])) <= KEY_FRAMES_EVERY
+    probe = Probe(facts["digest"], facts["num_frames"], keys, tuple(facts["key_ticks"]))
     clips, rule = (Clip("long", path), Clip("long", path, probe=probe)), Sampling("uniform", 12)
     took: tuple[list[float], list[float]] = [], []
     frames = []
@@ -369,31 +369,31 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     parser.add_argument("--peers", type=Path, help="where the other readers are installed")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    if asked.peers:  # for the processes, too
-        sys.path.append(str(asked.peers))
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(asked.peers)]))
+    if options.peers:  # for the processes, too
+        sys.path.append(str(options.peers))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
     import ray
 
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
         made = Path(folder)
         numbers["seek_speedup"] = seek_speedup(made)
-        manifest = make_manifest(clips_to_read(asked.clips, made), asked.rows, made / "manifest.parquet")
-        ray.init(num_cpus=asked.processes, include_dashboard=False, log_to_driver=False, _temp_dir=str(made / "ray"))
+        manifest = make_manifest(clips_to_read(options.clips, made), options.rows, made / "manifest.parquet")
+        ray.init(num_cpus=options.processes, include_dashboard=False, log_to_driver=False, _temp_dir=str(made / "ray"))
         try:
-            cold_s, warm_s = first_batches(manifest, asked.processes)
+            cold_s, warm_s = first_batches(manifest, options.processes)
             numbers |= {"decode_first_batch_cold_s": cold_s, "decode_first_batch_warm_s": warm_s}
             peers = usable(PEERS, manifest.clip(0).path)
-            found = [compare(manifest, case, peers, asked.processes, asked.rounds) for case in CASES]
+            results = [compare(manifest, case, peers, options.processes, options.rounds) for case in CASES]
         finally:
             ray.shutdown()
-    numbers |= {name: min(result[name] for result in found) for name in found[0]}
+    numbers |= {name: min(result[name] for result in results) for name in results[0]}
     print()
     for name, value in numbers.items():
         print(f"{name:28} {value:8.2f}")
-    if asked.json:
+    if options.json:
         print(json.dumps({name: round(value, 3) for name, value in numbers.items()}))
 
 

@@ -86,12 +86,13 @@ def main() -> None:
     parser.add_argument("--num-workers", type=int, default=1, help="training processes on Ray; 0: in the run's own")
     parser.add_argument("--cold", action="store_true", help="let the run render its data first")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
-    asked = parser.parse_args()
-    settings = parse_settings(asked.set)
+    options = parser.parse_args()
+    settings = parse_settings(options.set)
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as folder:
         wanted = resolved(settings, Path(folder))
         work = in_memory(wanted)
-        threads = max(1, (len(os.sched_getaffinity(0)) - 1) // max(1, asked.num_workers)) if asked.num_workers else 1
+        workers = options.num_workers
+        threads = max(1, (len(os.sched_getaffinity(0)) - 1) // workers) if workers else 1
         torch.set_num_threads(threads)
         loop = bare_loop(wanted)
         bare_steps(loop, work, {0: 3})  # warm up
@@ -99,13 +100,13 @@ def main() -> None:
         rest = {task: steps - half[task] for task, steps in enumerate(work.steps)}
         steps_s = bare_steps(loop, work, half)
         eval_s = bare_evaluations(loop, work) / 2
-        run = timed_run(wanted, asked.num_workers, asked.set, Path(folder), asked.cold)
+        run = timed_run(wanted, options.num_workers, options.set, Path(folder), options.cold)
         assert run["threads"] == threads, f"the run had {run['threads']} threads, the bare loop {threads}"
         steps_s += bare_steps(loop, work, rest)
         eval_s += bare_evaluations(loop, work) / 2
     ratio = run["wall_s"] / (steps_s + eval_s)
     show(wanted, work, run, steps_s, eval_s, ratio)
-    if asked.json:
+    if options.json:
         parts = {name: value for name, value in run["parts"].items()}
         numbers = {"end_to_end_ratio": ratio, "wall_s": run["wall_s"], "bare_steps_s": steps_s, "bare_eval_s": eval_s}
         print(json.dumps({k: round(v, 3) for k, v in (numbers | parts | {"decode_cpu_s": work.decode_cpu_s}).items()}))
@@ -128,8 +129,8 @@ def in_memory(run: Resolved) -> Work:
     batches = []
     for task in range(len(names)):
         with feed.batches(feed.plan(task, []), 0) as stepwise:
-            kept = [batch for _, batch in islice(stepwise, KEPT_BATCHES)]
-        batches.append([(batch.video, batch.text.ids, batch.text.mask) for batch in kept])
+            first_batches = [batch for _, batch in islice(stepwise, KEPT_BATCHES)]
+        batches.append([(batch.video, batch.text.ids, batch.text.mask) for batch in first_batches])
     began = time.process_time()
     tests = [test_clips(feed, name, path, "test") for name, path in zip(names, manifests, strict=True)]
     per_clip_s = (time.process_time() - began) / sum(len(clips) for test in tests for clips in test.clips)
@@ -179,9 +180,9 @@ def bare_steps(loop: BareLoop, work: Work, steps: dict[int, int]) -> float:
     """Seconds of so many steps of each task."""
     began = time.perf_counter()
     for task, count in steps.items():
-        kept = work.batches[task]
+        batches = work.batches[task]
         for step in range(count):
-            loop.step(*kept[step % len(kept)])
+            loop.step(*batches[step % len(batches)])
     return time.perf_counter() - began
 
 
@@ -217,13 +218,15 @@ def timed_run(run: Resolved, workers: int, settings: list[str], runs: Path, cold
     if cold:
         environment["XDG_CACHE_HOME"] = str(runs / "cache")
     began = time.time()
-    with (runs / "said.txt").open("w+") as said:
-        process = subprocess.Popen([*command, "--runs", str(runs), *options], stdout=said, stderr=said, env=environment)
+    with (runs / "output.txt").open("w+") as output:
+        process = subprocess.Popen(
+            [*command, "--runs", str(runs), *options], stdout=output, stderr=output, env=environment
+        )
         with CpuTimes(process.pid) as cpu:
             code = process.wait()
         ended = time.time()
-        said.seek(0)
-        assert code == 0, f"the run ended with code {code}:\n{said.read()}"
+        output.seek(0)
+        assert code == 0, f"the run ended with code {code}:\n{output.read()}"
     folders = [path.parent for path in runs.glob("*/seed-0/result.json")]
     assert len(folders) == 1
     (folder,) = folders

@@ -135,9 +135,11 @@ class Driver:
         if fault:
             environment |= {POINT: str(fault.where), TARGET: fault.target, MARK: str(self.mark)}
         command = [sys.executable, __file__, "--drive", str(cache), str(runs), str(workers)]
-        with (runs / "said.txt").open("a") as said:
+        with (runs / "output.txt").open("a") as output:
             # A group of its own: what the terminal would send to the whole group reaches this run only.
-            self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=environment, start_new_session=True
+            )
         self.began = time.time()
         self.ended = 0.0
         self.family: set[tuple[int, float]] = set()
@@ -164,41 +166,41 @@ class Driver:
             self.look()
             if until():
                 return True
-            assert time.monotonic() < end, f"nothing happened for {limit_s:.0f} s; see {self.runs}/said.txt"
+            assert time.monotonic() < end, f"nothing happened for {limit_s:.0f} s; see {self.runs}/output.txt"
             time.sleep(POLL_S)
         self.ended = self.ended or time.time()
         return False
 
     def look(self) -> list[psutil.Process]:
         """Every process that came of the driver and is still its descendant; all that were ever seen are noted."""
-        found = []
+        processes = []
         with contextlib.suppress(psutil.NoSuchProcess):
             driver = psutil.Process(self.process.pid)
             for process in [driver, *driver.children(recursive=True)]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     self.family.add((process.pid, process.create_time()))
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def training_workers(self) -> list[psutil.Process]:
         """The processes of Ray Train's worker group."""
-        found = []
+        workers = []
         for process in self.look():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if " ".join(process.cmdline()).startswith("ray::RayTrainWorker"):
-                    found.append(process)
-        return found
+                    workers.append(process)
+        return workers
 
     def orphans(self) -> list[str]:
         """Wait for the processes of a driver that has ended; end, and tell, those that outlive the grace."""
         while (left := self.left()) and time.time() < self.ended + GRACE_S:
             time.sleep(0.2)
-        said = []
+        ended = []
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
-                said.append(f"{process.pid} {' '.join(process.cmdline()).strip()[:60]}")
+                ended.append(f"{process.pid} {' '.join(process.cmdline()).strip()[:60]}")
                 process.kill()
-        return said
+        return ended
 
     def left(self) -> list[psutil.Process]:
         """Processes of this run that are alive, found by descent or by the token in their environment."""
@@ -335,7 +337,7 @@ def undisturbed(cache: Path, runs: Path, workers: int) -> tuple[End, float]:
     """A run to its end, and its seconds."""
     with Driver(cache, runs, workers) as run:
         run.wait()
-    assert run.process.returncode == 0, (runs / "said.txt").read_text()
+    assert run.process.returncode == 0, (runs / "output.txt").read_text()
     seconds = time.time() - run.began
     left = run.orphans()
     assert not left, f"an undisturbed run left processes: {left}"
@@ -368,7 +370,7 @@ def suffer(fault: Fault, cache: Path, runs: Path, whole: End) -> dict[str, Any]:
         "exit": code,
         "wrong_exit": wrong_exit,
         "starts": len(drivers),
-        "said": (runs / "said.txt").read_text().strip().splitlines()[-1:],
+        "last_line": (runs / "output.txt").read_text().strip().splitlines()[-1:],
     }
 
 
@@ -380,18 +382,18 @@ def main() -> None:
     parser.add_argument("--workers", default="0,1,2", help="numbers of workers, separated by commas")
     parser.add_argument("--no-points", action="store_true", help="only random moments")
     parser.add_argument("--drive", nargs=3, metavar=("CACHE", "RUNS", "WORKERS"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.drive:
-        cache, runs, number = asked.drive
+    options = parser.parse_args()
+    if options.drive:
+        cache, runs, number = options.drive
         drive(Path(cache), Path(runs), int(number))
         return
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the run under way, too
-    workers = [int(number) for number in asked.workers.split(",")]
-    seed = random.randrange(1 << 30) if asked.seed is None else asked.seed
+    workers = [int(number) for number in options.workers.split(",")]
+    seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kinoray-kills-") as name:
-        numbers = campaign(Path(name), workers, asked.kills, seed, points=not asked.no_points)
-    if asked.json:
+        numbers = campaign(Path(name), workers, options.kills, seed, points=not options.no_points)
+    if options.json:
         print(json.dumps(numbers))
 
 
@@ -427,24 +429,24 @@ def campaign(folder: Path, workers: list[int], kills: int, seed: int, points: bo
 
 def show(fault: Fault, outcome: dict[str, Any]) -> None:
     """Print a line about one run."""
-    said = [
-        "same end" if outcome["same"] else f"MISMATCH {outcome['said']}",
+    messages = [
+        "same end" if outcome["same"] else f"MISMATCH {outcome['last_line']}",
         f"exit {outcome['exit']}",
         f"{outcome['starts']} start(s)",
     ]
     if not outcome["killed"]:
-        said.append("finished before the fault")
+        messages.append("finished before the fault")
     if not outcome["same_log"]:
-        said.append("LOG DIFFERS")
+        messages.append("LOG DIFFERS")
     if outcome["recovery_s"] is not None:
-        said.append(f"recovered in {outcome['recovery_s']:.1f} s")
+        messages.append(f"recovered in {outcome['recovery_s']:.1f} s")
     if outcome["wrong_exit"]:
-        said.append("WRONG EXIT CODE")
+        messages.append("WRONG EXIT CODE")
     if outcome["half_written"]:
-        said.append(f"{outcome['half_written']} HALF-WRITTEN")
+        messages.append(f"{outcome['half_written']} HALF-WRITTEN")
     if outcome["orphans"]:
-        said.append(f"ORPHANS {outcome['orphans']}")
-    print(f"{fault}: {', '.join(said)}", flush=True)
+        messages.append(f"ORPHANS {outcome['orphans']}")
+    print(f"{fault}: {', '.join(messages)}", flush=True)
 
 
 if __name__ == "__main__":

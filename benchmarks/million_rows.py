@@ -116,10 +116,10 @@ def main() -> None:
             path = Path(folder) / f"{name}.parquet"
             write_rows(path, rows, pictures)
             command = [sys.executable, __file__, "--measure", str(path), str(epochs), str(frames)]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found = json.loads(said.splitlines()[-1])
-            print(f"{name}: {rows:,} rows, {epochs} epochs, {found.pop('steps'):,} steps")
-            for key, value in found.items():
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            measured = json.loads(output.splitlines()[-1])
+            print(f"{name}: {rows:,} rows, {epochs} epochs, {measured.pop('steps'):,} steps")
+            for key, value in measured.items():
                 print(f"  {key:16} {value:8.2f}")
                 numbers[f"{name}_{key}"] = round(value, 3)
     numbers |= {

@@ -39,8 +39,8 @@ REAL_CLIPS = Path(__file__).resolve().parents[2] / "shared" / "clips"
 
 def small_clips(folder: Path | None, made: Path) -> list[Path]:
     """The small real clips of a folder, or, where it is not there, clips rendered into `made`."""
-    found = sorted(p for p in folder.iterdir() if p.suffix not in (".csv", ".md")) if folder and folder.is_dir() else []
-    return [path for path in found if path.stat().st_size <= SMALL_BYTES] or _rendered(made)
+    files = sorted(p for p in folder.iterdir() if p.suffix not in (".csv", ".md")) if folder and folder.is_dir() else []
+    return [path for path in files if path.stat().st_size <= SMALL_BYTES] or _rendered(made)
 
 
 def _rendered(folder: Path) -> list[Path]:
@@ -111,8 +111,8 @@ def outcome(path: Path, seed: int) -> str:
 
     try:
         frames = decode_clip(Clip("clip", str(path)), choose, SIZE_PX)
-        found = probe_clip(Clip("clip", str(path)))
-        probe = Probe(found["digest"], found["num_frames"], tuple(found["key_frames"]), tuple(found["key_ticks"]))
+        facts = probe_clip(Clip("clip", str(path)))
+        probe = Probe(facts["digest"], facts["num_frames"], tuple(facts["key_frames"]), tuple(facts["key_ticks"]))
         sought = decode_clip(Clip("clip", str(path), probe=probe), lambda _: chosen, SIZE_PX)
         return "frames" if np.array_equal(frames, sought) else "differs"
     except VideoError as error:
@@ -134,10 +134,10 @@ def work(clips: list[Path], seed: int) -> None:
             name, data = mutated(clips, seed, number)
             path = Path(folder) / f"{number}{Path(name).suffix}"
             path.write_bytes(data)
-            said = outcome(path, number)
+            result = outcome(path, number)
             path.unlink()
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(json.dumps({"outcome": said, "peak_kb": peak}), flush=True)
+            print(json.dumps({"outcome": result, "peak_kb": peak}), flush=True)
 
 
 class Worker:
@@ -221,19 +221,19 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", nargs="+", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.work:
-        work(asked.work, asked.seed)
+    options = parser.parse_args()
+    if options.work:
+        work(options.work, options.seed)
         return
-    found = campaign(asked.count, asked.seed, asked.jobs, asked.clips)
-    bad, outcomes = found.pop("bad"), found.pop("outcomes")
-    for number, said in bad:
-        print(f"mutation {number}: {said}")
+    numbers = campaign(options.count, options.seed, options.jobs, options.clips)
+    bad, outcomes = numbers.pop("bad"), numbers.pop("outcomes")
+    for number, result in bad:
+        print(f"mutation {number}: {result}")
     print(", ".join(f"{count} {kind}" for kind, count in sorted(outcomes.items())))
-    for name, value in found.items():
+    for name, value in numbers.items():
         print(f"{name:16} {value}")
-    if asked.json:
-        print(json.dumps(found))
+    if options.json:
+        print(json.dumps(numbers))
     sys.exit(1 if bad else 0)
 
 

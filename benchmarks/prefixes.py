@@ -30,24 +30,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--workers-per-trial", type=int, default=0)
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     from kinoray.decoding.frame_cache import frame_cache
     from kinoray.runs.experiment_file import parse_settings
     from kinoray.streams import load_stream
 
     whole = load_stream("moving-cvlm")
-    stream = replace(whole, tasks=whole.tasks[: asked.tasks])
-    settings = parse_settings(asked.set)
+    stream = replace(whole, tasks=whole.tasks[: options.tasks])
+    settings = parse_settings(options.set)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         # Prefixes of their own, the user's frames: every round learns its first task.
         os.environ |= {"KINORAY_CACHE": str(frame_cache().folder), "XDG_CACHE_HOME": name}
-        for number in range(asked.rounds):
+        for number in range(options.rounds):
             for share in (False, True) if number % 2 == 0 else (True, False):
                 runs = Path(name) / f"{number}-{share}"
                 rows.append(
                     {"share": share, "seed": number}
-                    | swept(stream, settings, asked.trials, asked.workers_per_trial, number, share, runs)
+                    | swept(stream, settings, options.trials, options.workers_per_trial, number, share, runs)
                 )
                 print(rows[-1], flush=True)
     alone, shared = ([row for row in rows if row["share"] is share] for share in (False, True))
@@ -65,7 +65,7 @@ def main() -> None:
     }
     for label, value in numbers.items():
         print(f"{label:<15} {value:10.3f}")
-    if asked.json:
+    if options.json:
         print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
 
 
@@ -76,17 +76,27 @@ def swept(
     import kinoray
 
     values = [round(i / max(1, trials - 1), 6) for i in range(trials)]
-    found = kinoray.sweep(
-        str(METHOD), stream=stream, space={"distill": {"choices": values}}, sampler="grid", seed=seed, concurrent=1,
-        workers_per_trial=workers, prune=False, settings=settings, share_prefixes=share, runs=runs, name="sweep",
-    )  # fmt: skip
-    assert found.states["complete"] == trials, found.states
-    results = [run for trial in found.trials for run in found.trial(trial.number).runs]
+    sweep = kinoray.sweep(
+        str(METHOD),
+        stream=stream,
+        space={"distill": {"choices": values}},
+        sampler="grid",
+        seed=seed,
+        concurrent=1,
+        workers_per_trial=workers,
+        prune=False,
+        settings=settings,
+        share_prefixes=share,
+        runs=runs,
+        name="sweep",
+    )
+    assert sweep.states["complete"] == trials, sweep.states
+    results = [run for trial in sweep.trials for run in sweep.trial(trial.number).runs]
     adopted = sum(run.cost.get("adopted_steps", 0.0) for run in results)
     logged = sum(int(run.losses["loss"].notna().sum()) for run in results)
     return {
-        "spent_s": found.spent_s,
-        "prefix_saved_s": found.prefix_saved_s,
+        "spent_s": sweep.spent_s,
+        "prefix_saved_s": sweep.prefix_saved_s,
         "steps": logged - adopted,
         "adopted_steps": adopted,
         "digests": [run.outcome["state_digest"] for run in results],

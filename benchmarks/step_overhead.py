@@ -4,7 +4,7 @@
 
 Both sides train BMU-MoCo (full variant) from the same weights on the same batches in memory, in turns, a block of steps
 each, with equal threads; the first losses must agree to 1e-4. The engine's side is `loop.train_task` as a run calls it,
-with the run's own monitor client for logs and the wish to stop; left out are decoding, validation and commits. The bare
+with the run's own monitor client for logs and requests to stop; left out are decoding, validation and commits. The bare
 side is `bare_loop.py`, which imports nothing of kinoray. Ratios are medians over neighbouring blocks, so that other
 load on the machine falls on both; the same ratio in CPU seconds stands beside, for a machine that is not quiet.
 
@@ -106,7 +106,7 @@ class Memory:
                 self.bare_losses.append(self.bare.step(batch.video, batch.text.ids, batch.text.mask))
             self.bare_s.append(since(began))
         self.client.target.request_stop()
-        for number in numbers:  # the wish is seen after the next step
+        for number in numbers:  # the request is seen after the next step
             yield self._facts(number), self._batch(number)
 
     def _facts(self, step: int) -> StepFacts:
@@ -116,15 +116,15 @@ class Memory:
 
     def _batch(self, step: int) -> Batch:
         """As `feed.Feed` gives them, but for pixels and tokens, which are there."""
-        kept = self.batches_in_memory[step % len(self.batches_in_memory)]
+        batch = self.batches_in_memory[step % len(self.batches_in_memory)]
         count = self.size.batch
         return Batch(
-            views=kept.views,
+            views=batch.views,
             plain=None,
-            text=kept.text,
-            ids=kept.ids,
-            labels=kept.labels,
-            slots=kept.slots,
+            text=batch.text,
+            ids=batch.ids,
+            labels=batch.labels,
+            slots=batch.slots,
             replay=None,
             global_size=count,
             replay_size=0,
@@ -160,7 +160,7 @@ class Memory:
         return self.world.is_first and time.monotonic() - self.began > NO_END
 
     def commit(self, state: RunState, optimizer: Any, groups: Any) -> None:
-        """Nothing is kept."""
+        """Nothing is saved."""
 
 
 PLAN = TaskPlan(seed=0, task=0, num_tasks=1, samples=(600,), batch_size=48, steps=(NO_END,))
@@ -172,7 +172,7 @@ def clocks() -> tuple[float, float]:
 
 
 def since(began: tuple[float, float]) -> tuple[float, float]:
-    """Wall and CPU seconds since `clocks` was asked."""
+    """Wall and CPU seconds since `clocks` was called."""
     now = clocks()
     return now[0] - began[0], now[1] - began[1]
 
@@ -186,16 +186,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object of {bar name: number} last")
     parser.add_argument("--only", choices=sorted(SIZES), help="one of the two comparisons")
     parser.add_argument("--blocks", type=int, help="blocks of each side, instead of the usual number")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     bars: dict[str, float] = {}
     print(
         f"{'':6}{'engine ms':>11}{'bare ms':>10}{'ratio':>8}{'middle half':>16}{'CPU ratio':>11}{'after step':>12}"
         f"{'loss differs':>14}"
     )
-    for name in [asked.only] if asked.only else list(SIZES):
+    names = [options.only] if options.only else list(SIZES)
+    for name in names:
         size = SIZES[name]
-        bars |= compare(name, Size(**vars(size) | {"blocks": asked.blocks or size.blocks}))
-    if asked.json:
+        bars |= compare(name, Size(**vars(size) | {"blocks": options.blocks or size.blocks}))
+    if options.json:
         print(json.dumps({key: round(value, 4) for key, value in bars.items()}))
 
 

@@ -94,35 +94,35 @@ def main() -> None:
     parser.add_argument("--sparing", action="store_true", help="let the sweep prune and share prefixes")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     from kinoray.runs.experiment_file import parse_settings
 
-    settings = parse_settings(asked.set)
-    if asked.bare:
-        print(json.dumps(bare(settings, Path(asked.bare))))
+    settings = parse_settings(options.set)
+    if options.bare:
+        print(json.dumps(bare(settings, Path(options.bare))))
         return
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         folder = Path(name)
-        job = (SPARING if asked.sparing else EVERYTHING) | {"settings": settings}
-        before = 0.0 if asked.sparing else abreast(asked.set, folder / "before")
-        swept = timed(SWEEP, asked.trials, job, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
-        each = 0.0 if asked.sparing else before + abreast(asked.set, folder / "after")
+        job = (SPARING if options.sparing else EVERYTHING) | {"settings": settings}
+        before = 0.0 if options.sparing else abreast(options.set, folder / "before")
+        swept = timed(SWEEP, options.trials, job, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
+        each = 0.0 if options.sparing else before + abreast(options.set, folder / "after")
         numbers = {"wall_s": swept["wall_s"]}
-        if asked.sparing:
+        if options.sparing:
             numbers |= spared(folder / "swept")
         else:
-            facts = facts_of(folder / "swept", swept["said"])
-            ratio = (swept["wall_s"] - ALLOWED_START_S) / (asked.trials * each / ABREAST)
+            facts = facts_of(folder / "swept", swept["stderr"])
+            ratio = (swept["wall_s"] - ALLOWED_START_S) / (options.trials * each / ABREAST)
             numbers = {"overhead_ratio": ratio} | numbers | {"bare_trial_s": each} | facts
-        plain_trials = asked.trials if asked.plain_trials is None else asked.plain_trials
+        plain_trials = options.trials if options.plain_trials is None else options.plain_trials
         plain = timed(PLAIN, plain_trials, job, folder / "plain", {"KINORAY_CACHE": "off"}) if plain_trials else {}
     if plain:
         numbers["plain_wall_s"] = plain["wall_s"]
-        numbers["vs_plain_tune"] = plain["wall_s"] / plain_trials / (swept["wall_s"] / asked.trials)
+        numbers["vs_plain_tune"] = plain["wall_s"] / plain_trials / (swept["wall_s"] / options.trials)
     width = max(map(len, numbers))
     for label, value in numbers.items():
         print(f"{label:<{width}}  {value:10.3f}")
-    if asked.json:
+    if options.json:
         print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
 
 
@@ -162,18 +162,22 @@ def abreast(settings: list[str], folder: Path) -> float:
 
 
 def timed(code: str, trials: int, job: dict[str, Any], runs: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """Wall seconds of a script in a process of its own, and what it said."""
+    """Wall seconds of a script in a process of its own, and what it printed on stderr."""
     runs.mkdir()
-    told = json.dumps(job | {"trials": trials, "runs": str(runs)})
+    argument = json.dumps(job | {"trials": trials, "runs": str(runs)})
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", code, told], capture_output=True, text=True, env=os.environ | environment, check=False
+        [sys.executable, "-c", code, argument],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return {"wall_s": time.monotonic() - began, "said": done.stderr}
+    return {"wall_s": time.monotonic() - began, "stderr": done.stderr}
 
 
-def facts_of(runs: Path, said: str) -> dict[str, float]:
+def facts_of(runs: Path, stderr: str) -> dict[str, float]:
     """What the study's clocks and the runs' own counts tell."""
     from kinoray.data.manifest import read_manifest
     from kinoray.streams import load_stream
@@ -184,11 +188,11 @@ def facts_of(runs: Path, said: str) -> dict[str, float]:
     warm = [trial for trial in trials if trial.number >= ABREAST]
     over = [trial.duration.total_seconds() - trial.user_attrs["metrics"]["wall_s"] for trial in warm if trial.duration]
     costs = [json.loads(path.read_text())["cost"] for path in runs.glob("*/seed-0/result.json")]
-    found = re.search(r"Frame cache: (\d+) clips decoded", said)
+    decoded = re.search(r"Frame cache: (\d+) clips decoded", stderr)
     clips = sum(read_manifest(task.manifest).table.num_rows for task in load_stream("moving-cvlm").tasks)
     return {
         "per_trial_overhead_s": sum(over) / len(over) if over else 0.0,
-        "decoded_before": float(found[1]) if found else 0.0,
+        "decoded_before": float(decoded[1]) if decoded else 0.0,
         "decoded_in_trials": float(sum(cost["clips_decoded"] for cost in costs)),
         "clips": float(clips),
     }
@@ -198,9 +202,9 @@ def spared(runs: Path) -> dict[str, float]:
     """What the sweep says that it saved."""
     from kinoray.sweeps.result import SweepResult
 
-    found = SweepResult(runs / "sweep")
-    assert not found.states["fail"], found.states
-    return {"pruned": float(found.states["pruned"]), "said_saved_s": found.saved_s + found.prefix_saved_s}
+    sweep = SweepResult(runs / "sweep")
+    assert not sweep.states["fail"], sweep.states
+    return {"pruned": float(sweep.states["pruned"]), "said_saved_s": sweep.saved_s + sweep.prefix_saved_s}
 
 
 if __name__ == "__main__":

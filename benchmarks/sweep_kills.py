@@ -53,16 +53,16 @@ BROKEN = 2
 """The trial that a NaN or a full disk hits."""
 METHOD = '''
 
-import json as _json
-import os as _os
+import json
+import os
 
-from safetensors.torch import save_file as _save_file
+from safetensors.torch import save_file
 
-from kinoray.training import checkpoint as _checkpoint
-from kinoray.execution import commits as _commits
+from kinoray.execution import commits
+from kinoray.training import checkpoint
 
 
-def _full_disk(values, path):
+def full_disk(values, path):
     with open("/dev/full", "wb", buffering=0) as file:  # save_file would put a new file in its place
         file.write(bytes(8))
 
@@ -72,21 +72,21 @@ class Method(Method):
 
     def __init__(self, *args):
         super().__init__(*args)
-        _commits.COMMIT_EVERY_S = 0.3  # the tasks are short, and faults should find commits inside them
-        fault = _json.load(open({fault!r})) if _os.path.exists({fault!r}) else {{}}
+        commits.COMMIT_EVERY_S = 0.3  # the tasks are short, and faults should find commits inside them
+        fault = json.load(open({fault!r})) if os.path.exists({fault!r}) else {{}}
         self.fault = fault.get("kind") if fault.get("m_hat") == self.config.m_hat else None
         self.task_index = -1
 
     def begin_task(self, task):
         super().begin_task(task)
         self.task_index = task.index
-        _checkpoint.save_file = _full_disk if self.fault == "disk" and task.index == 1 else _save_file
+        checkpoint.save_file = full_disk if self.fault == "disk" and task.index == 1 else save_file
 
     def loss(self, batch):
-        found = super().loss(batch)
+        output = super().loss(batch)
         if self.fault != "nan" or self.task_index != 1:
-            return found
-        return StepOutput(objectives=found.objectives * float("nan"), carry=found.carry)
+            return output
+        return StepOutput(objectives=output.objectives * float("nan"), carry=output.carry)
 '''
 
 
@@ -100,16 +100,25 @@ def drive(job: dict[str, Any]) -> None:
     from kinoray.errors import KinorayError
 
     try:
-        found = kinoray.sweep(
-            job["method"], stream=short_stream(Path(job["cache"])), trials=job["trials"], space=SPACE,
-            sampler="random", prune=False, settings={"queue_size": 80}, concurrent=job["concurrent"],
-            workers_per_trial=job["workers"], storage=job["storage"], retry=job["retry"], runs=job["runs"],
+        sweep = kinoray.sweep(
+            job["method"],
+            stream=short_stream(Path(job["cache"])),
+            trials=job["trials"],
+            space=SPACE,
+            sampler="random",
+            prune=False,
+            settings={"queue_size": 80},
+            concurrent=job["concurrent"],
+            workers_per_trial=job["workers"],
+            storage=job["storage"],
+            retry=job["retry"],
+            runs=job["runs"],
             name="sweep",
-        )  # fmt: skip
+        )
     except KinorayError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    sys.exit(exit_code(found))
+    sys.exit(exit_code(sweep))
 
 
 def short_stream(cache: Path) -> Any:
@@ -132,11 +141,13 @@ class Driver(kills.Driver):
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         environment |= {kills.TOKEN: self.token} | ({"RAY_ADDRESS": address} if address else {})
         command = [sys.executable, __file__, "--drive", json.dumps(job)]
-        with (self.runs / "said.txt").open("a") as said:
-            self.process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+        with (self.runs / "output.txt").open("a") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=environment, start_new_session=True
+            )
 
-    def said(self) -> str:
-        return (self.runs / "said.txt").read_text()
+    def output(self) -> str:
+        return (self.runs / "output.txt").read_text()
 
 
 Ends = dict[int, list[Any]]
@@ -146,14 +157,14 @@ def ends_of(runs: Path) -> tuple[Ends, dict[str, int]]:
     """What a sweep left: by number, its trials' settings, values and digests; and how many are in which state."""
     from kinoray.sweeps.result import SweepResult
 
-    found = SweepResult(runs / "sweep")
+    sweep = SweepResult(runs / "sweep")
     ends = {}
-    for trial in found.trials:
+    for trial in sweep.trials:
         folders = [Path(folder) for folder in trial.user_attrs.get("folders", [])]
         digests = [json.loads((folder / "result.json").read_text())["state_digest"] for folder in folders]
         number = trial.user_attrs.get("retry_of", trial.number)
         ends[number] = [trial.state.name, trial.params, trial.values, trial.intermediate_values, digests]
-    return ends, found.states
+    return ends, sweep.states
 
 
 # Faults
@@ -208,9 +219,9 @@ def of_driver(here: Campaign, name: str, shared: bool) -> Outcome:
 def _killed(
     here: Campaign, name: str, job: dict[str, Any], shared: bool, moment: float, label: str, since: str = ""
 ) -> Outcome:
-    """Kill the driver, so long after its start or after it said something; then give the command again."""
+    """Kill the driver, so long after its start or after it printed something; then give the command again."""
     with here.start(job, shared) as run:
-        begun = run.wait(lambda: since in run.said()) if since else True
+        begun = run.wait(lambda: since in run.output()) if since else True
         end = time.time() + moment
         happened = begun and run.wait(lambda: time.time() >= end)
         if happened:
@@ -236,8 +247,8 @@ def of_processes(here: Campaign, name: str) -> Outcome:
                 here.draw.choice(trial_processes()).kill()
                 moments.append(time.time() - run.began)
         run.wait()
-    said = ", ".join(f"{moment:.1f}" for moment in moments)
-    label = f"SIGKILL of trial processes after {said} s"
+    listed = ", ".join(f"{moment:.1f}" for moment in moments)
+    label = f"SIGKILL of trial processes after {listed} s"
     return Outcome(label, run.runs, len(moments) == PROCESS_KILLS, [run.process.returncode], [0])
 
 
@@ -246,12 +257,12 @@ def of_worker_trial(here: Campaign, name: str) -> Outcome:
     job = here.job(name, trials=2, concurrent=1, workers=1)
     with here.start(job) as run:
         run.wait(lambda: list(run.runs.glob("*/seed-0/checkpoints/stage-000-0-step-*/manifest.json")))
-        found = trial_processes()
-        for process in found:
+        processes = trial_processes()
+        for process in processes:
             process.kill()
         run.wait()
     label = "SIGKILL of a trial process with Ray workers"
-    return Outcome(label, run.runs, bool(found), [run.process.returncode], [0], trials=2)
+    return Outcome(label, run.runs, bool(processes), [run.process.returncode], [0], trials=2)
 
 
 def of_worker_driver(here: Campaign, name: str) -> Outcome:
@@ -272,7 +283,7 @@ def of_trial(here: Campaign, name: str, kind: str) -> Outcome:
         codes.append(run.process.returncode)
         failed.append(ends_of(run.runs)[1]["fail"])
     word = {"nan": "RunFailed: The loss is nan", "disk": "StorageFull"}[kind]
-    lines = [line for line in run.said().splitlines() if f"Trial {BROKEN} failed: {word}" in line]
+    lines = [line for line in run.output().splitlines() if f"Trial {BROKEN} failed: {word}" in line]
     label = {"nan": "a trial with NaN loss", "disk": "a full disk in one trial"}[kind]
     return Outcome(label, run.runs, len(lines) == 1 and failed == [1, 1, 0], codes, [3, 3, 0])
 
@@ -281,7 +292,7 @@ def of_lock(here: Campaign, name: str) -> Outcome:
     """A data base that another process holds for longer than SQLite waits for it."""
     base = here.folder / f"{name}.db"
     with here.start(here.job(name, storage=f"sqlite:///{base}")) as run:
-        happened = run.wait(lambda: f"/{TRIALS} trial" in run.said())
+        happened = run.wait(lambda: f"/{TRIALS} trial" in run.output())
         if happened:
             lock = sqlite3.connect(base, isolation_level=None, timeout=60.0)
             lock.execute("BEGIN EXCLUSIVE")
@@ -295,12 +306,12 @@ def of_lock(here: Campaign, name: str) -> Outcome:
 
 def trial_processes() -> list[psutil.Process]:
     """Processes that came of this script and have a trial."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if " ".join(process.cmdline()).startswith(TITLE):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 # The campaign
@@ -325,19 +336,23 @@ def judge(here: Campaign, outcome: Outcome) -> dict[str, Any]:
     ends, states = ends_of(outcome.runs)
     expected = {number: end for number, end in here.whole.items() if number < outcome.trials}
     left = left_on_ray()
-    found = {
+    result = {
         "happened": outcome.happened,
         "same": ends == expected,
         "unended": states["running"] + states["waiting"],
         "wrong_exits": 0 if outcome.codes == outcome.expected or not outcome.happened else 1,
         **left,
     }
-    said = [f"the same {len(ends)} trials" if found["same"] else f"MISMATCH: {ends} instead of {expected}"]
-    said.append(f"exit codes {', '.join(map(str, outcome.codes))}{' (WRONG)' * found['wrong_exits']}")
-    said += [f"{name.upper()} {number}" for name, number in (left | {"unended": found["unended"]}).items() if number]
-    said += [] if outcome.happened else ["DID NOT HAPPEN"]
-    print(f"{outcome.label}: {', '.join(said)}", flush=True)
-    return found
+    wrong = " (WRONG)" if result["wrong_exits"] else ""
+    messages = [f"the same {len(ends)} trials" if result["same"] else f"MISMATCH: {ends} instead of {expected}"]
+    messages.append(f"exit codes {', '.join(map(str, outcome.codes))}{wrong}")
+    messages += [
+        f"{name.upper()} {number}" for name, number in (left | {"unended": result["unended"]}).items() if number
+    ]
+    if not outcome.happened:
+        messages.append("DID NOT HAPPEN")
+    print(f"{outcome.label}: {', '.join(messages)}", flush=True)
+    return result
 
 
 def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
@@ -352,28 +367,28 @@ def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
     here.whole, here.seconds = ends_of(run.runs)[0], time.time() - run.began
     assert [end[0] for end in here.whole.values()] == ["COMPLETE"] * TRIALS, here.whole
     print(f"undisturbed: {TRIALS} trials in {here.seconds:.1f} s", flush=True)
-    found = []
+    results = []
     for number in range(count if "driver" in kinds else 0):
-        found.append(judge(here, of_driver(here, f"driver-{number}", shared=number % 2 == 1)))
+        results.append(judge(here, of_driver(here, f"driver-{number}", shared=number % 2 == 1)))
     if "process" in kinds:
-        found.append(judge(here, of_processes(here, "process")))
+        results.append(judge(here, of_processes(here, "process")))
     if "workers" in kinds:
-        found.append(judge(here, of_worker_trial(here, "worker-trial")))
-        found.append(judge(here, of_worker_driver(here, "worker-driver")))
+        results.append(judge(here, of_worker_trial(here, "worker-trial")))
+        results.append(judge(here, of_worker_driver(here, "worker-driver")))
     for kind in ("nan", "disk"):
         if kind in kinds:
-            found.append(judge(here, of_trial(here, kind, kind)))
+            results.append(judge(here, of_trial(here, kind, kind)))
     if "lock" in kinds:
-        found.append(judge(here, of_lock(here, "lock")))
+        results.append(judge(here, of_lock(here, "lock")))
     orphans = [process for driver in here.drivers for process in driver.orphans()]
     if orphans:
         print(f"ORPHANS {orphans}")
     summed = ("unended", "wrong_exits", "placement_groups", "cpus_taken", "processes")
     numbers = {
-        "faults": len(found),
-        "not_happened": sum(not one["happened"] for one in found),
-        "mismatches": sum(not one["same"] for one in found),
-        **{name: sum(one[name] for one in found) for name in summed},
+        "faults": len(results),
+        "not_happened": sum(not result["happened"] for result in results),
+        "mismatches": sum(not result["same"] for result in results),
+        **{name: sum(result[name] for result in results) for name in summed},
         "orphans": len(orphans),
     }
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items()))
@@ -402,17 +417,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of faults, separated by commas")
     parser.add_argument("--drive", metavar="JOB", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.drive:
-        drive(json.loads(asked.drive))
-    kinds = asked.only.split(",")
+    options = parser.parse_args()
+    if options.drive:
+        drive(json.loads(options.drive))
+    kinds = options.only.split(",")
     assert set(kinds) <= set(KINDS), f"known: {KINDS}"
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the sweep under way, too
-    seed = random.randrange(1 << 30) if asked.seed is None else asked.seed
+    seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kinoray-kills-") as name, ray_that_stays_up() as address:
-        numbers = campaign(Campaign(Path(name), address, random.Random(seed)), kinds, asked.kills)
-    if asked.json:
+        numbers = campaign(Campaign(Path(name), address, random.Random(seed)), kinds, options.kills)
+    if options.json:
         print(json.dumps(numbers))
     sys.exit(int(any(value for name, value in numbers.items() if name != "faults")))
 

@@ -39,19 +39,19 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=None, help="where --measure keeps its runs, to go on if stopped")
     parser.add_argument("--trials", type=int, default=CHECKPOINTS[-1])
     parser.add_argument("--seeds", type=int, default=50)
-    asked = parser.parse_args()
-    if asked.measure:
-        TABLE.write_text(json.dumps(measure(asked.runs), indent=1) + "\n", encoding="utf-8")
+    options = parser.parse_args()
+    if options.measure:
+        TABLE.write_text(json.dumps(measure(options.runs), indent=1) + "\n", encoding="utf-8")
         print(f"{TABLE} written.")
         return
     if not TABLE.exists():
         print(f"{TABLE.name} is not there; --measure makes it.")
         return
     record = json.loads(TABLE.read_text(encoding="utf-8"))
-    numbers = compare(table_of(record), record["space"], asked.trials, asked.seeds)
+    numbers = compare(table_of(record), record["space"], options.trials, options.seeds)
     for label, value in numbers.items():
         print(f"{label:<28} {value:8.3f}")
-    if asked.json:
+    if options.json:
         print(json.dumps({label: round(value, 4) for label, value in numbers.items()}))
 
 
@@ -63,12 +63,12 @@ def measure(runs: Path | None) -> dict[str, Any]:
     import kinoray
 
     began = time.monotonic()
-    found = kinoray.sweep(
+    sweep = kinoray.sweep(
         "bmu_moco", space=SPACE, sampler="grid", settings=SETTINGS, prune=False, keep_best=0, runs=runs, name="bmu-grid"
     )
     points = []
-    for trial in found.trials:
-        (run,) = found.trial(trial.number).runs
+    for trial in sweep.trials:
+        (run,) = sweep.trial(trial.number).runs
         points.append(
             trial.params
             | {"seed": run.seed, "validation_HM": round(run.validation_metrics["HM"], 3)}
@@ -82,10 +82,10 @@ def measure(runs: Path | None) -> dict[str, Any]:
         "space": SPACE,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in ("kinoray", "torch", "ray", "optuna", "numpy")},
-        "threads": found.record["threads"],
+        "threads": sweep.record["threads"],
         "cpu": models[0].partition(":")[2].strip(),
         "sweep_s": round(time.monotonic() - began),
-        "training_s": round(found.spent_s),
+        "training_s": round(sweep.spent_s),
         "points": sorted(points, key=lambda point: [point[name] for name in SPACE]),
     }
 
@@ -120,6 +120,11 @@ def simulate(table: Table, space: dict[str, Any], sampler: str, seed: int, trial
     return tried
 
 
+def scores_of_the_best(tried: Any, validation: np.ndarray) -> list[float]:
+    """Test score, after each trial, of the trial that is best by validation so far."""
+    return [tried[int(validation[: n + 1].argmax())]["test_HM"] for n in range(len(validation))]
+
+
 def compare(table: Table, space: dict[str, Any], trials: int, seeds: int) -> dict[str, float]:
     """Both samplers over many sweep seeds."""
     values = np.array([point["validation_HM"] for point in table.values()])
@@ -130,8 +135,7 @@ def compare(table: Table, space: dict[str, Any], trials: int, seeds: int) -> dic
         swept = [simulate(table, space, sampler, seed, trials) for seed in range(seeds)]
         scores = np.array([[point["validation_HM"] for point in tried] for tried in swept])
         best[sampler] = np.maximum.accumulate(scores, axis=1)
-        chosen = [[tried[int(row[: n + 1].argmax())]["test_HM"] for n in range(trials)]
-                  for tried, row in zip(swept, scores, strict=True)]  # fmt: skip
+        chosen = [scores_of_the_best(tried, row) for tried, row in zip(swept, scores, strict=True)]
         tests = np.array(chosen).mean(axis=0)
         for n in (n for n in CHECKPOINTS if n <= trials):
             numbers[f"{sampler}_HM_after_{n}"] = float(best[sampler][:, n - 1].mean())

@@ -27,18 +27,18 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=None)
     options = parser.parse_args()
     root = options.runs or Path(tempfile.mkdtemp(prefix="kinoray-two-workers-"))
-    one, two = (
+    one_worker, two_workers = (
         kinoray.run(options.method, seed=options.seed, num_workers=workers, runs=root / f"workers-{workers}")
         for workers in (1, 2)
     )
-    first = [result.losses.dropna(subset="loss")["loss"].to_numpy()[:STEPS] for result in (one, two)]
+    first = [result.losses.dropna(subset="loss")["loss"].to_numpy()[:STEPS] for result in (one_worker, two_workers)]
     numbers = {
         "first_losses_relative_difference": float(np.max(np.abs(first[1] - first[0]) / np.abs(first[0]))),
-        "HM_one_worker": one.metrics["HM"],
-        "HM_two_workers": two.metrics["HM"],
-        "HM_difference": abs(one.metrics["HM"] - two.metrics["HM"]),
-        "wall_s_one_worker": one.cost["wall_s"],
-        "wall_s_two_workers": two.cost["wall_s"],
+        "HM_one_worker": one_worker.metrics["HM"],
+        "HM_two_workers": two_workers.metrics["HM"],
+        "HM_difference": abs(one_worker.metrics["HM"] - two_workers.metrics["HM"]),
+        "wall_s_one_worker": one_worker.cost["wall_s"],
+        "wall_s_two_workers": two_workers.cost["wall_s"],
     }
     for name, value in numbers.items():
         print(f"{name:36} {value:.3g}")

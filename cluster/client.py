@@ -55,7 +55,7 @@ def connect(url: str) -> "JobSubmissionClient":
 
     for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
         logging.getLogger(name).setLevel(logging.ERROR)  # each upload is a line
-    with told(url), _own_address():
+    with one_line_errors(url), _own_address():
         return Client(url)
 
 
@@ -70,7 +70,7 @@ def _own_address() -> Iterator[None]:
 
 
 @contextmanager
-def told(url: str) -> Iterator[None]:
+def one_line_errors(url: str) -> Iterator[None]:
     """Errors of the connection and of the cluster in one line. Raises: UsageError, Unreachable."""
     import ray.exceptions
     import requests

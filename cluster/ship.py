@@ -64,10 +64,10 @@ def stage(words: Sequence[str], folder: Path, environment: Mapping[str, str], ru
         raise UsageError(f"What is submitted begins with {' or '.join(VERBS)}, as in `kinoray submit run bmu_moco`.")
     work = folder / "work"
     (work / "files").mkdir(parents=True)
-    final, files, asked = _rewrite(words, work / "files")
-    if not (asked or runs):
+    final, files, runs_named = _rewrite(words, work / "files")
+    if not (runs_named or runs):
         raise UsageError("Where does the cluster keep the results? Add --runs with a folder that all its nodes see.")
-    root = _absolute(asked or runs or "")
+    root = _absolute(runs_named or runs or "")
     final = [final[0], "--runs", root, *final[1:]]
     (work / "files" / "job.json").write_text(json.dumps({"words": final, "kinoray": VERSION}, indent=1))
     modules = stage_package(folder)
@@ -98,10 +98,10 @@ def stage_package(folder: Path) -> tuple[Path, Path]:
     """
     target = folder / "kinoray"
     for package in PACKAGES:
-        found = importlib.util.find_spec(package)
-        assert found is not None and found.submodule_search_locations
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.submodule_search_locations
         place = target.joinpath(*package.split(".")[1:])
-        for source in found.submodule_search_locations:
+        for source in spec.submodule_search_locations:
             # Times are not copied: Ray packs into a zip, which has no files from before 1980.
             shutil.copytree(source, place, ignore=SKIPPED, copy_function=shutil.copyfile, dirs_exist_ok=True)
     metadata = folder / f"kinoray-{VERSION}.dist-info"

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, told
+from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, one_line_errors
 from kinoray.cluster.ship import Shipment, stage
 from kinoray.display.text import printable
 from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
@@ -56,7 +56,7 @@ class Job:
 
     def info(self) -> dict[str, Any]:
         """Everything known in one row: id, state, command, times, exit code, error, where the results are."""
-        with told(self.address):
+        with one_line_errors(self.address):
             return describe(self._details())
 
     def status(self) -> str:
@@ -73,20 +73,20 @@ class Job:
 
     def follow(self, say: Callable[[str], None] = print) -> int:
         """Pass on every line of the job until it ends; returns its exit code. Raises: Lost."""
-        told_so_far = 0
+        lines_shown = 0
 
         def catch_up() -> None:
-            nonlocal told_so_far
+            nonlocal lines_shown
             lines = self._lines()
-            for line in lines[told_so_far:]:
+            for line in lines[lines_shown:]:
                 say(line)
-            told_so_far = max(told_so_far, len(lines))
+            lines_shown = max(lines_shown, len(lines))
 
         return self._attend(catch_up, None)
 
     def stop(self) -> str:
         """Ask the job to commit its state and end; waits for it and returns the state in which it ended."""
-        with told(self.address):
+        with one_line_errors(self.address):
             self._details()  # an unknown job has a better error than this call
             self.client.stop_job(self.id)
         self.wait(STOP_S + TIMEOUT_S)
@@ -101,20 +101,20 @@ class Job:
         is_sweep = info["command"].startswith("kinoray sweep ")
         pattern = rf"^({re.escape(info['runs'])}/[^/\n]+)$" if is_sweep else r"^Report: (.+)/report\.html$"
         in_json = r'^ "folder": "(.+)",?$' if is_sweep else r'^  "(.+)/report\.html",?$'
-        found = re.findall(pattern, log, re.MULTILINE) or re.findall(in_json, log, re.MULTILINE)
-        if info["exit_code"] is None or not found:
+        folders = re.findall(pattern, log, re.MULTILINE) or re.findall(in_json, log, re.MULTILINE)
+        if info["exit_code"] is None or not folders:
             raise UsageError(f"{self.id} has no result: it is {info['state']}{_because(info)}.")
-        for folder in found:
+        for folder in folders:
             if not Path(folder).is_dir():
                 raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
         if is_sweep:
             from kinoray.sweeps.result import SweepResult
 
-            return SweepResult(found[-1])
-        loaded = [load(folder) for folder in found]
+            return SweepResult(folders[-1])
+        loaded = [load(folder) for folder in folders]
         if len(loaded) == 1:
             return loaded[0]
-        return Results(one for some in loaded for one in (some if isinstance(some, Results) else [some]))
+        return Results(run for opened in loaded for run in (opened if isinstance(opened, Results) else [opened]))
 
     def _details(self) -> "JobDetails":
         try:
@@ -128,7 +128,7 @@ class Job:
 
     def _lines(self) -> list[str]:
         """Lines of the log that are complete, safe to print."""
-        with told(self.address):
+        with one_line_errors(self.address):
             self._details()
             log = self.client.get_job_logs(self.id)
         return [printable(line) for line in log.split("\n")[:-1] if not RAYS_OWN.match(line)]
@@ -177,7 +177,7 @@ def submit(
     with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
         shipment = prepare(words, Path(folder), url, env or {})
         client = connect(url)
-        with told(url):
+        with one_line_errors(url):
             return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else printer)
 
 
@@ -201,8 +201,10 @@ def _send(
         if past:
             last = past[-1]
             if last["state"] in ("pending", "running") or (last["state"] == "finished" and not again):
-                does = "has finished" if last["state"] == "finished" else f"is {last['state']}"
-                say(f"{last['id']} {does}; the same is not run twice." + " --again runs it anew." * ("has" in does))
+                if last["state"] == "finished":
+                    say(f"{last['id']} has finished; the same is not run twice. --again runs it anew.")
+                else:
+                    say(f"{last['id']} is {last['state']}; the same is not run twice.")
                 return Job(last["id"], url, client)
             say(f"{last['id']} {last['state']}{_because(last)}; this is its next attempt.")
         name = f"{shipment.id}-{len(past) + 1}" if past else shipment.id
@@ -233,12 +235,12 @@ def attempts(base: str, known: Mapping[str, dict[str, Any]]) -> list[dict[str, A
     """Rows of a job's attempts in order: `base`, `base-2`, `base-3`..."""
     numbers = iter(range(1, len(known) + 2))
     names = (base if n == 1 else f"{base}-{n}" for n in numbers)
-    found = []
+    rows = []
     for name in names:
         if name not in known:
             break
-        found.append(known[name])
-    return found
+        rows.append(known[name])
+    return rows
 
 
 def find_job(id: str, address: str | None = None) -> Job:
@@ -255,7 +257,7 @@ def list_jobs(address: str | None = None) -> list[dict[str, Any]]:
     """All kinoray jobs that the cluster remembers, oldest first."""
     url = dashboard(address)
     client = connect(url)
-    with told(url):
+    with one_line_errors(url):
         return [describe(job) for job in jobs_of(client)]
 
 
@@ -274,10 +276,11 @@ def describe(job: "JobDetails") -> dict[str, Any]:
         code = STOPPED
     elif state == "failed":
         code = 1 if code is None else 128 - code if code < 0 else code
-    said = [line for line in (job.message or "").splitlines() if line.strip()]
+    messages = [line for line in (job.message or "").splitlines() if line.strip()]
     error = None
-    if state == "failed" and said:  # kinoray's own error is the last line of its log; Ray's begins with what happened
-        error = printable(said[0] if job.driver_exit_code is None else said[-1])
+    if state == "failed" and messages:
+        # kinoray's own error is the last line of its log; Ray's begins with what happened
+        error = printable(messages[0] if job.driver_exit_code is None else messages[-1])
     metadata = job.metadata or {}
     return {
         "id": job.submission_id,

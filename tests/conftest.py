@@ -5,7 +5,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,10 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def micro(tmp_path_factory: pytest.TempPathFactory):
-    """Two tasks of `moving-cvlm` with 12 training, 4 validation and 6 test clips each; four steps of eight rows."""
-    from kinoray.streams import moving
+    """The small stream that methods are tested on."""
+    from kinoray.testing.small_stream import small_stream
 
-    whole = moving.build(cache=tmp_path_factory.mktemp("micro"), clips=(12, 4, 6), progress=False, processes=1)
-    recipe = replace(whole.recipe, batch_size=8, max_steps=4, validations=2)
-    return replace(whole, name="micro", tasks=whole.tasks[:2], recipe=recipe)
+    return small_stream(tmp_path_factory.mktemp("micro"))
 
 
 @pytest.fixture(scope="session")

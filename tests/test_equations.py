@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.equations import info_nce, info_nce_families, unit
+from kinoray.equations import in_batch_nce, info_nce, info_nce_families, unit
 
 # Logits of `methods.md` 16.1, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
@@ -67,3 +67,14 @@ def test_the_order_of_the_batch_does_not_matter() -> None:
     q, key, queue = (unit(torch.randn(n, 8, generator=draws, dtype=torch.float64)) for n in (6, 6, 9))
     order = torch.randperm(6, generator=draws)
     assert info_nce(q[order], key[order], queue, 0.1).item() == pytest.approx(info_nce(q, key, queue, 0.1).item())
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(0, 10_000), st.floats(0.1, 2.0))
+def test_in_batch_nce_equals_plain_loops(batch: int, others: int, seed: int, temperature: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q, keys = (torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (batch, others + batch))
+    loss = 0.0
+    for i in range(batch):
+        scores = [math.exp(q[i] @ key / temperature) for key in keys]
+        loss -= math.log(scores[others + i] / sum(scores))
+    assert in_batch_nce(q, keys[others:], keys, temperature).item() == pytest.approx(loss, rel=1e-9, abs=1e-9)

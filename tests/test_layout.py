@@ -22,7 +22,7 @@ FLOORS = """
 errors metrics equations families | config disk processes display | seeds backbones | decoding momentum monitoring
 | data | method datasets
 | rehearsal rule | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
-| papers report cluster | __init__ | cli | __main__
+| papers report cluster testing | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
 
@@ -148,6 +148,39 @@ def test_nothing_read_can_run_code() -> None:
             assert name == "kinoray.runs.method_source", name
 
 
-def test_no_module_says_too_much() -> None:
-    long = {n: c for n, p in modules().items() if (c := len(p.read_text(encoding="utf-8").splitlines())) > 340}
+MAX_LINES, MAX_PARAMETERS = 330, 12
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    long = {name: count for name, count in lines.items() if count > MAX_LINES}
     assert not long, long
+
+
+def public_functions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
+    """Public functions of a module, and public methods and constructors of its public classes."""
+    functions = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            functions += public_functions(node)
+        elif isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
+            functions.append(node)
+    return functions
+
+
+def number_of_parameters(function: ast.FunctionDef) -> int:
+    """Positional and keyword-only parameters, without `self` and `cls`."""
+    named = function.args
+    names = [parameter.arg for parameter in (*named.posonlyargs, *named.args, *named.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def test_no_public_function_has_too_many_parameters() -> None:
+    wide = {
+        f"{name}.{function.name}": number_of_parameters(function)
+        for name, path in modules().items()
+        if room_of(name) != "cli"  # a command has a parameter for each of its options
+        for function in public_functions(ast.parse(path.read_text(encoding="utf-8")))
+        if number_of_parameters(function) > MAX_PARAMETERS
+    }
+    assert not wide, wide

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.engine import built, digest_of_run, run_spec, spec_of
 from support.toys import Rehearses, Replays
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from kinoray.execution.rank_session import RankSession
 from kinoray.method import Batch, Needs, Replay, Rows
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rehearsal import Payloads, fill, joined
+from kinoray.testing.engine import built, digest_of_run, run_spec, spec_of
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
 from kinoray.training.loop import RunState

@@ -37,8 +37,8 @@ class Towers(nn.Module):
     def embed_text(self, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
         """Unit vectors (B, D)."""
         states = self.text(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
-        kept = mask_BL.unsqueeze(-1).float()
-        return F.normalize((self.text_projection(states) * kept).sum(dim=1) / kept.sum(dim=1), dim=-1)
+        mask = mask_BL.unsqueeze(-1).float()
+        return F.normalize((self.text_projection(states) * mask).sum(dim=1) / mask.sum(dim=1), dim=-1)
 
 
 class BareLoop:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
+    from kinoray.testing.suite import check
 
 __version__ = version("kinoray")
 
@@ -49,6 +50,7 @@ _WHERE = {
     "compare": "report.tables",
     "Comparison": "report.tables",
     "write_report": "report.page",
+    "check": "testing.suite",
     "momentum_weights": "execution.momentum_store",
     "examine": "browse.doctor",
     "list_methods": "browse.listing",

@@ -32,8 +32,9 @@ def from_task(number: int) -> FromTask:
 
         distill: Annotated[Share, from_task(2)] = 0.5
 
-    Runs that differ in such settings alone share the state they have in common (`forks.py`): losses on earlier tasks,
-    distillation, replay that begins with the second task. A setting that shapes modules or draws numbers is not one.
+    Runs that differ in such settings alone share the state they have in common (`lineage.prefixes`): losses on earlier
+    tasks, distillation, replay that begins with the second task. A setting that shapes modules or draws numbers does
+    change something.
     """
     if number < 1:
         raise ValueError(f"`from_task` counts tasks from 1, but got {number}.")
@@ -42,8 +43,9 @@ def from_task(number: int) -> FromTask:
 
 def matters_from(cls: type) -> dict[str, int]:
     """Field -> number of the first task in which it can change anything, 1 unless marked by `from_task`."""
-    marks = {name: info.metadata for name, info in cls.__pydantic_fields__.items()}  # type: ignore[attr-defined]
-    return {name: max((m.number for m in found if isinstance(m, FromTask)), default=1) for name, found in marks.items()}
+    metadata = {name: info.metadata for name, info in cls.__pydantic_fields__.items()}  # type: ignore[attr-defined]
+    numbers = {name: [m.number for m in marks if isinstance(m, FromTask)] for name, marks in metadata.items()}
+    return {name: max(given, default=1) for name, given in numbers.items()}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -167,15 +169,15 @@ def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     try:
         return cls(**values)
     except ValidationError as error:
-        said = "; ".join(_complaint(e["loc"], e["input"], e["msg"]) for e in error.errors())
-        raise UsageError(f"Wrong setting of {where}: {said}.") from None
+        message = "; ".join(_complaint(e["loc"], e["input"], e["msg"]) for e in error.errors())
+        raise UsageError(f"Wrong setting of {where}: {message}.") from None
 
 
-def _complaint(place: tuple[int | str, ...], value: Any, said: str) -> str:
+def _complaint(place: tuple[int | str, ...], value: Any, message: str) -> str:
     """What is wrong with one setting, or, without a place, with several together."""
     if not place:
-        return said.removeprefix("Value error, ").rstrip(".")
-    return f"{'.'.join(map(str, place))}={value!r}: {said}"
+        return message.removeprefix("Value error, ").rstrip(".")
+    return f"{'.'.join(map(str, place))}={value!r}: {message}"
 
 
 def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> dict[str, dict[str, Any]]:
@@ -184,14 +186,14 @@ def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> 
     `parts` maps a label ("method bmu_moco") to its dataclass; the names of the parts must be disjoint.
     Raises: UsageError with the nearest name for a key that no part has.
     """
-    found: dict[str, dict[str, Any]] = {label: {} for label in parts}
+    by_part: dict[str, dict[str, Any]] = {label: {} for label in parts}
     for name, value in overrides.items():
         owner = next((label for label, cls in parts.items() if name in names_of(cls)), None)
         if owner is None:
             known = [n for cls in parts.values() for n in names_of(cls)]
             raise unknown("setting", name, known, f"Asked of {' and '.join(parts)}.")
-        found[owner][name] = value
-    return found
+        by_part[owner][name] = value
+    return by_part
 
 
 def plain(value: Any) -> dict[str, Any]:

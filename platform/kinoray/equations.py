@@ -6,7 +6,7 @@ values of several workers add up to those of one:
     loss = info_nce(q, k, self.queue.keys_KD, temperature) / batch.global_size
 """
 
-# B queries on this rank   D embedding   K queue
+# B queries on this rank   G rows over all ranks   D embedding   K queue
 
 from collections.abc import Sequence
 
@@ -46,6 +46,24 @@ def info_nce_families(
         positives = torch.stack([(q_BD * key_BD.to(precision)).sum(dim=1) for key_BD in keys_BD], dim=1)
         logits = torch.cat([positives, *(q_BD @ queue_KD.T for queue_KD in queues_KD)], dim=1) / temperature
         return (logits.logsumexp(dim=1) - logits[:, : len(keys_BD)].logsumexp(dim=1)).sum()
+
+
+def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: float) -> Tensor:
+    """Contrast each query with the keys of the whole batch; its own key is among them.
+
+        loss = sum_i  -log  exp(q_i.k_i/T) / sum_j exp(q_i.k_j/T)
+
+    Shapes:  q_BD, key_BD (B, D); keys_GD (G, D), the keys of all ranks (`batch.gather`); returns a scalar, summed over
+             rows.
+    Ranges:  rows have unit norm; temperature > 0.
+    Gradient: to queries and keys.
+    Source:  CLIP (arXiv 2103.00020), Fig. 3, one direction; NT-Xent without the other view's negatives.
+    """
+    with full_precision(q_BD):
+        precision = torch.promote_types(keys_GD.dtype, torch.float32)
+        q_BD, key_BD, keys_GD = q_BD.to(precision), key_BD.to(precision), keys_GD.to(precision)
+        positive_B = (q_BD * key_BD).sum(dim=1) / temperature
+        return ((q_BD @ keys_GD.T / temperature).logsumexp(dim=1) - positive_B).sum()
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -34,7 +34,7 @@ class Busy(UsageError):
 
 
 class ConfigMismatch(UsageError):
-    """A run folder holds another configuration than the one asked for."""
+    """A run folder holds another configuration than the requested one."""
 
 
 class CheckpointCorrupt(KinorayError):
@@ -71,7 +71,7 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> Usage
     """The error for a name that does not exist, with the nearest ones that do."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    said = f"Known: {', '.join(known)}." if known else "There are none."
+    advice = f"Known: {', '.join(known)}." if known else "There are none."
     if near:
-        said = f"Did you mean {' or '.join(repr(n) for n in near)}?"
-    return UsageError(f"There is no {kind} named {name!r}. {said}{' ' + hint if hint else ''}")
+        advice = f"Did you mean {' or '.join(repr(n) for n in near)}?"
+    return UsageError(f"There is no {kind} named {name!r}. {advice}{' ' + hint if hint else ''}")

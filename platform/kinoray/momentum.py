@@ -28,7 +28,7 @@ class Frozen(nn.Module, Generic[M]):
         self.train(False)
 
     def train(self, mode: bool = True) -> "Frozen[M]":
-        """Stay in eval mode whatever is asked, unless the copy follows."""
+        """Stay in eval mode whatever the mode, unless the copy follows."""
         return super().train(mode and self.follows_training)
 
 

@@ -11,12 +11,10 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from support.engine import fresh_session, spec_of
 
 from kinoray import backbones
 from kinoray.backbones import (
     backbone_class,
-    backbone_names,
     check_backbone,
     is_small,
     list_backbones,
@@ -30,6 +28,8 @@ from kinoray.backbones.tiny import tiny_tower
 from kinoray.backbones.towers import TowerShape, load_towers, save_towers
 from kinoray.backbones.vision import torchvision_functional, torchvision_state
 from kinoray.errors import UsageError
+from kinoray.families import families
+from kinoray.testing.engine import fresh_session, spec_of
 
 
 @pytest.fixture
@@ -237,14 +237,14 @@ def test_a_new_backbone_is_one_new_file(tmp_path, monkeypatch):
     torch.testing.assert_close(light.features(clips), 5 * clips[:, :, :1].mean(dim=(1, 3, 4)))
     assert check_backbone("mean-light:0.5") == "mean-light" and is_small("mean-light") and light.dim == 1
     assert not backbone_class("mean-colour").tokenizes and weights_digest("mean-colour") == ""
-    assert "mean-light" in backbone_names() and list_backbones()["mean-colour"] == "three numbers"
+    assert list_backbones()["mean-colour"] == "three numbers"
     with pytest.raises(UsageError, match="multiple of 4 px for mean-light, but got 6"):
         load_backbone("mean-light", 6)
     monkeypatch.undo()
-    assert "mean-light" not in backbone_names()
+    assert "mean-colour" not in list_backbones()
 
 
-@pytest.mark.parametrize("name", backbone_names())
+@pytest.mark.parametrize("name", families(backbones.__path__))
 def test_a_family_states_what_it_serves(name):
     kind = backbone_class(name)
     assert issubclass(kind, Backbone) and kind.tokenizes == issubclass(kind, TwoTower)
@@ -255,7 +255,7 @@ def test_a_family_states_what_it_serves(name):
 def test_an_unknown_backbone_names_the_nearest():
     with pytest.raises(UsageError, match="'vit-bert'"):
         load_backbone("vitbert")
-    assert backbone_names() == ["tiny", "tiny-cnn", "vit-bert"]
+    assert list(families(backbones.__path__)) == ["tiny", "tiny-cnn", "vit-bert"]
 
 
 def test_a_size_that_does_not_fit_the_patches_is_refused():
@@ -290,7 +290,5 @@ def test_torchvision_imports_beside_any_torch():
 
 
 def test_naming_backbones_imports_no_torch():
-    code = (
-        "import sys, kinoray.backbones as b; b.list_backbones(), b.backbone_names(); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, kinoray.backbones as b; b.list_backbones(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from support.engine import resolved
 from torch import nn
 
 from kinoray.backbones import is_small, load_backbone, weights_digest
@@ -14,6 +13,7 @@ from kinoray.config import Recipe
 from kinoray.data.plan import Replay
 from kinoray.errors import UsageError
 from kinoray.method import Needs
+from kinoray.testing.engine import resolved
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import World
 

@@ -56,8 +56,8 @@ def test_slots_tell_where_every_row_of_three_tasks_is_kept_and_comes_from(facts,
             assert written_seeds(plan, step).tolist() == [seeds[slot] for slot in again.tolist()]
             everything = memory_rows(plan, step)
             assert dict(zip(everything[0].tolist(), map(tuple, everything[1].tolist()), strict=True)) == held
-            kept = current[current >= 0].tolist()
-            assert len(set(kept)) == len(kept), "of rows that want one slot, the last stays"
+            written = current[current >= 0].tolist()
+            assert len(set(written)) == len(written), "of rows that want one slot, the last stays"
             for place, slot in enumerate(current.tolist()):
                 if slot >= 0:
                     held[slot], seeds[slot] = tuple(rows[place].tolist()), row_seed(plan, step, place)

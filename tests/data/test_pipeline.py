@@ -90,9 +90,9 @@ def test_rows_come_in_plan_order_with_their_seeds(feed):
 
 
 def test_threads_and_starting_later_change_nothing(feed):
-    one = list(decode_local(feed, threads=1))
-    assert_same(one, list(decode_local(feed, threads=3)))
-    assert_same(one[3:], list(decode_local(replace(feed, start_step=3))))
+    one_thread = list(decode_local(feed, threads=1))
+    assert_same(one_thread, list(decode_local(feed, threads=3)))
+    assert_same(one_thread[3:], list(decode_local(replace(feed, start_step=3))))
     assert list(decode_local(replace(feed, start_step=STEPS[1]))) == []
 
 
@@ -250,8 +250,8 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
     local = partial(pipeline._local, threads=1)
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
     monkeypatch.setattr(pipeline, "_local", used("threads", local))
-    monkeypatch.setattr(pipeline, "_here", used("here", pipeline._here))
-    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "_on_demand", used("here", pipeline._on_demand))
+    monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
         (feed, [way]),
@@ -269,14 +269,14 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
 def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     expected = list(decode_local(cached))
-    monkeypatch.setattr(pipeline, "ASK_ROWS", 6)
+    monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
     rows = decode_ray(cached, 1)
-    came = [next(rows)]
+    consumed = [next(rows)]
     frame_caching._digest.cache_clear()
     for path in (tmp_path / "frames").rglob("*.*"):
         path.unlink()
-    assert_same(came + list(rows), expected)
+    assert_same(consumed + list(rows), expected)
 
 
 @dataclass(frozen=True)

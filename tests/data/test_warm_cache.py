@@ -4,15 +4,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from support.engine import on_protocol, run_spec, spec_of
-
 from kinoray.data import warm_cache
 from kinoray.data.presets import decode_px, preset_of
+from kinoray.testing.engine import run_spec, spec_of
+from kinoray.testing.small_stream import on_protocol
 
 
 def test_a_run_after_warming_decodes_nothing_even_where_a_preset_scales(micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
-    monkeypatch.setattr(warm_cache, "HERE", 1000)  # all in this process
+    monkeypatch.setattr(warm_cache, "LOCAL_CLIPS", 1000)  # all in this process
     recipe = replace(micro.recipe, augmentation="ctvr")
     assert decode_px(preset_of(recipe), recipe.size_px) > recipe.size_px
     stream = replace(on_protocol(micro, "ctvr"), recipe=recipe)

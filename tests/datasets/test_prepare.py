@@ -28,7 +28,7 @@ from kinoray.datasets.findings import Journal
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk import durable
 from kinoray.disk.folders import prepared_folder
-from kinoray.disk.locks import locked
+from kinoray.disk.locks import hold
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
 
 TESTS = REPOSITORY / "tests"
@@ -287,7 +287,7 @@ def test_leftovers_of_a_killed_process_are_removed(root: Path) -> None:
 
 def test_a_second_process_is_told_who_prepares_the_set(root: Path) -> None:
     with (
-        locked(prepared_folder(NAME), NAME),
+        hold(prepared_folder(NAME), "held twice"),
         pytest.raises(UsageError, match=f"toy is being prepared by process {os.getpid()} on "),
     ):
         prepared(root)
@@ -418,7 +418,7 @@ def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
     monkeypatch.setattr(probing, "probe_batch", deadly_batch)
     report = prepared(root, workers=1)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
-    assert len(Journal(prepared_folder(NAME)).found) == 7
+    assert len(Journal(prepared_folder(NAME)).findings) == 7
 
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:

@@ -25,8 +25,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def splits(found: Annotations) -> dict[str, int]:
-    return dict(Counter(row["split"] for row in found.rows))
+def splits(annotations: Annotations) -> dict[str, int]:
+    return dict(Counter(row["split"] for row in annotations.rows))
 
 
 def touch(root: Path, *files: str) -> None:
@@ -40,11 +40,11 @@ def picture(path: Path, grey: int = 9) -> None:
     Image.new("L", (8, 8), grey).save(path)
 
 
-def as_manifest(found: Annotations, root: Path, tmp_path: Path) -> None:
+def as_manifest(annotations: Annotations, root: Path, tmp_path: Path) -> None:
     """What is on disk is a valid manifest, and every file is where its row says."""
-    rows = [row for row in found.rows if row["uri"] is not None]
+    rows = [row for row in annotations.rows if row["uri"] is not None]
     assert rows
-    manifest = write_manifest(rows, tmp_path / "manifest.parquet", found.root or root)
+    manifest = write_manifest(rows, tmp_path / "manifest.parquet", annotations.root or root)
     assert all(Path(manifest.clip(row).path).is_file() for row in range(len(rows)))
 
 
@@ -66,15 +66,17 @@ def published(folder: str) -> Path:
 
 @pytest.mark.parametrize("split, train, test", [(1, 9537, 3783), (2, 9586, 3734), (3, 9624, 3696)])
 def test_ucf101_lists_read_to_their_counts(split: int, train: int, test: int) -> None:
-    found = read(f"ucf101-{split}", published("ucf101"))
-    counts = splits(found)
+    annotations = read(f"ucf101-{split}", published("ucf101"))
+    counts = splits(annotations)
     assert (counts["train"] + counts["validation"], counts["test"]) == (train, test)
-    assert counts == found.data_set.expected
-    assert len({row["label"] for row in found.rows}) == 101 and len({row["id"] for row in found.rows}) == 13320
-    assert all(row["uri"] is None for row in found.rows) and not found.extra
-    groups = {use: {row["video"] for row in found.rows if row["split"] == use} for use in counts}
+    assert counts == annotations.data_set.expected
+    assert (
+        len({row["label"] for row in annotations.rows}) == 101 and len({row["id"] for row in annotations.rows}) == 13320
+    )
+    assert all(row["uri"] is None for row in annotations.rows) and not annotations.extra
+    groups = {use: {row["video"] for row in annotations.rows if row["split"] == use} for use in counts}
     assert not groups["train"] & groups["validation"] and not groups["test"] & groups["validation"]
-    assert found.oddities == [
+    assert annotations.oddities == [
         f"2 lists have CR LF line ends, first trainlist0{split}.txt: read as lines",
         f"128 clips are named in another case than their class, first v_HandStandPushups_g0{8 if split == 1 else 1}"
         "_c01: kept",
@@ -83,15 +85,15 @@ def test_ucf101_lists_read_to_their_counts(split: int, train: int, test: int) ->
 
 @pytest.mark.parametrize("split", [1, 2, 3])
 def test_hmdb51_lists_read_to_their_counts(split: int) -> None:
-    found = read(f"hmdb51-{split}", published("hmdb51"))
-    counts = splits(found)
+    annotations = read(f"hmdb51-{split}", published("hmdb51"))
+    counts = splits(annotations)
     assert (counts["train"] + counts["validation"], counts["test"]) == (3570, 1530)
-    assert counts == found.data_set.expected
-    per_class = Counter((row["label"], row["split"] == "test") for row in found.rows)
+    assert counts == annotations.data_set.expected
+    per_class = Counter((row["label"], row["split"] == "test") for row in annotations.rows)
     assert len(per_class) == 102 and all(per_class[c, t] == (30 if t else 70) for c, t in per_class)
-    groups = {use: {row["video"] for row in found.rows if row["split"] == use} for use in counts}
+    groups = {use: {row["video"] for row in annotations.rows if row["split"] == use} for use in counts}
     assert not groups["train"] & groups["validation"]
-    assert found.oddities == ["1666 clips are listed as unused in this split: left out"]
+    assert annotations.oddities == ["1666 clips are listed as unused in this split: left out"]
 
 
 def ucf_tree(root: Path) -> None:
@@ -108,16 +110,16 @@ def ucf_tree(root: Path) -> None:
 
 def test_ucf101_finds_videos_in_another_case_and_container(tmp_path: Path) -> None:
     ucf_tree(tmp_path / "ucf")
-    found = read("ucf101-1", tmp_path / "ucf")
-    uris = {row["id"]: row["uri"] for row in found.rows}
+    annotations = read("ucf101-1", tmp_path / "ucf")
+    uris = {row["id"]: row["uri"] for row in annotations.rows}
     assert uris["v_HandStandPushups_g01_c01"] == "UCF-101/HandstandPushups/v_HandstandPushups_g01_c01.mp4"
     assert uris["v_HandStandPushups_g02_c01"] is None and uris["v_Archery_g21_c01"] is None
-    assert found.extra == ["UCF-101/Archery/v_Archery_g99_c01.avi"]
-    assert splits(found) == {"train": 11, "validation": 1, "test": 2}
+    assert annotations.extra == ["UCF-101/Archery/v_Archery_g99_c01.avi"]
+    assert splits(annotations) == {"train": 11, "validation": 1, "test": 2}
     assert "1 lines have another class number than folder, first v_HandStandPushups_g02_c01: folder kept" in (
-        found.oddities
+        annotations.oddities
     )
-    as_manifest(found, tmp_path / "ucf", tmp_path)
+    as_manifest(annotations, tmp_path / "ucf", tmp_path)
 
 
 def test_ucf101_without_lists_says_what_it_looked_for(tmp_path: Path) -> None:
@@ -143,13 +145,13 @@ def test_hmdb51_finds_names_with_any_sign(tmp_path: Path, folder: str) -> None:
     (root / "testTrainMulti_7030_splits").mkdir()
     lines = [f"{stem}.avi {use} " for stem, use in zip(ODD, "120", strict=True)]
     (root / "testTrainMulti_7030_splits" / "chew_test_split1.txt").write_text("\r\n".join(lines))
-    found = read("hmdb51-1", root)
-    assert [(row["uri"], row["split"]) for row in found.rows] == [
+    annotations = read("hmdb51-1", root)
+    assert [(row["uri"], row["split"]) for row in annotations.rows] == [
         (f"{folder}{ODD[0]}.avi", "train"),
         (f"{folder}{ODD[1]}.avi", "test"),
     ]
-    assert found.extra == [f"{folder}other_chew_h_nm_np1_fr_goo_1.avi"]
-    as_manifest(found, root, tmp_path)
+    assert annotations.extra == [f"{folder}other_chew_h_nm_np1_fr_goo_1.avi"]
+    as_manifest(annotations, root, tmp_path)
 
 
 def test_hmdb51_of_one_name_in_two_classes_keeps_both(tmp_path: Path) -> None:
@@ -176,32 +178,32 @@ def test_kinetics_lists_find_clips_wherever_they_lie(tmp_path: Path) -> None:
     (root / "annotations" / "validate.csv").write_text(CSV + "abseiling,d,0,10,val,0\n")
     touch(root, "train/-abc_def-01_000003_000013.mp4", "train/shooting_goal_(soccer)/b_000020_000030.mkv")
     touch(root, "val/shooting goal (soccer)/d.mp4", "val/abseiling/e_000000_000010.mp4")
-    found = read("kinetics400", root)
-    assert [(row["id"], row["uri"], row["label"], row["split"]) for row in found.rows] == [
+    annotations = read("kinetics400", root)
+    assert [(row["id"], row["uri"], row["label"], row["split"]) for row in annotations.rows] == [
         ("-abc_def-01_000003_000013", "train/-abc_def-01_000003_000013.mp4", "abseiling", "train"),
         ("b_000020_000030", "train/shooting_goal_(soccer)/b_000020_000030.mkv", "shooting goal (soccer)", "train"),
         ("c_000001_000011", None, "abseiling", "train"),
         ("d_000000_000010", "val/shooting goal (soccer)/d.mp4", "abseiling", "validation"),
     ]
-    assert found.extra == ["val/abseiling/e_000000_000010.mp4"]
-    assert found.oddities == [
+    assert annotations.extra == ["val/abseiling/e_000000_000010.mp4"]
+    assert annotations.oddities == [
         "no list of the test split: left out",
         "1 clips are listed again: the first entry counts",
         "1 clips lie in the folder of another class: the list's label counts",
     ]
-    as_manifest(found, root, tmp_path)
+    as_manifest(annotations, root, tmp_path)
 
 
 @pytest.mark.parametrize("label", ["riding a bike", "riding_a_bike"])
 def test_kinetics_class_folders_give_labels_with_spaces(tmp_path: Path, label: str) -> None:
     touch(tmp_path, f"train/{label}/a_000000_000010.mp4", f"val/{label}/b_000000_000010.mp4", "train/loose.mp4")
-    found = read("kinetics400", tmp_path)
-    assert [(row["label"], row["split"]) for row in found.rows] == [
+    annotations = read("kinetics400", tmp_path)
+    assert [(row["label"], row["split"]) for row in annotations.rows] == [
         ("riding a bike", "train"),
         ("riding a bike", "validation"),
     ]
-    assert found.extra == ["train/loose.mp4"]
-    as_manifest(found, tmp_path, tmp_path)
+    assert annotations.extra == ["train/loose.mp4"]
+    as_manifest(annotations, tmp_path, tmp_path)
 
 
 def test_kinetics_of_another_layout_says_what_it_looked_for(tmp_path: Path) -> None:
@@ -243,17 +245,17 @@ def cifar_tree(root: Path, name: str, count: int, bytes_keys: bool = False) -> d
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_cifar_pickles_become_arrays_and_rows(tmp_path: Path, name: str, bytes_keys: bool) -> None:
     pictures = cifar_tree(tmp_path / "root", name, 20, bytes_keys)
-    found = read(name, tmp_path / "root")
-    assert found.root == prepared_folder(name)
+    annotations = read(name, tmp_path / "root")
+    assert annotations.root == prepared_folder(name)
     train = len(pictures["train"])
     carved = {"cifar10": 2, "cifar100": 1}[name]  # 2 % of 100 pictures; of 20 at least one
-    assert splits(found) == {"train": train - carved, "validation": carved, "test": 20}
+    assert splits(annotations) == {"train": train - carved, "validation": carved, "test": 20}
     for split, array in pictures.items():
-        kept = np.load(found.root / f"{split}.npy", mmap_mode="r", allow_pickle=False)
-        assert kept.dtype == np.uint8 and (kept == array).all()
-    assert [row["item"] for row in found.rows] == [*range(train), *range(20)]
-    assert {row["label"] for row in found.rows} <= {f"class{n:02d}" for n in range(100)}
-    as_manifest(found, tmp_path, tmp_path)
+        cached = np.load(annotations.root / f"{split}.npy", mmap_mode="r", allow_pickle=False)
+        assert cached.dtype == np.uint8 and (cached == array).all()
+    assert [row["item"] for row in annotations.rows] == [*range(train), *range(20)]
+    assert {row["label"] for row in annotations.rows} <= {f"class{n:02d}" for n in range(100)}
+    as_manifest(annotations, tmp_path, tmp_path)
 
 
 def test_cifar_arrays_are_made_once_and_mended(tmp_path: Path) -> None:
@@ -332,16 +334,16 @@ def test_tiny_imagenet_folders(tmp_path: Path) -> None:
     picture(root / "val" / "images" / "val_0.JPEG")
     (root / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t62\t62\nval_1.JPEG\tn02\t0\t0\t9\t9\n")
     for start in (root, tmp_path):
-        found = read("tiny-imagenet", start)
+        annotations = read("tiny-imagenet", start)
         prefix = "" if start == root else "tiny-imagenet-200/"
-        assert splits(found) == {"train": 11, "validation": 1, "test": 2}
-        assert [(row["uri"], row["label"]) for row in found.rows[-2:]] == [
+        assert splits(annotations) == {"train": 11, "validation": 1, "test": 2}
+        assert [(row["uri"], row["label"]) for row in annotations.rows[-2:]] == [
             (f"{prefix}val/images/val_0.JPEG", "n01"),
             (None, "n02"),
         ]
-        assert found.extra == [f"{prefix}train/n03/images/n03_0.JPEG"]
-        assert found.oddities == ["2 classes in wnids.txt where 200 are published"]
-        as_manifest(found, start, tmp_path)
+        assert annotations.extra == [f"{prefix}train/n03/images/n03_0.JPEG"]
+        assert annotations.oddities == ["2 classes in wnids.txt where 200 are published"]
+        as_manifest(annotations, start, tmp_path)
 
 
 def test_tiny_imagenet_of_all_classes_names_what_is_missing(tmp_path: Path) -> None:
@@ -351,9 +353,9 @@ def test_tiny_imagenet_of_all_classes_names_what_is_missing(tmp_path: Path) -> N
     lines = [f"val_{number}.JPEG\t{wnids[number % 200]}\t0\t0\t9\t9" for number in range(10_000)]
     (tmp_path / "val" / "val_annotations.txt").write_text("\n".join(lines))
     picture(tmp_path / "train" / wnids[3] / "images" / f"{wnids[3]}_7.JPEG")
-    found = read("tiny-imagenet", tmp_path)
-    assert splits(found) == found.data_set.expected
-    assert [row["id"] for row in found.rows if row["uri"]] == [f"{wnids[3]}_7"]
+    annotations = read("tiny-imagenet", tmp_path)
+    assert splits(annotations) == annotations.data_set.expected
+    assert [row["id"] for row in annotations.rows if row["uri"]] == [f"{wnids[3]}_7"]
 
 
 def test_tiny_imagenet_arrays_round_to_bytes(tmp_path: Path) -> None:
@@ -365,11 +367,11 @@ def test_tiny_imagenet_arrays_round_to_bytes(tmp_path: Path) -> None:
             two = pictures[2 * part : 2 * part + 2]
             np.save(tmp_path / "processed" / f"x_{word}_{part + 1:02d}.npy", (two / 255).astype(np.float32))
             np.save(tmp_path / "processed" / f"y_{word}_{part + 1:02d}.npy", np.array([part, 199 - part]))
-    found = read("tiny-imagenet", tmp_path)
-    assert found.root is not None and splits(found) == {"train": 39, "validation": 1, "test": 40}
-    assert (np.load(found.root / "train.npy") == pictures).all()
-    assert [row["label"] for row in found.rows[:3]] == ["000", "199", "001"]
-    as_manifest(found, tmp_path, tmp_path)
+    annotations = read("tiny-imagenet", tmp_path)
+    assert annotations.root is not None and splits(annotations) == {"train": 39, "validation": 1, "test": 40}
+    assert (np.load(annotations.root / "train.npy") == pictures).all()
+    assert [row["label"] for row in annotations.rows[:3]] == ["000", "199", "001"]
+    as_manifest(annotations, tmp_path, tmp_path)
     (tmp_path / "processed" / "x_val_20.npy").unlink()
     with pytest.raises(UsageError, match=r"no x_val_20\.npy"):
         read("tiny-imagenet", tmp_path)
@@ -400,11 +402,11 @@ def imagenet_tree(home: Path, wnids: list[str], flat: bool = False) -> None:
 def test_imagenet_folders_in_sorted_order(tmp_path: Path, base: str) -> None:
     root = tmp_path / "root"
     imagenet_tree(root / base, ["n02", "n01"])
-    found = read("imagenet", root)
-    assert [row["id"] for row in found.rows[:4]] == ["n01_1", "n01_10", "n01_2", "n02_1"]
-    assert found.rows[0]["uri"] == f"{base}train/n01/n01_1.JPEG" and found.rows[0]["label"] == "n01"
-    assert splits(found) == {"train": 5, "validation": 1, "test": 2}
-    as_manifest(found, root, tmp_path)
+    annotations = read("imagenet", root)
+    assert [row["id"] for row in annotations.rows[:4]] == ["n01_1", "n01_10", "n01_2", "n02_1"]
+    assert annotations.rows[0]["uri"] == f"{base}train/n01/n01_1.JPEG" and annotations.rows[0]["label"] == "n01"
+    assert splits(annotations) == {"train": 5, "validation": 1, "test": 2}
+    as_manifest(annotations, root, tmp_path)
 
 
 def test_imagenet_with_flat_validation_needs_its_classes(tmp_path: Path) -> None:
@@ -427,9 +429,9 @@ def test_imagenet_links_that_leave_the_root_are_told(tmp_path: Path) -> None:
     (root / "train" / "n01" / "n01_9.JPEG").symlink_to(tmp_path / "elsewhere" / "n03_1.JPEG")
     (root / "train" / "n03").symlink_to(tmp_path / "elsewhere")
     (root / "train" / "n02" / "n02_9.JPEG").symlink_to(root / "train" / "n02" / "n02_1.JPEG")
-    found = read("imagenet", root)
-    assert found.oddities == ["2 links leave the root: left out, first train/n01/n01_9.JPEG"]
-    assert len([row for row in found.rows if row["split"] != "test"]) == 7
+    annotations = read("imagenet", root)
+    assert annotations.oddities == ["2 links leave the root: left out, first train/n01/n01_9.JPEG"]
+    assert len([row for row in annotations.rows if row["split"] != "test"]) == 7
 
 
 def test_imagenet_without_folders_says_what_it_looked_for(tmp_path: Path) -> None:
@@ -442,10 +444,10 @@ def test_imagenet_sub_draws_its_classes_by_a_fixed_seed(tmp_path: Path) -> None:
     wnids = [f"n{number:08d}" for number in range(1000)]
     for wnid in wnids:
         touch(root, f"train/{wnid}/{wnid}_1.JPEG", f"val/{wnid}/v{wnid}.JPEG")
-    found = read("imagenet-sub", root)
+    annotations = read("imagenet-sub", root)
     drawn = sorted(np.random.RandomState(1993).permutation(1000)[:100].tolist())
-    assert sorted({row["label"] for row in found.rows}) == [wnids[number] for number in drawn]
-    assert splits(found) == {"train": 99, "validation": 1, "test": 100}
+    assert sorted({row["label"] for row in annotations.rows}) == [wnids[number] for number in drawn]
+    assert splits(annotations) == {"train": 99, "validation": 1, "test": 100}
     (root / "imagenet100.txt").write_text("\n".join(wnids[100:200]))
     assert sorted({row["label"] for row in read("imagenet-sub", root).rows}) == wnids[100:200]
     for wnid in wnids[500:]:
@@ -465,7 +467,7 @@ def test_imagenet_sub_takes_the_listed_pictures(tmp_path: Path) -> None:
     val = [f"val/{wnid}/ILSVRC2012_val_{n + 1:08d}.JPEG {n}" for n, wnid in enumerate(wnids[:100])]
     (root / "imagenet100_splits" / "train_100.txt").write_text("\n".join(train))
     (root / "imagenet100_splits" / "val_100.txt").write_text("\n".join(val))
-    found = read("imagenet-sub", root)
-    assert splits(found) == {"train": 198, "validation": 2, "test": 100}
-    assert sum(row["uri"] is None for row in found.rows) == 100
-    as_manifest(found, root, tmp_path)
+    annotations = read("imagenet-sub", root)
+    assert splits(annotations) == {"train": 198, "validation": 2, "test": 100}
+    assert sum(row["uri"] is None for row in annotations.rows) == 100
+    as_manifest(annotations, root, tmp_path)

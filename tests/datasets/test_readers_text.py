@@ -30,17 +30,17 @@ def real(folder: str) -> Path:
     return REAL / folder
 
 
-def counts(found: readers.Annotations) -> tuple[int, ...]:
-    return tuple(Counter(row["split"] for row in found.rows)[split] for split in SPLITS)
+def counts(annotations: readers.Annotations) -> tuple[int, ...]:
+    return tuple(Counter(row["split"] for row in annotations.rows)[split] for split in SPLITS)
 
 
-def captions(found: readers.Annotations) -> tuple[int, ...]:
-    return tuple(sum(len(row["captions"]) for row in found.rows if row["split"] == split) for split in SPLITS)
+def captions(annotations: readers.Annotations) -> tuple[int, ...]:
+    return tuple(sum(len(row["captions"]) for row in annotations.rows if row["split"] == split) for split in SPLITS)
 
 
-def odd(found: readers.Annotations, words: str) -> int:
+def odd(annotations: readers.Annotations, words: str) -> int:
     """The count of the one oddity that has these words."""
-    (line,) = [line for line in found.oddities if words in line]
+    (line,) = [line for line in annotations.oddities if words in line]
     return int(line.split()[0])
 
 
@@ -81,50 +81,50 @@ def write(root: Path, name: str, value) -> None:
     ],
 )
 def test_the_real_files_read_to_the_published_counts(name, folder, clips, texts):
-    found = readers.read(name, real(folder))
-    assert counts(found) == clips and captions(found) == texts
-    expected = found.data_set.expected
+    annotations = readers.read(name, real(folder))
+    assert counts(annotations) == clips and captions(annotations) == texts
+    expected = annotations.data_set.expected
     there = [split for split, count in zip(SPLITS, clips, strict=True) if count and split in expected]
     assert all(expected[split] == clips[SPLITS.index(split)] for split in there) and "test" in there
-    assert len({row["id"] for row in found.rows}) == len(found.rows)
-    assert all(row["uri"] is None for row in found.rows) and found.extra == [] and found.root is None
-    assert all(text == text.strip() and text for row in found.rows for text in row["captions"])
+    assert len({row["id"] for row in annotations.rows}) == len(annotations.rows)
+    assert all(row["uri"] is None for row in annotations.rows) and annotations.extra == [] and annotations.root is None
+    assert all(text == text.strip() and text for row in annotations.rows for text in row["captions"])
     again = readers.read(name, REAL)  # the folder above is a known layout too
-    assert again.rows == found.rows
+    assert again.rows == annotations.rows
 
 
 def test_every_row_of_the_real_files_makes_a_manifest(tmp_path):
     for name, folder in (("activitynet-clips", "activitynet_captions"), ("ctvr-actnet-10", "ctvr"), ("msvd", "msvd")):
-        found = readers.read(name, real(folder))
-        rows = [row | {"uri": row["video"] + ".mp4"} for row in found.rows]
+        annotations = readers.read(name, real(folder))
+        rows = [row | {"uri": row["video"] + ".mp4"} for row in annotations.rows]
         manifest = write_manifest(rows, tmp_path / f"{name}.parquet", tmp_path)
-        assert [len(manifest.clips(split)) for split in SPLITS] == list(counts(found))
+        assert [len(manifest.clips(split)) for split in SPLITS] == list(counts(annotations))
 
 
 def test_the_real_activitynet_is_never_tested_on_both_annotations():
-    found = readers.read("activitynet-clips", real("activitynet_captions"))
-    assert odd(found, "start > end") == 2
-    assert odd(found, "ran past the end") == 34  # 29 of train, 5 of val_1; the other of the 35 is in val_2
-    assert odd(found, "had no length") == 2
-    assert odd(found, "described again in test.json (val_2): not read") == 4_885
+    annotations = readers.read("activitynet-clips", real("activitynet_captions"))
+    assert odd(annotations, "start > end") == 2
+    assert odd(annotations, "ran past the end") == 34  # 29 of train, 5 of val_1; the other of the 35 is in val_2
+    assert odd(annotations, "had no length") == 2
+    assert odd(annotations, "described again in test.json (val_2): not read") == 4_885
     first = json.loads((REAL / "activitynet_captions" / "val.json").read_text())
-    assert {row["video"] for row in found.rows if row["split"] == "test"} == set(first)
+    assert {row["video"] for row in annotations.rows if row["split"] == "test"} == set(first)
     durations = {v: e["duration"] for w in ("train", "val") for v, e in _entries(f"{w}.json").items()}
-    assert all(0 <= row["start"] < row["end"] <= durations[row["video"]] for row in found.rows)
-    assert _videos(found, "train") & _videos(found, "validation") == set()
+    assert all(0 <= row["start"] < row["end"] <= durations[row["video"]] for row in annotations.rows)
+    assert _videos(annotations, "train") & _videos(annotations, "validation") == set()
 
 
 def _entries(file: str) -> dict:
     return json.loads((REAL / "activitynet_captions" / file).read_text())
 
 
-def _videos(found: readers.Annotations, split: str) -> set[str]:
-    return {row["video"] for row in found.rows if row["split"] == split}
+def _videos(annotations: readers.Annotations, split: str) -> set[str]:
+    return {row["video"] for row in annotations.rows if row["split"] == split}
 
 
 def test_the_real_span_in_the_wrong_order_is_exchanged():
-    found = readers.read("activitynet-clips", real("activitynet_captions"))
-    spans = {row["id"]: (row["start"], row["end"]) for row in found.rows}
+    annotations = readers.read("activitynet-clips", real("activitynet_captions"))
+    spans = {row["id"]: (row["start"], row["end"]) for row in annotations.rows}
     reversed_spans = [
         (f"{video}#{n}", (end, start))
         for video, entry in _entries("train.json").items()
@@ -136,18 +136,20 @@ def test_the_real_span_in_the_wrong_order_is_exchanged():
 
 def test_the_real_names_with_dashes_and_bare_dots_are_read():
     assert odd(readers.read("msvd", real("msvd")), "begin with `-`") == 46
-    found = readers.read("didemo", real("didemo"))
-    names = {split: [r["video"] for r in found.rows if r["split"] == split] for split in SPLITS}
+    annotations = readers.read("didemo", real("didemo"))
+    names = {split: [r["video"] for r in annotations.rows if r["split"] == split] for split in SPLITS}
     assert [sum(n.endswith(".") for n in names[s]) for s in SPLITS] == [154, 12, 27]
-    assert odd(found, "bare dot") == 193
-    assert not any(row["id"].endswith(".") for row in found.rows)
+    assert odd(annotations, "bare dot") == 193
+    assert not any(row["id"].endswith(".") for row in annotations.rows)
 
 
 def test_the_real_didemo_annotators_who_disagree_are_counted():
-    found = readers.read("didemo-clips", real("didemo"))
-    assert odd(found, "disagree") == 2_753 + 2_630
-    assert odd(found, "train clips: train_data.json is not there") == 0
-    assert all(0 <= row["start"] < row["end"] <= 30 and row["start"] % 5 == 0 == row["end"] % 5 for row in found.rows)
+    annotations = readers.read("didemo-clips", real("didemo"))
+    assert odd(annotations, "disagree") == 2_753 + 2_630
+    assert odd(annotations, "train clips: train_data.json is not there") == 0
+    assert all(
+        0 <= row["start"] < row["end"] <= 30 and row["start"] % 5 == 0 == row["end"] % 5 for row in annotations.rows
+    )
 
 
 def test_the_real_ctvr_splits_have_the_published_tasks():
@@ -158,19 +160,19 @@ def test_the_real_ctvr_splits_have_the_published_tasks():
         "ctvr-actnet-20": "237 285 299 259 276 236 244 256 227 284 255 274 216 233 223 235 236 209 223 203",
     }
     for name, published in sizes.items():
-        found = readers.read(name, real("ctvr"))
-        tests = Counter(row["task"] for row in found.rows if row["split"] == "test")
+        annotations = readers.read(name, real("ctvr"))
+        tests = Counter(row["task"] for row in annotations.rows if row["split"] == "test")
         assert [tests[str(task + 1)] for task in range(len(tests))] == [int(size) for size in published.split()]
-        per_class = Counter((row["task"], row["label"]) for row in found.rows if row["split"] == "train")
+        per_class = Counter((row["task"], row["label"]) for row in annotations.rows if row["split"] == "train")
         assert set(per_class.values()) == {16} and len(per_class) == (200 if "actnet" in name else 20)
-        assert not _videos(found, "train") & _videos(found, "test")
-        order = list(dict.fromkeys(row["task"] for row in found.rows if row["split"] == "train"))
+        assert not _videos(annotations, "train") & _videos(annotations, "test")
+        order = list(dict.fromkeys(row["task"] for row in annotations.rows if row["split"] == "train"))
         assert order == [str(task + 1) for task in range(len(tests))]
 
 
 def test_the_real_ctvr_training_videos_lie_in_train_7k():
-    found = readers.read("ctvr-msrvtt-10", real("ctvr"))
-    splits = Counter(msrvtt.official_split(row["video"]) for row in found.rows if row["split"] == "train")
+    annotations = readers.read("ctvr-msrvtt-10", real("ctvr"))
+    splits = Counter(msrvtt.official_split(row["video"]) for row in annotations.rows if row["split"] == "train")
     assert splits == {"train": 284, "validation": 36}
 
 
@@ -201,8 +203,8 @@ def test_msrvtt_reads_its_lists_and_captions(tmp_path, folder):
     write(tmp_path, f"{folder}MSRVTT_train.9k.csv", ["video_id", *(f"video{n}" for n in (7010, 0, 1, 6513, 7012))])
     write(tmp_path, f"{folder}MSRVTT_JSFUSION_test.csv", ONE_K)
     touch(tmp_path, "videos/all/video0.mp4", "videos/all/video7011.webm", "videos/all/video42.mp4", "._video0.mp4")
-    found = readers.read("msrvtt", tmp_path)
-    assert [(r["id"], r["split"]) for r in found.rows] == [
+    annotations = readers.read("msrvtt", tmp_path)
+    assert [(r["id"], r["split"]) for r in annotations.rows] == [
         ("video7010", "train"),
         ("video0", "train"),
         ("video1", "train"),
@@ -210,12 +212,12 @@ def test_msrvtt_reads_its_lists_and_captions(tmp_path, folder):
         ("video6513", "validation"),
         ("video7011", "test"),
     ]
-    by_id = {row["id"]: row for row in found.rows}
+    by_id = {row["id"]: row for row in annotations.rows}
     assert by_id["video0"]["captions"] == ["text 0 of 0", "text 1 of 0"] and by_id["video6513"]["label"] == "13"
     assert by_id["video7011"]["captions"] == ["a query, quoted"]
     assert by_id["video0"]["uri"] == "videos/all/video0.mp4" and by_id["video7011"]["uri"].endswith(".webm")
-    assert by_id["video1"]["uri"] is None and found.extra == ["videos/all/video42.mp4"]
-    assert odd(found, "blanks") == 10 and "MSRVTT_data.json" in found.layout
+    assert by_id["video1"]["uri"] is None and annotations.extra == ["videos/all/video42.mp4"]
+    assert odd(annotations, "blanks") == 10 and "MSRVTT_data.json" in annotations.layout
 
 
 def test_msrvtt_without_lists_takes_the_numbers_of_the_videos(tmp_path):
@@ -273,16 +275,16 @@ def test_msvd_reads_its_three_kinds_of_captions(tmp_path, layout):
                 pickle.dumps(tokens, 0),
             )
         (tmp_path / "raw-captions.pkl").write_bytes(data)
-    found = readers.read("msvd", tmp_path)
-    assert {row["id"]: row["captions"] for row in found.rows} == MSVD and counts(found) == (1, 1, 1)
-    assert found.rows[0]["uri"] == "YouTubeClips/-aB_1_5.avi" and found.rows[1]["uri"] is None
+    annotations = readers.read("msvd", tmp_path)
+    assert {row["id"]: row["captions"] for row in annotations.rows} == MSVD and counts(annotations) == (1, 1, 1)
+    assert annotations.rows[0]["uri"] == "YouTubeClips/-aB_1_5.avi" and annotations.rows[1]["uri"] is None
 
 
 def test_msvd_names_by_number_are_matched_through_the_mapping(tmp_path):
     write(msvd_tree(tmp_path), "captions_msvd.json", MSVD)
     write(tmp_path, "youtube_mapping.txt", ["-aB_1_5 vid1", "x-y_z_0_10 vid2"])
-    found = readers.read("msvd", tmp_path)
-    assert found.rows[1]["uri"] == "YouTubeClips/vid2.mp4" and found.extra == []
+    annotations = readers.read("msvd", tmp_path)
+    assert annotations.rows[1]["uri"] == "YouTubeClips/vid2.mp4" and annotations.extra == []
 
 
 class Runs:
@@ -323,17 +325,21 @@ def didemo_tree(root: Path, with_lists: bool = True) -> Path:
 
 
 def test_didemo_joins_all_descriptions_of_a_video_whatever_its_suffix(tmp_path):
-    found = readers.read("didemo", didemo_tree(tmp_path))
-    assert counts(found) == (2, 2, 2) and found.extra == []
-    first, second = found.rows[:2]
+    annotations = readers.read("didemo", didemo_tree(tmp_path))
+    assert counts(annotations) == (2, 2, 2) and annotations.extra == []
+    first, second = annotations.rows[:2]
     assert (first["id"], first["captions"], first["uri"]) == ("9@N00_2_b", ["other"], "videos/train/9@N00_2_b.")
     assert (second["captions"], second["uri"]) == (["First. second"], "videos/train/9@N00_1_a.MOV")
     assert (second["start"], second["end"]) == (0.0, 30.0)
 
 
 def test_didemo_without_lists_takes_every_described_video(tmp_path):
-    found = readers.read("didemo", didemo_tree(tmp_path, with_lists=False))
-    assert [row["id"] for row in found.rows[:2]] == ["9@N00_1_a", "9@N00_2_b"] and counts(found) == (2, 2, 2)
+    annotations = readers.read("didemo", didemo_tree(tmp_path, with_lists=False))
+    assert [row["id"] for row in annotations.rows[:2]] == ["9@N00_1_a", "9@N00_2_b"] and counts(annotations) == (
+        2,
+        2,
+        2,
+    )
 
 
 def test_a_didemo_video_of_five_pieces_is_taken_whole(tmp_path):
@@ -390,23 +396,23 @@ def activitynet_tree(root: Path, val: str = "val_1.json", videos: int = 40) -> P
 
 @pytest.mark.parametrize("val", ["val_1.json", "val.json"])
 def test_activitynet_joins_the_sentences_of_a_video(tmp_path, val):
-    found = readers.read("activitynet", activitynet_tree(tmp_path, val))
-    assert counts(found) == (38, 2, 2) and odd(found, "described again") == 1
-    tests = {row["id"]: row for row in found.rows if row["split"] == "test"}
+    annotations = readers.read("activitynet", activitynet_tree(tmp_path, val))
+    assert counts(annotations) == (38, 2, 2) and odd(annotations, "described again") == 1
+    tests = {row["id"]: row for row in annotations.rows if row["split"] == "test"}
     assert tests["v_-aaaaaaaaa-"]["captions"] == ["One. Two."] and tests["v_-aaaaaaaaa-"].get("end") is None
     assert (
         tests["v_-aaaaaaaaa-"]["uri"] == "sub/-aaaaaaaaa-.mkv" and tests["v_-----------"]["uri"] == "v_-----------.mp4"
     )
-    assert found.rows[0]["uri"] == "00000000000.mp4" and found.extra == ["v_other.mp4"]
+    assert annotations.rows[0]["uri"] == "00000000000.mp4" and annotations.extra == ["v_other.mp4"]
 
 
 def test_activitynet_clips_follow_the_written_rule_for_odd_spans(tmp_path):
-    found = readers.read("activitynet-clips", activitynet_tree(tmp_path))
-    assert counts(found) == (76, 4, 6)
-    spans = {row["id"]: (row["start"], row["end"]) for row in found.rows}
+    annotations = readers.read("activitynet-clips", activitynet_tree(tmp_path))
+    assert counts(annotations) == (76, 4, 6)
+    spans = {row["id"]: (row["start"], row["end"]) for row in annotations.rows}
     odd_ones = [spans[f"v_-----------#{n}"] for n in range(4)]
     assert odd_ones == [(3, 9), (15, 20), (19, 20), (6.5, 7.5)]
-    assert [odd(found, words) for words in ("start > end", "ran past", "no length")] == [1, 1, 2]
+    assert [odd(annotations, words) for words in ("start > end", "ran past", "no length")] == [1, 1, 2]
 
 
 def test_rounding_past_the_end_is_no_oddity():
@@ -438,10 +444,10 @@ def test_vatex_reads_english_captions_of_the_official_split(tmp_path):
     write(tmp_path, "vatex_validation_v1.0.json", [vatex_entry(CLIPS[1]), vatex_entry(CLIPS[2])])
     write(tmp_path, "vatex_public_test_english_v1.1.json", [vatex_entry(CLIPS[3], 3)])
     touch(tmp_path, f"clips/{CLIPS[0]}.mp4", f"clips/{CLIPS[3][:-14]}.mp4")
-    found = readers.read("vatex", tmp_path)
-    assert counts(found) == (1, 2, 1) and captions(found) == (2, 4, 3)
-    assert found.rows[0]["captions"] == ["text 0", "text 1"]
-    assert [bool(row["uri"]) for row in found.rows] == [True, False, False, True]
+    annotations = readers.read("vatex", tmp_path)
+    assert counts(annotations) == (1, 2, 1) and captions(annotations) == (2, 4, 3)
+    assert annotations.rows[0]["captions"] == ["text 0", "text 1"]
+    assert [bool(row["uri"]) for row in annotations.rows] == [True, False, False, True]
     for word, clip in (("train", CLIPS[0]), ("val", CLIPS[1]), ("test", CLIPS[2])):
         write(tmp_path, f"lists/{word}_list.txt", [clip])
     halves = readers.read("vatex-1k5", tmp_path)
@@ -474,17 +480,17 @@ def ctvr_tree(root: Path, published: bool = True) -> Path:
 
 def test_ctvr_follows_the_published_split_and_validates_on_unused_videos(tmp_path):
     touch(ctvr_tree(tmp_path), "video0.mp4")
-    found = readers.read("ctvr-msrvtt-10", tmp_path)
-    assert counts(found) == (32, 5, 4) and captions(found) == (64, 5, 4)
-    assert {(r["task"], r["label"]) for r in found.rows} == {("1", "0"), ("2", "1")}
-    assert [r["video"] for r in found.rows if r["split"] == "test"] == [
+    annotations = readers.read("ctvr-msrvtt-10", tmp_path)
+    assert counts(annotations) == (32, 5, 4) and captions(annotations) == (64, 5, 4)
+    assert {(r["task"], r["label"]) for r in annotations.rows} == {("1", "0"), ("2", "1")}
+    assert [r["video"] for r in annotations.rows if r["split"] == "test"] == [
         "video7010",
         "video7012",
         "video7013",
         "video7011",
     ]
-    assert found.rows[-1]["captions"] == ["query of 7011"] and found.rows[0]["uri"] == "video0.mp4"
-    assert _videos(found, "validation") == {f"video{n}" for n in (6514, 6516, 6517, 6518, 6519)}
+    assert annotations.rows[-1]["captions"] == ["query of 7011"] and annotations.rows[0]["uri"] == "video0.mp4"
+    assert _videos(annotations, "validation") == {f"video{n}" for n in (6514, 6516, 6517, 6518, 6519)}
 
 
 def test_ctvr_builds_a_split_where_none_is_published(tmp_path, monkeypatch):
@@ -508,11 +514,11 @@ def test_ctvr_builds_activitynet_from_labels_with_the_longest_sentence(tmp_path)
     database = {f"{n:011d}": {"annotations": [{"label": f"class {n % 10}"}]} for n in range(40)}
     database["-aaaaaaaaa-"] = {"annotations": [{"label": "class 3"}]}
     write(tmp_path, "activity_net.v1-3.min.json", {"database": database})
-    found = readers.read("ctvr-actnet-10", tmp_path)
-    assert counts(found) == (40, 40, 1) and "built with seed 0" in found.layout
-    assert all(row["captions"] == ["Two."] and (row["start"], row["end"]) == (4, 20) for row in found.rows)
-    assert odd(found, "their training videos serve validation too") == 10
-    assert all(r["id"].endswith("@validation") for r in found.rows if r["split"] == "validation")
+    annotations = readers.read("ctvr-actnet-10", tmp_path)
+    assert counts(annotations) == (40, 40, 1) and "built with seed 0" in annotations.layout
+    assert all(row["captions"] == ["Two."] and (row["start"], row["end"]) == (4, 20) for row in annotations.rows)
+    assert odd(annotations, "their training videos serve validation too") == 10
+    assert all(r["id"].endswith("@validation") for r in annotations.rows if r["split"] == "validation")
 
 
 @pytest.mark.parametrize("content", [[1], {"train": 1, "val": 2}, {"train": {}}, {"train": {1: [2]}, "val": {}}])

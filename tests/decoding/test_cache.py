@@ -21,7 +21,7 @@ from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding import frame_files as entries
 from kinoray.decoding import read_clip as read
 from kinoray.decoding.clip import Clip, Probe
-from kinoray.decoding.frame_cache import OFF, Cache, cached_clip, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_cache import OFF, Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.frame_files import Entries
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
@@ -76,8 +76,8 @@ def test_a_hit_is_the_miss_bit_for_bit(videos, cache, rule):
     expected = read_clip(clip, rule, 7, 16)
     first, second = (fetch_clip(clip, rule, 7, 16, cache) for _ in range(2))
     assert not first.cached and second.cached and not second.trouble
-    for found in (first, second):
-        assert np.array_equal(found.video, expected) and found.video.dtype == np.uint8
+    for fetched in (first, second):
+        assert np.array_equal(fetched.video, expected) and fetched.video.dtype == np.uint8
     assert holds_clip(clip, rule, 16, cache)
     assert np.array_equal(np.load(files_in(cache)[0])[:1].shape, (1, 16, 16, 3)), "any tool can open an entry"
 
@@ -87,8 +87,8 @@ def test_a_short_clip_is_kept_whole_and_serves_any_draw(videos, cache):
     fetch_clip(clip, RANDOM, 0, 16, cache)
     for seed in range(20):
         for rule in (RANDOM, Sampling("interval", 2), Sampling("consecutive", 12)):
-            found = fetch_clip(clip, rule, seed, 16, cache)
-            assert found.cached and np.array_equal(found.video, read_clip(clip, rule, seed, 16))
+            fetched = fetch_clip(clip, rule, seed, 16, cache)
+            assert fetched.cached and np.array_equal(fetched.video, read_clip(clip, rule, seed, 16))
     assert len(files_in(cache)) == 1 and len(np.load(files_in(cache)[0])) == 8
 
 
@@ -98,15 +98,15 @@ def test_of_a_long_clip_only_frames_that_everyone_asks_for_are_kept(videos, cach
     probe = Probe(frame_caching.file_digest(str(videos / "0.mp4")), 6, (), ()) if probed else None
     clip = clip_of(videos / "0.mp4", probe=probe)
     for _ in range(2):
-        found = fetch_clip(clip, RANDOM, 1, 16, cache)
-        assert not found.cached and np.array_equal(found.video, read_clip(clip, RANDOM, 1, 16))
+        fetched = fetch_clip(clip, RANDOM, 1, 16, cache)
+        assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 1, 16))
     assert files_in(cache) == [] and not holds_clip(clip, RANDOM, 16, cache)
     assert [fetch_clip(clip, UNIFORM, 1, 16, cache).cached for _ in range(2)] == [False, True]
 
 
 def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cache):
     clip = clip_of(videos / "3.mp4")
-    asked = [
+    requests = [
         (clip, UNIFORM, 16),
         (clip_of(videos / "7.mp4"), UNIFORM, 16),
         (replace(clip, end=0.5), UNIFORM, 16),
@@ -116,9 +116,10 @@ def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cac
         (clip, UNIFORM, 8),
     ]
     for _ in range(2):
-        for one, rule, size_px in asked:
-            assert np.array_equal(cached_clip(one, rule, 0, size_px, cache), read_clip(one, rule, 0, size_px))
-    assert len(files_in(cache)) == len(asked)
+        for clip, rule, size_px in requests:
+            fetched = fetch_clip(clip, rule, 0, size_px, cache)
+            assert np.array_equal(fetched.video, read_clip(clip, rule, 0, size_px))
+    assert len(files_in(cache)) == len(requests)
 
 
 def test_a_copy_and_a_new_name_are_found(videos, cache, tmp_path):
@@ -141,9 +142,9 @@ def test_another_file_of_the_same_name_is_decoded(videos, cache, tmp_path, probe
         draft.write_bytes((videos / other).read_bytes())
         os.utime(draft, ns=(state.st_atime_ns, state.st_mtime_ns))
         draft.rename(path)
-        found = fetch_clip(replace(clip, probe=None) if other == "9.mp4" else clip, UNIFORM, 0, 16, cache)
-        assert not found.cached and not np.array_equal(found.video, before)
-        assert np.array_equal(found.video, read_clip(clip_of(videos / other), UNIFORM, 0, 16))
+        fetched = fetch_clip(replace(clip, probe=None) if other == "9.mp4" else clip, UNIFORM, 0, 16, cache)
+        assert not fetched.cached and not np.array_equal(fetched.video, before)
+        assert np.array_equal(fetched.video, read_clip(clip_of(videos / other), UNIFORM, 0, 16))
 
 
 def test_a_clip_that_changes_while_it_is_decoded_is_not_kept(videos, cache, tmp_path, monkeypatch):
@@ -167,12 +168,12 @@ def test_bad_clips_fail_with_the_same_words_every_time(videos, cache, tmp_path):
     fifo = tmp_path / "copies" / "fifo.mp4"
     os.mkfifo(fifo)
     for path in (broken, empty, fifo, tmp_path / "missing.mp4"):
-        said = set()
+        messages = set()
         for using in (OFF, cache, cache):
             with pytest.raises(VideoError) as error:
                 fetch_clip(clip_of(path), UNIFORM, 0, 16, using)
-            said.add((error.value.stage, str(error.value)))
-        assert len(said) == 1
+            messages.add((error.value.stage, str(error.value)))
+        assert len(messages) == 1
         assert not holds_clip(clip_of(path), UNIFORM, 16, cache)
     assert files_in(cache) == []
     good = copy_of(videos / "1.mp4", tmp_path / "copies")
@@ -214,7 +215,7 @@ def test_off_touches_no_file(videos, tmp_path, monkeypatch):
     monkeypatch.setenv("KINORAY_CACHE", "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     clip = clip_of(videos / "1.mp4")
-    assert np.array_equal(cached_clip(clip, UNIFORM, 0, 16), read_clip(clip, UNIFORM, 0, 16))
+    assert np.array_equal(fetch_clip(clip, UNIFORM, 0, 16, frame_cache()).video, read_clip(clip, UNIFORM, 0, 16))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,8 +270,8 @@ def test_a_damaged_entry_is_decoded_and_written_again(videos, cache):
     (path,) = files_in(cache)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    found = fetch_clip(clip, RANDOM, 0, 16, cache)
-    assert not found.cached and np.array_equal(found.video, read_clip(clip, RANDOM, 0, 16))
+    fetched = fetch_clip(clip, RANDOM, 0, 16, cache)
+    assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 0, 16))
     assert path.read_bytes() == whole and fetch_clip(clip, RANDOM, 0, 16, cache).cached
 
 
@@ -296,8 +297,8 @@ def test_the_longest_unused_go_and_the_bound_holds(tmp_path):
         if number == 20:
             os.utime(store._path(names[0], "npy"), (now + 1000,) * 2)
         assert 4096 * len(list(tmp_path.glob("*/*.npy"))) <= bound
-    kept = [name for name in names if store.has(name)]
-    assert kept[0] == names[0] and kept[1:] == names[-len(kept) + 1 :] and 20 < len(kept) <= 40
+    remaining = [name for name in names if store.has(name)]
+    assert remaining[0] == names[0] and remaining[1:] == names[-len(remaining) + 1 :] and 20 < len(remaining) <= 40
     assert not store.trouble
 
 
@@ -361,10 +362,10 @@ def test_a_full_disk_ends_the_writing_and_nothing_else(videos, cache, monkeypatc
             write = full
 
         monkeypatch.setattr(entries, "open", Full, raising=False)
-    found = [fetch_clip(clip, UNIFORM, 0, 16, cache) for _ in range(2)]
-    assert not any(f.cached for f in found) and np.array_equal(found[1].video, read_clip(clip, UNIFORM, 0, 16))
-    assert "No space left on device" in found[0].trouble and "\n" not in found[0].trouble
-    assert found[0].trouble == found[1].trouble and cache.folder in found[0].trouble
+    fetched = [fetch_clip(clip, UNIFORM, 0, 16, cache) for _ in range(2)]
+    assert not any(f.cached for f in fetched) and np.array_equal(fetched[1].video, read_clip(clip, UNIFORM, 0, 16))
+    assert "No space left on device" in fetched[0].trouble and "\n" not in fetched[0].trouble
+    assert fetched[0].trouble == fetched[1].trouble and cache.folder in fetched[0].trouble
     assert fetch_clip(before, UNIFORM, 0, 16, cache).cached, "what is there is still read"
     assert drafts_in(cache) == []
 
@@ -378,8 +379,8 @@ def test_a_read_only_folder_is_read(videos, cache):
         for folder in folders:
             folder.chmod(0o500)
         assert fetch_clip(before, UNIFORM, 0, 16, cache).cached
-        found = fetch_clip(clip, UNIFORM, 0, 16, cache)
-        assert not found.cached and "Permission denied" in found.trouble
+        fetched = fetch_clip(clip, UNIFORM, 0, 16, cache)
+        assert not fetched.cached and "Permission denied" in fetched.trouble
     finally:
         for folder in folders:
             folder.chmod(0o700)
@@ -387,8 +388,8 @@ def test_a_read_only_folder_is_read(videos, cache):
 
 def test_a_folder_that_cannot_be_is_one_line(videos, tmp_path):
     (tmp_path / "file").touch()
-    found = fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, Cache(str(tmp_path / "file" / "cache")))
-    assert not found.cached and "takes no more clips" in found.trouble
+    fetched = fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, Cache(str(tmp_path / "file" / "cache")))
+    assert not fetched.cached and "takes no more clips" in fetched.trouble
 
 
 def test_a_removed_folder_is_made_again(videos, cache):
@@ -432,10 +433,10 @@ from kinoray.decoding.sampling import Sampling
 cache, videos, seed = Cache(sys.argv[1], 12 * 4096), Path(sys.argv[2]), int(sys.argv[3])
 rng, sums, hits = np.random.default_rng(seed), {}, 0
 for number in rng.integers(0, 12, 120).tolist():
-    found = fetch_clip(Clip("a", str(videos / f"{number}.mp4")), Sampling("uniform", 4), 0, 16, cache)
-    assert not found.trouble, found.trouble
-    hits += found.cached
-    assert sums.setdefault(number, int(found.video.sum())) == found.video.sum()
+    fetched = fetch_clip(Clip("a", str(videos / f"{number}.mp4")), Sampling("uniform", 4), 0, 16, cache)
+    assert not fetched.trouble, fetched.trouble
+    hits += fetched.cached
+    assert sums.setdefault(number, int(fetched.video.sum())) == fetched.video.sum()
 print(json.dumps([hits, sums]))
 """
 
@@ -444,9 +445,9 @@ def test_processes_share_a_cache_that_is_too_small_for_them(videos, cache):
     """Three at once write, read and evict the same entries: every frame is right, and the bound holds."""
     command = [sys.executable, "-c", CROWD, cache.folder, str(videos)]
     crowd = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(3)]
-    said = [json.loads(process.communicate()[0]) for process in crowd]
+    messages = [json.loads(process.communicate()[0]) for process in crowd]
     expected = {str(n): int(read_clip(clip_of(videos / f"{n}.mp4"), UNIFORM, 0, 16).sum()) for n in range(12)}
-    for hits, sums in said:
+    for hits, sums in messages:
         assert hits > 0 and sums == {number: expected[number] for number in sums}
     assert 4096 * len(files_in(cache, "")) and drafts_in(cache) == []
     assert 4096 * len([path for path in Path(cache.folder).rglob("*") if path.is_file()]) <= 12 * 4096

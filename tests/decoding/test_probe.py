@@ -26,9 +26,9 @@ def all_frames(timeline):
 
 
 def probed(clip, limits=None):
-    found = probe_clip(clip, limits)
-    assert list(found) == PROBED.names
-    probe = Probe(found["digest"], found["num_frames"], tuple(found["key_frames"]), tuple(found["key_ticks"]))
+    columns = probe_clip(clip, limits)
+    assert list(columns) == PROBED.names
+    probe = Probe(columns["digest"], columns["num_frames"], tuple(columns["key_frames"]), tuple(columns["key_ticks"]))
     return Clip(clip.id, clip.path, clip.start, clip.end, probe=probe)
 
 

@@ -12,7 +12,6 @@ from kinoray.decoding.sampling import (
     FRAMES,
     Sampling,
     Timeline,
-    _below,
     frames_at_rate,
     interval_frames,
     random_frames,
@@ -20,7 +19,7 @@ from kinoray.decoding.sampling import (
     uniform_midpoints,
     uniform_runs,
 )
-from kinoray.seeds import uniform
+from kinoray.seeds import integers_below, uniform
 
 # methods.md 16.7
 PUBLISHED = {
@@ -58,8 +57,8 @@ def test_every_set_of_frames_is_equally_likely():
 @given(st.integers(0, 2**63 - 1), st.integers(1, 10**6))
 def test_a_clip_draws_the_numbers_that_a_batch_of_seeds_would(seed, bound):
     shares = uniform(np.array([seed ^ FRAMES], dtype=np.uint64), 5)[0]
-    assert list(_below([bound] * 5, seed)) == pytest.approx(np.floor(shares * bound).tolist(), abs=1)
-    assert list(_below([2**53] * 5, seed)) == (shares * 2**53).astype(np.int64).tolist()
+    assert list(integers_below([bound] * 5, seed, FRAMES)) == pytest.approx(np.floor(shares * bound).tolist(), abs=1)
+    assert list(integers_below([2**53] * 5, seed, FRAMES)) == (shares * 2**53).astype(np.int64).tolist()
 
 
 def regular(num_frames, fps=30.0):

@@ -32,7 +32,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
     assert "ETA 0:00" in lines[-1]
 
 
-def test_the_last_line_is_not_said_again_while_a_finished_run_is_tested() -> None:
+def test_the_last_line_is_not_printed_again_while_a_finished_run_is_tested() -> None:
     console, file = plain_console()
     with RunProgress("base_moco", ["a"], [2], console=console) as bar:
         for step in (1, 2, 2, 2):
@@ -52,7 +52,6 @@ def test_quiet_shows_warnings_only() -> None:
     console, file = plain_console()
     with RunProgress("base_moco", ["a"], [5], quiet=True, console=console) as bar:
         bar.update(0, 1, 1.0, 8)
-        bar.note("evaluating")
         bar.warn("code changed since")
     assert lines_of(file) == ["Warning: code changed since"]
 
@@ -61,7 +60,7 @@ def test_names_from_data_reach_the_terminal_without_control_characters() -> None
     console, file = plain_console()
     with RunProgress("m", ["\x1b]0;x[red]"], [5], console=console) as bar:
         bar.update(0, 1, 1.0, 8)
-        bar.note("\x1b[2J")
+        bar.warn("\x1b[2J")
     assert "\x1b" not in file.getvalue() and "[red]" in file.getvalue()
 
 
@@ -72,6 +71,6 @@ def test_in_a_terminal_the_bars_are_live() -> None:
     assert "loss 1.250" in file.getvalue() and "100 %" in file.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
-def test_clock(seconds: float, said: str) -> None:
-    assert clock(seconds) == said
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (61, "1:01"), (3661.4, "1:01:01")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

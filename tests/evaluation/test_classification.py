@@ -82,6 +82,8 @@ class Pictures(BaseMethod):
     """A classifier on pictures: no text anywhere."""
 
     Config = ToyConfig
+    suits = ("nearest-mean",)
+    backbones = Backbone
 
     def __init__(self, config: ToyConfig, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)

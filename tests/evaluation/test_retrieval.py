@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.engine import fresh_session, on_protocol, run_spec, spec_of
 from support.toys import PerBlock, Replays
 from torch import Tensor
 
@@ -14,6 +13,8 @@ from kinoray.evaluation.feature_files import read_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.metrics import Ranks, ranks_of
 from kinoray.runs.result import Result
+from kinoray.testing.engine import fresh_session, run_spec, spec_of
+from kinoray.testing.small_stream import on_protocol
 from kinoray.training.checkpoint import newest
 from kinoray.training.distributed import World
 

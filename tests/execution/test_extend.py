@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.growth import Late, Rings, learned, tasks_of, tree
+from support.growth import Late, Rings, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
 
@@ -24,6 +24,7 @@ from kinoray.runs.method_source import methods_folder
 from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.testing.small_stream import tasks_of
 from kinoray.training.checkpoint import newest
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import on_protocol, resolved
 from support.places import REPOSITORY
 from support.toys import Exemplars, PerBlock, Replays
 
@@ -19,8 +18,10 @@ from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
 from kinoray.runs.demands import check_division, needs_of
-from kinoray.runs.run_folder import locked
+from kinoray.runs.run_folder import hold_run
 from kinoray.streams import TaskData
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import on_protocol
 
 
 def local(method, micro, folder: Path, **options):
@@ -191,7 +192,7 @@ def test_the_committed_config_must_be_the_one_asked_for(micro, tmp_path) -> None
 
 
 def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
-    with locked(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
+    with hold_run(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
         local("base_moco", micro, tmp_path)
 
 

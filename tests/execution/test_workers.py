@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-from support.engine import digest_of_run, run_spec, spec_of
 from support.toys import Exemplars
 
 import kinoray
@@ -20,6 +19,7 @@ from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run import run
 from kinoray.method import StepInfo, Task
 from kinoray.processes.actors import call, start_actor
+from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.training.checkpoint import Position, commit, take_fence
 
 pytestmark = pytest.mark.ray

@@ -10,41 +10,42 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import on_protocol, resolved
-from support.growth import Late, Rings, learn, learned, tasks_of, tree
+from support.growth import Late, Rings, learn, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.disk.lease import is_leased, lease
 from kinoray.errors import UsageError
-from kinoray.lineage import prefix_key as lineage
-from kinoray.lineage import prefixes as forks
+from kinoray.lineage import prefix_key as prefix_keys
+from kinoray.lineage import prefixes
 from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import record
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import on_protocol, tasks_of
 from kinoray.training.checkpoint import newest
 
 
 @pytest.fixture(autouse=True)
 def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has its own prefixes (the frame cache stays shared), and does not mind who edits the sources."""
-    monkeypatch.setattr(record, "code_digest", lineage._code)
-    monkeypatch.setattr(forks, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(record, "code_digest", prefix_keys._code)
+    monkeypatch.setattr(prefixes, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("KINORAY_PREFIX_BYTES", raising=False)
 
 
-def threads_of(one: Resolved) -> int:
-    return make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None).threads
+def threads_of(run: Resolved) -> int:
+    return make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None).threads
 
 
-def shared(one: Resolved, stages: int) -> str:
+def shared(run: Resolved, stages: int) -> str:
     """Learn some stages and publish them; the last one's key."""
-    learn(one, stages, share=True)
-    return prefix_key(one, threads_of(one), stages)
+    learn(run, stages, share=True)
+    return prefix_key(run, threads_of(run), stages)
 
 
 # Equality
@@ -60,10 +61,10 @@ def test_a_run_that_adopts_equals_one_that_learned_all_itself(name, protocol, mi
     whole = learned(learn(resolved(method, stream, tmp_path / "source"), share=True))
     assert whole == alone
     for stages in (1, 2, 3):
-        one = resolved(method, stream, tmp_path / f"adopts-{stages}")
-        assert adopt(one.folder, prefix_key(one, threads_of(one), stages))
-        assert newest(one.folder / "checkpoints", print).position.stage == stages
-        assert learned(learn(one)) == alone
+        run = resolved(method, stream, tmp_path / f"adopts-{stages}")
+        assert adopt(run.folder, prefix_key(run, threads_of(run), stages))
+        assert newest(run.folder / "checkpoints", print).position.stage == stages
+        assert learned(learn(run)) == alone
 
 
 def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
@@ -71,15 +72,15 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
     key = shared(resolved("base_moco", stream, tmp_path / "source"), 1)
     paid = newest(next(tmp_path.glob("source/*/seed-0/checkpoints")), print).state["cost"]
     spent = paid["wall_s"] - paid["start_s"]
-    one = resolved("base_moco", stream, tmp_path / "adopts")
-    threads_of(one)
-    adopt(one.folder, key)
+    run = resolved("base_moco", stream, tmp_path / "adopts")
+    threads_of(run)
+    adopt(run.folder, key)
     began = time.monotonic()
-    learn(one)
+    learn(run)
     took = time.monotonic() - began
     from kinoray.runs.result import Result
 
-    cost = Result(one.folder).cost
+    cost = Result(run.folder).cost
     assert cost["adopted_s"] == pytest.approx(spent, abs=1e-3)
     assert cost["adopted_train_s"] == pytest.approx(paid["train_s"], abs=1e-3)
     assert cost["adopted_steps"] == 4 and cost["steps"] == 8
@@ -87,10 +88,10 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
     # What an adopter publishes says what its tasks cost in all.
     third = resolved("base_moco", stream, tmp_path / "third")
     threads_of(third)
-    assert publish(one.folder, 2, prefix_key(one, threads_of(one), 2))
+    assert publish(run.folder, 2, prefix_key(run, threads_of(run), 2))
     assert adopt(third.folder, prefix_key(third, threads_of(third), 2))
     learn(third)
-    own = newest(one.folder / "checkpoints", print).state["cost"]
+    own = newest(run.folder / "checkpoints", print).state["cost"]
     again = Result(third.folder).cost
     assert again["adopted_s"] == pytest.approx(spent + own["wall_s"] - own["start_s"], abs=1e-2)
     assert again["adopted_train_s"] == pytest.approx(paid["train_s"] + own["train_s"], abs=1e-2)
@@ -100,10 +101,10 @@ def test_what_was_adopted_is_counted_apart(micro, tmp_path) -> None:
 def test_values_that_matter_later_share_what_came_before_and_differ_after(micro, tmp_path) -> None:
     stream = tasks_of(micro, 2)
     learn(resolved(Late, stream, tmp_path / "a", settings={"distill": 0.0}), 1, share=True)
-    one = resolved(Late, stream, tmp_path / "b", settings={"distill": 1.0})
-    keys = [prefix_key(one, threads_of(one), stages) for stages in (1, 2)]
-    assert best_prefix(keys) == 1 and adopt(one.folder, keys[0])
-    forked = learned(learn(one))
+    run = resolved(Late, stream, tmp_path / "b", settings={"distill": 1.0})
+    keys = [prefix_key(run, threads_of(run), stages) for stages in (1, 2)]
+    assert best_prefix(keys) == 1 and adopt(run.folder, keys[0])
+    forked = learned(learn(run))
     assert forked == learned(learn(resolved(Late, stream, tmp_path / "c", settings={"distill": 1.0})))
     other = learned(learn(resolved(Late, stream, tmp_path / "d", settings={"distill": 0.0})))
     assert forked["log"][:5] == other["log"][:5] and forked["state_digest"] != other["state_digest"]
@@ -121,11 +122,11 @@ def test_adopted_logs_and_bad_samples_end_with_the_prefix(micro, tmp_path) -> No
         file.write('{"task": 1, "st')
     key = prefix_key(source, threads_of(source), 1)
     assert publish(source.folder, 1, key)
-    one = resolved("base_moco", stream, tmp_path / "adopts")
-    threads_of(one)
-    assert adopt(one.folder, key)
-    assert '"task": 1' not in (one.folder / "metrics.jsonl").read_text()
-    assert list(RunMonitor(str(one.folder)).bad) == [("paper", "x")]
+    run = resolved("base_moco", stream, tmp_path / "adopts")
+    threads_of(run)
+    assert adopt(run.folder, key)
+    assert '"task": 1' not in (run.folder / "metrics.jsonl").read_text()
+    assert list(RunMonitor(str(run.folder)).bad) == [("paper", "x")]
 
 
 # Keys
@@ -136,7 +137,7 @@ def base(micro, tmp_path: Path, **options) -> Resolved:
 
 
 def test_keys_are_equal_where_only_later_things_differ(micro, tmp_path) -> None:
-    one = base(micro, tmp_path)
+    run = base(micro, tmp_path)
     same = [
         base(micro, tmp_path / "elsewhere"),
         base(micro, tmp_path, settings={"distill": 0.9}),
@@ -145,9 +146,9 @@ def test_keys_are_equal_where_only_later_things_differ(micro, tmp_path) -> None:
         base(micro, tmp_path, stream=replace(tasks_of(micro, 3), name="another")),
         base(micro, tmp_path, settings={"planned_tasks": 7}),
     ]
-    assert {prefix_key(other, 1, 1) for other in same} == {prefix_key(one, 1, 1)}
-    assert prefix_key(same[1], 1, 2) != prefix_key(one, 1, 2)
-    assert prefix_key(one, 1, 1, num_workers=1) == prefix_key(one, 1, 1, num_workers=0)
+    assert {prefix_key(other, 1, 1) for other in same} == {prefix_key(run, 1, 1)}
+    assert prefix_key(same[1], 1, 2) != prefix_key(run, 1, 2)
+    assert prefix_key(run, 1, 1, num_workers=1) == prefix_key(run, 1, 1, num_workers=0)
 
 
 def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monkeypatch) -> None:
@@ -165,16 +166,16 @@ def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monk
         "task": base(micro, tmp_path, stream=replace(three, tasks=(TaskData("paper", fewer), second, third))),
         "name": base(micro, tmp_path, stream=replace(three, tasks=(replace(first, name="x"), second, third))),
     }
-    one = base(micro, tmp_path)
+    run = base(micro, tmp_path)
     keys = {name: prefix_key(other, 1, 2) for name, other in others.items()}
-    keys |= {"one": prefix_key(one, 1, 2), "stages": prefix_key(one, 1, 1), "threads": prefix_key(one, 2, 2)}
-    keys["workers"] = prefix_key(one, 1, 2, num_workers=2)
+    keys |= {"one": prefix_key(run, 1, 2), "stages": prefix_key(run, 1, 1), "threads": prefix_key(run, 2, 2)}
+    keys["workers"] = prefix_key(run, 1, 2, num_workers=2)
     for place in ("_code", "_methods_digest", "_machine"):
         with monkeypatch.context() as patch:
-            patch.setattr(lineage, place, lambda: "other")
-            keys[place] = prefix_key(one, 1, 2)
-    monkeypatch.setattr(lineage, "_versions", lambda: {"torch": "other"})
-    keys["versions"] = prefix_key(one, 1, 2)
+            patch.setattr(prefix_keys, place, lambda: "other")
+            keys[place] = prefix_key(run, 1, 2)
+    monkeypatch.setattr(prefix_keys, "_versions", lambda: {"torch": "other"})
+    keys["versions"] = prefix_key(run, 1, 2)
     assert len(set(keys.values())) == len(keys)
 
 
@@ -194,15 +195,15 @@ def test_keys_differ_where_a_file_of_the_data_or_the_backbone_was_replaced(micro
     copied = write_table(read_manifest(stream.tasks[0].manifest).table, home / "manifest.parquet", home).path
     towers = tmp_path / "towers"
     shutil.copytree(FOLDER, towers)
-    one = base(micro, tmp_path, stream=replace(stream, tasks=(TaskData("paper", copied),)), backbone=f"tiny:{towers}")
-    keys = {prefix_key(one, 1, 1)}
+    run = base(micro, tmp_path, stream=replace(stream, tasks=(TaskData("paper", copied),)), backbone=f"tiny:{towers}")
+    keys = {prefix_key(run, 1, 1)}
     vocabulary = towers / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text() + "more\n")
-    keys.add(prefix_key(one, 1, 1))
-    lineage._files_digest.cache_clear()
+    keys.add(prefix_key(run, 1, 1))
+    prefix_keys._files_digest.cache_clear()
     clip = next((home / "clips").glob("*.mp4"))
     clip.write_bytes(clip.read_bytes() + b"\0")
-    keys.add(prefix_key(one, 1, 1))
+    keys.add(prefix_key(run, 1, 1))
     assert len(keys) == 3
 
 
@@ -222,9 +223,9 @@ def test_two_classes_of_the_same_lines_are_told_apart_by_what_stands_around_them
     keys, digests = set(), set()
     for share in (1, 2):
         (tmp_path / f"around_{share}.py").write_text(MODULE.format(share=share))
-        one = base(micro, tmp_path, method=importlib.import_module(f"around_{share}").Method)
-        keys |= {prefix_key(one, 1, 1), prefix_key(base(micro, tmp_path, method=one.method.load()), 1, 1)}
-        digests.add(one.method.digest)
+        run = base(micro, tmp_path, method=importlib.import_module(f"around_{share}").Method)
+        keys |= {prefix_key(run, 1, 1), prefix_key(base(micro, tmp_path, method=run.method.load()), 1, 1)}
+        digests.add(run.method.digest)
     assert len(digests) == 1 and len(keys) == 2
 
 
@@ -242,13 +243,13 @@ def test_a_method_says_whether_it_uses_the_number_of_tasks(uses, micro, tmp_path
     file = tmp_path / "mine.py"
     file.write_text(SOURCE.format(uses=uses))
     run, longer = (base(micro, tmp_path, method=str(file), stream=tasks_of(micro, n)) for n in (2, 3))
-    assert lineage.counts_tasks(run) is uses
+    assert prefix_keys.counts_tasks(run) is uses
     assert (prefix_key(run, 1, 1) != prefix_key(longer, 1, 1)) is uses
 
 
 @pytest.mark.parametrize(("method", "counts"), [("bmu_moco", False), (Late, False), (PerBlock, False), (Rings, True)])
 def test_a_ring_memory_counts_tasks(method, counts, micro, tmp_path) -> None:
-    assert lineage.counts_tasks(base(micro, tmp_path, method=method)) is counts
+    assert prefix_keys.counts_tasks(base(micro, tmp_path, method=method)) is counts
 
 
 def test_an_edited_method_has_other_keys_and_publishes_nothing_under_them(micro, tmp_path) -> None:
@@ -337,13 +338,13 @@ def test_a_failure_at_any_write_leaves_all_or_nothing(verb, micro, tmp_path, mon
     for number in range(1, 200):
         calls["left"] = number
         with monkeypatch.context() as patch:
-            for place, name in ((forks, "write_text"), (forks, "_link"), (forks, "sync"), (Path, "rename")):
+            for place, name in ((prefixes, "write_text"), (prefixes, "_link"), (prefixes, "sync"), (Path, "rename")):
                 patch.setattr(place, name, failing(getattr(place, name)))
             done = publish(source.folder, 1, key) if verb == "publish" else adopt(target.folder, key)
         if calls["left"] > 0:
             assert done
             break
-        there = (prefixes_folder() / key).exists() if verb == "publish" else forks.has_state(target.folder)
+        there = (prefixes_folder() / key).exists() if verb == "publish" else prefixes.has_state(target.folder)
         if there:  # the very last flush failed: it is there, and whole
             break
         assert not done
@@ -358,8 +359,8 @@ def test_a_failure_at_any_write_leaves_all_or_nothing(verb, micro, tmp_path, mon
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kinoray.lineage import prefixes as forks
-forks.cache_folder = lambda: Path(sys.argv[1])
+from kinoray.lineage import prefixes
+prefixes.cache_folder = lambda: Path(sys.argv[1])
 left = int(sys.argv[5])
 def dying(real):
     def call(*arguments, **options):
@@ -369,12 +370,12 @@ def dying(real):
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*arguments, **options)
     return call
-for place, name in ((forks, "write_text"), (forks, "_link"), (forks, "sync"), (Path, "rename")):
+for place, name in ((prefixes, "write_text"), (prefixes, "_link"), (prefixes, "sync"), (Path, "rename")):
     setattr(place, name, dying(getattr(place, name)))
 if sys.argv[2] == "publish":
-    forks.publish(sys.argv[3], 1, sys.argv[4])
+    prefixes.publish(sys.argv[3], 1, sys.argv[4])
 else:
-    forks.adopt(sys.argv[3], sys.argv[4])
+    prefixes.adopt(sys.argv[3], sys.argv[4])
 """
 
 
@@ -401,7 +402,7 @@ def test_a_kill_leaves_all_or_nothing(verb, moment, micro, tmp_path) -> None:
         assert not (prefixes_folder() / key).exists()
         assert publish(source.folder, 1, key)
     else:
-        assert not forks.has_state(target.folder)
+        assert not prefixes.has_state(target.folder)
     alone = learned(learn(resolved("base_moco", stream, tmp_path / "alone")))
     if moment == 2:  # a run that starts over what the kill left
         assert learned(learn(target)) == alone
@@ -413,11 +414,11 @@ def test_a_kill_leaves_all_or_nothing(verb, moment, micro, tmp_path) -> None:
 def test_only_a_run_without_a_state_of_its_own_adopts(micro, tmp_path) -> None:
     stream = tasks_of(micro, 2)
     key = shared(resolved("base_moco", stream, tmp_path / "source"), 1)
-    one = resolved("base_moco", stream, tmp_path / "one")
-    learn(one, 1)
-    before = tree(one.folder)
-    assert not adopt(one.folder, key)
-    assert tree(one.folder) == before
+    run = resolved("base_moco", stream, tmp_path / "one")
+    learn(run, 1)
+    before = tree(run.folder)
+    assert not adopt(run.folder, key)
+    assert tree(run.folder) == before
     assert not adopt(tmp_path / "fresh", "no-such-key")
 
 
@@ -487,22 +488,22 @@ def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from kinoray.lineage import prefixes as forks
-forks.cache_folder = lambda: Path(sys.argv[1])
+from kinoray.lineage import prefixes
+prefixes.cache_folder = lambda: Path(sys.argv[1])
 Path(sys.argv[1], "ready-" + sys.argv[2]).touch()
 while not Path(sys.argv[1], "go").exists():
     time.sleep(0.001)
 for number in range(20):
     key = f"key-{number}"
-    while not forks.is_there(key):
-        with forks.producing(key) as ours:
-            if ours and not forks.is_there(key):
+    while not prefixes.is_there(key):
+        with prefixes.producing(key) as ours:
+            if ours and not prefixes.is_there(key):
                 with Path(sys.argv[1], "learned").open("a") as file:
                     file.write(key + "\\n")
                 time.sleep(0.01)
-                (forks.prefixes_folder() / key).mkdir()
+                (prefixes.prefixes_folder() / key).mkdir()
         if not ours:
-            forks.wait_for(key, 10)
+            prefixes.wait_for(key, 10)
 """
 
 
@@ -523,22 +524,22 @@ def test_two_processes_do_not_learn_the_same_prefix(tmp_path) -> None:
 
 def test_the_longest_unused_prefix_goes_first(micro, tmp_path, monkeypatch) -> None:
     stream = tasks_of(micro, 1)
-    ones = [resolved("base_moco", stream, tmp_path / "runs", seed=seed) for seed in range(3)]
-    for one in ones:
-        learn(one)
-    keys = [prefix_key(one, threads_of(one), 1) for one in ones]
-    assert publish(ones[0].folder, 1, keys[0])
+    runs = [resolved("base_moco", stream, tmp_path / "runs", seed=seed) for seed in range(3)]
+    for run in runs:
+        learn(run)
+    keys = [prefix_key(run, threads_of(run), 1) for run in runs]
+    assert publish(runs[0].folder, 1, keys[0])
     held = sum(path.stat().st_size for path in (prefixes_folder() / keys[0]).rglob("*") if path.is_file())
     monkeypatch.setenv("KINORAY_PREFIX_BYTES", str(int(2.5 * held)))
-    assert publish(ones[1].folder, 1, keys[1])
+    assert publish(runs[1].folder, 1, keys[1])
     other = resolved("base_moco", stream, tmp_path / "adopts", seed=0)
     threads_of(other)
     assert adopt(other.folder, keys[0])  # used last
-    assert publish(ones[2].folder, 1, keys[2])
-    assert [forks.is_there(key) for key in keys] == [True, False, True]
+    assert publish(runs[2].folder, 1, keys[2])
+    assert [prefixes.is_there(key) for key in keys] == [True, False, True]
     monkeypatch.setenv("KINORAY_PREFIX_BYTES", "1000")
-    assert not publish(ones[1].folder, 1, keys[1])
-    assert [forks.is_there(key) for key in keys] == [True, False, True]
+    assert not publish(runs[1].folder, 1, keys[1])
+    assert [prefixes.is_there(key) for key in keys] == [True, False, True]
     monkeypatch.setenv("KINORAY_PREFIX_BYTES", "lots")
     with pytest.raises(UsageError, match="whole number"):
-        publish(ones[1].folder, 1, keys[1])
+        publish(runs[1].folder, 1, keys[1])

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.engine import first_batch, fresh_session, spec_of
 
 from kinoray.equations import info_nce
 from kinoray.runs.method_source import find_method
+from kinoray.testing.engine import first_batch, fresh_session, spec_of
 
 
 def test_the_loss_is_the_sum_of_both_directions_against_the_local_keys(micro, tmp_path) -> None:

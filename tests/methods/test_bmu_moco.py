@@ -4,12 +4,12 @@ from typing import get_args
 
 import pytest
 import torch
-from support.engine import digest_of_run, first_batch, fresh_session, one_step, run_spec, spec_of, state_of
 
 from kinoray.equations import info_nce_families
 from kinoray.method import StepInfo
 from kinoray.methods import bmu_moco
 from kinoray.runs.method_source import find_method
+from kinoray.testing.engine import digest_of_run, first_batch, fresh_session, one_step, run_spec, spec_of, state_of
 from kinoray.training.checkpoint import newest
 
 VARIANTS = get_args(find_method("bmu_moco").load().Config.__annotations__["variant"])

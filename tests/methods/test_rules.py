@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from pydantic import Field
-from support.engine import built, run_spec, spec_of, state_of
 from support.ranks import train_two
 from support.rules import OFF, Distill, Pairs, Rehearse, base_moco
 from support.toys import TOYS, Exemplars, Opposed, ToyConfig
@@ -20,6 +19,7 @@ from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method, method_names
 from kinoray.runs.run_spec import RunSpec
+from kinoray.testing.engine import built, run_spec, spec_of, state_of
 from kinoray.training.checkpoint import newest
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}
@@ -249,7 +249,7 @@ def test_every_rule_and_every_learner_have_settings_of_their_own() -> None:
 
 
 def test_a_ring_counts_tasks_and_none_does_not(micro, tmp_path) -> None:
-    from support.engine import resolved
+    from kinoray.testing.engine import resolved
 
     cls = compose(Rehearse, Pairs)
     assert counts_tasks(resolved(cls, micro, tmp_path))

@@ -1,12 +1,14 @@
 """The run's log: what a kill leaves of it, and what is never skipped."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl
 from kinoray.errors import KinorayError
-from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.monitoring import run_monitor
+from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 
 
 def record(step: int) -> dict[str, float]:
@@ -47,3 +49,17 @@ def test_a_damaged_line_in_the_middle_is_named_and_not_skipped(tmp_path) -> None
     ) as told:
         read_jsonl(file)
     assert "\n" not in str(told.value)
+
+
+def test_a_rank_on_ray_learns_of_a_request_to_stop_and_does_not_forget_it(monkeypatch) -> None:
+    """The monitor's answers, in their order, stand for its object refs."""
+    ready_at_once = SimpleNamespace(wait=lambda refs, **options: (refs, []), get=list)
+    monkeypatch.setattr(run_monitor, "ray", ready_at_once)
+    answers = iter([False, True, False])
+    client = MonitorClient(SimpleNamespace(log=SimpleNamespace(remote=lambda records: next(answers))))
+    client.flush()
+    assert client.poll() is False
+    client.flush()
+    assert client.poll() is True
+    client.flush()
+    assert client.poll() is True

@@ -1,4 +1,4 @@
-"""`kinoray reproduce`: numbers, statement, files and errors on made-up sweeps, and one smoke run through Ray."""
+"""`kinoray reproduce`: numbers, statements, files and errors on made-up sweeps, and one smoke run through Ray."""
 
 import json
 import math
@@ -20,7 +20,6 @@ from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
-from kinoray.papers import reproduce as reproducing
 from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
 from kinoray.papers.figure import course
 from kinoray.papers.reproduce import reproduce
@@ -30,6 +29,7 @@ from kinoray.runs.result import find_runs
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import open_study
+from kinoray.sweeps.sweep import sweep
 
 FIG4 = REPRODUCTIONS["bmu-fig4"]
 SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")
@@ -37,6 +37,7 @@ POINTS: list[Any] = SPACE["m_hat"]["choices"]
 PUBLISHED = [(40, 37), (48, 44), (54, 48), (58, 50), (60, 47), (62, 40), (63, 35)]
 """(R@1 of each task when learned, R@1 of all but the last at the end), from m_hat = 0.9 to 1: the paper's course."""
 RISING = [(40 + 3 * i, 30 + 3 * i) for i in range(7)]
+MODULE = "kinoray.papers.reproduce"
 
 
 def scored(folder: Path, learned: float, left: float) -> Path:
@@ -141,20 +142,20 @@ def test_the_table_holds_mean_and_deviation_of_the_test_metrics(tmp_path: Path) 
 
 def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
-    assert [finding.shown for finding in made.findings] == [True] * 5
+    assert [statement.shown for statement in made.statements] == [True] * 5
     assert made.shown is True
     assert made.verdict.startswith("Yes: 5 of the paper's 5 statements")
     assert exit_code(made) == 0
-    assert made.findings[1].margin == pytest.approx(51.6 - (4 * 40 + 62) / 5)
-    assert made.findings[4].margin == pytest.approx(32 - 12)
-    assert (made.findings[0].agree, made.findings[0].seeds) == (2, 2)
+    assert made.statements[1].margin == pytest.approx(51.6 - (4 * 40 + 62) / 5)
+    assert made.statements[4].margin == pytest.approx(32 - 12)
+    assert (made.statements[0].agree, made.statements[0].seeds) == (2, 2)
     assert "Overall R@1 (current): rises throughout, highest at m_hat = 1 (63.5)" in made.courses[0]
     assert "highest at m_hat = 0.99" in made.courses[2]
 
 
 def test_a_curve_with_another_course_says_what_it_does_not_show(tmp_path: Path) -> None:
     made = measured(tmp_path, RISING)
-    assert [finding.shown for finding in made.findings] == [False, False, True, True, False]
+    assert [statement.shown for statement in made.statements] == [False, False, True, True, False]
     assert made.shown is False
     assert made.verdict.startswith("In part: 2 of the paper's 5 statements")
     assert exit_code(made) == 3
@@ -174,7 +175,7 @@ def test_the_means_decide_and_the_seeds_are_counted(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
     worse = scored(next(tmp_path.glob("bmu_moco-0.9-*/seed-1")), 59.5, 37.0)  # better than this seed's 59 at 0.99
     again = Reproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
-    learns = again.findings[2]
+    learns = again.statements[2]
     assert worse.name == "seed-1"
     assert (learns.shown, learns.agree, learns.seeds) == (True, 1, 2)
     assert learns.margin == pytest.approx(58.5 - (40 + 59.5) / 2)
@@ -191,7 +192,7 @@ def test_a_failed_point_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
     made = measured(tmp_path, [*PUBLISHED[:5], "RunFailed: nan at step 3", None])
     assert made.missing == ["bmu_moco, m_hat = 0.999: RunFailed: nan at step 3", "bmu_moco, m_hat = 1: not run yet"]
     assert made.shown is None
-    assert [finding.shown for finding in made.findings] == [None, None, True, True, True]
+    assert [statement.shown for statement in made.statements] == [None, None, True, True, True]
     assert made.verdict.startswith("Points are missing")
     assert exit_code(made) == 3
     page = (made.folder / "bmu-fig4.md").read_text()
@@ -220,9 +221,9 @@ def test_the_files_hold_the_numbers_and_the_published_words(tmp_path: Path) -> N
     assert [point["m_hat"] for point in record["points"]] == POINTS
     assert len(record["runs"]) == 14
     page = stem.with_suffix(".md").read_text()
-    for said in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m = 0.99",
+    for text in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m = 0.99",
                  "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2`"):  # fmt: skip
-        assert said in page, said
+        assert text in page, text
     assert page.count("\n| ") == 1 + 1 + 7
     assert "| 0.99 | 58.5 ± 0.7 | 52.1 ± 0.7 |" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
@@ -268,9 +269,9 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
         assert asked["sampler"] == "grid" and asked["prune"] is False and asked["seeds"] == 3
         return swept(tmp_path, scores[method], method=method, space=space, over="variant")
 
-    monkeypatch.setattr(reproducing, "sweep", fake)
+    monkeypatch.setattr(f"{MODULE}.sweep", fake)
     made = reproduce("two", runs=tmp_path, quiet=True)
-    assert [finding.shown for finding in made.findings] == [True, True]
+    assert [statement.shown for statement in made.statements] == [True, True]
     assert len(made.table) == 6
     page = (made.folder / "two.md").read_text()
     assert "| base_moco | full |" in page
@@ -293,7 +294,7 @@ def fig4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
         known = tmp_path / "sweep-bmu_moco"
         return SweepResult(known) if known.exists() else swept(tmp_path, PUBLISHED)
 
-    monkeypatch.setattr(reproducing, "sweep", fake)
+    monkeypatch.setattr(f"{MODULE}.sweep", fake)
     return asked
 
 
@@ -320,7 +321,7 @@ def test_what_is_kept_is_the_table(
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
     (tmp_path / "platform" / "kinoray").mkdir(parents=True)
-    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
+    monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
     reproduce("bmu-fig4", runs=tmp_path, keep=True)
     stem = results / "bmu-fig4-moving-cvlm"
     assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md")]
@@ -332,8 +333,8 @@ def test_what_is_kept_is_the_table(
 
 
 def test_an_incomplete_table_is_not_kept(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(reproducing, "_kept_folder", lambda smoke: tmp_path / "results")
-    monkeypatch.setattr(reproducing, "sweep", lambda *a, **o: swept(tmp_path, [*PUBLISHED[:6], "RunFailed: nan"]))
+    monkeypatch.setattr(f"{MODULE}._results_folder", lambda smoke: tmp_path / "results")
+    monkeypatch.setattr(f"{MODULE}.sweep", lambda *a, **o: swept(tmp_path, [*PUBLISHED[:6], "RunFailed: nan"]))
     assert reproduce("bmu-fig4", runs=tmp_path, keep=True).missing
     assert not (tmp_path / "results").exists()
     assert "not kept. Missing: bmu_moco, m_hat = 1: RunFailed: nan" in capsys.readouterr().err
@@ -347,7 +348,7 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["bmu-fig5"], "no figure or table named 'bmu-fig5'. Did you mean 'bmu-fig4'?"),
         (["bmu-fig4", "--retry", "all"], "only failed points"),
@@ -357,16 +358,18 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
         (["bmu-fig4", "--set", "m_hat=0.9"], "m_hat is set to 0.9 and stands in the space, too"),
     ],
 )
-def test_a_wrong_command_is_one_line_and_makes_nothing(words: list[str], said: str, kino: Any, tmp_path: Path) -> None:
+def test_a_wrong_command_is_one_line_and_makes_nothing(
+    words: list[str], message: str, kino: Any, tmp_path: Path
+) -> None:
     code, out, err = kino("reproduce", *words, "--runs", tmp_path)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 def test_keeping_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproducing, "__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
+    monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
     with pytest.raises(UsageError, match="--keep copies the table to benchmarks/results of a checkout"):
         reproduce("bmu-fig4", runs=tmp_path, keep=True)
 
@@ -419,7 +422,7 @@ def test_report_and_list_know_a_sweeps_folder(kino: Any, tmp_path: Path) -> None
 def test_a_smoke_reproduction_runs_what_is_missing_and_reuses_the_rest(cluster, micro, tmp_path) -> None:
     common: dict[str, Any] = {"stream": micro, "settings": {"queue_size": 16}, "runs": tmp_path, "smoke": True,
                               "seeds": 1, "concurrent": 2, "quiet": True}  # fmt: skip
-    begun = reproducing.sweep("bmu_moco", space="bmu-fig4", sampler="grid", prune=False, trials=2, **common)
+    begun = sweep("bmu_moco", space="bmu-fig4", sampler="grid", prune=False, trials=2, **common)
     assert len(begun.complete) == 2
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-0/result.json")}
     made = reproduce("bmu-fig4", **common)

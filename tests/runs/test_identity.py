@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from support.engine import resolved
-
 from kinoray.config import Recipe, config
-from kinoray.lineage import prefix_key as lineage
+from kinoray.lineage import prefix_key as prefix_keys
 from kinoray.method import BaseMethod
 from kinoray.runs import resolve
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.record import open_run
-from kinoray.sweeps import plan as plans
+from kinoray.sweeps import plan
 from kinoray.sweeps.request import SweepRequest
+from kinoray.testing.engine import resolved
 
 FIXED = {"queue_size": 16}
 
@@ -30,11 +29,11 @@ def more_settings(name: str) -> type[BaseMethod]:
 def test_a_new_field_at_its_default_renames_no_run_no_prefix_and_no_sweep(micro, tmp_path, monkeypatch) -> None:
     def names() -> list[str]:
         run = resolved("bmu_moco", micro, tmp_path, settings=FIXED | {"m_hat": 0.9, "learning_rate": 1e-3})
-        sweep = plans.make_plan(SweepRequest("bmu_moco", stream=micro, settings=FIXED, space="momenta", runs=tmp_path))
-        return [run.folder.parent.name, sweep.folder.name, lineage.prefix_key(run, 1, 1)]
+        sweep = plan.make_plan(SweepRequest("bmu_moco", stream=micro, settings=FIXED, space="momenta", runs=tmp_path))
+        return [run.folder.parent.name, sweep.folder.name, prefix_keys.prefix_key(run, 1, 1)]
 
     before = names()
-    for module in (resolve, lineage):
+    for module in (resolve, prefix_keys):
         monkeypatch.setattr(module, "Recipe", LongerRecipe)
     monkeypatch.setattr(find_method("bmu_moco").load(), "Config", more_settings("bmu_moco"))
     longer = resolved("bmu_moco", micro, tmp_path, settings=FIXED)

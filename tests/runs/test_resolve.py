@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from support.engine import on_protocol, resolved
 
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
 from kinoray.streams.task_manifests import union_manifest
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import on_protocol
 
 
 def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import resolved
 from support.rules import Distill, Pairs, base_moco
 
 import kinoray
@@ -16,6 +15,7 @@ from kinoray.errors import UsageError
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, names_in, with_learner
 from kinoray.sweeps.space import check_space, load_space, space_names
+from kinoray.testing.engine import resolved
 
 RULE = '''"""Keeps the average weight small: a rule by itself in one file."""
 
@@ -183,7 +183,7 @@ def test_released_settings_are_told_by_record_and_label(micro, tmp_path: Path) -
     assert again.folder == result.folder
 
 
-def test_a_method_without_released_settings_refuses_in_one_line(micro, tmp_path: Path, kino) -> None:
+def test_a_method_without_released_settings_refuses_in_one_line(micro, tmp_path: Path, kino, monkeypatch) -> None:
     class Elsewhere(Pairs):
         RELEASED = {"ucl-cifar10": {"epochs": 3}}
 
@@ -191,6 +191,7 @@ def test_a_method_without_released_settings_refuses_in_one_line(micro, tmp_path:
         resolved("base_moco", micro, tmp_path, as_released=True)
     with pytest.raises(UsageError, match="only for ucl-cifar10"):
         resolved(Elsewhere, micro, tmp_path, as_released=True)
+    monkeypatch.setattr("kinoray.runs.resolve.load_stream", lambda name: micro)
     code, _, err = kino("run", "base_moco", "--as-released", "--runs", tmp_path)
     assert code == 2 and "base_moco states no settings of released code" in err
     experiment = tmp_path / "run.yaml"
@@ -236,9 +237,18 @@ def test_a_finished_run_of_a_rule_learns_one_more_task(rule: Path, micro, tmp_pa
     options = {"num_workers": 0, "quiet": True, "settings": settings, "runs": tmp_path, "as_released": True}
     short = replace(micro, tasks=micro.tasks[:1])
     first = kinoray.run(rule, stream=short, **options)
-    extended = kinoray.extend(first, micro.tasks[1], stream=short, method=f"{rule}:base_moco", quiet=True)
+    kept = rule.read_text()
+    rule.unlink()  # the run folder knows its method
+    extended = kinoray.extend(first, micro.tasks[1], quiet=True)
+    rule.write_text(kept)
     whole = kinoray.run(rule, stream=micro, fresh=True, **options)
     assert extended.folder == whole.folder
     assert extended.outcome["state_digest"] == whole.outcome["state_digest"]
     with pytest.raises(UsageError, match="not of my_rule:bmu_moco"):
-        kinoray.extend(first, micro.tasks[1], stream=short, method=f"{rule}:bmu_moco", quiet=True)
+        kinoray.extend(first, micro.tasks[1], method=f"{rule}:bmu_moco", quiet=True)
+    again = kinoray.extend(first, micro.tasks[1], method=f"{rule}:base_moco", quiet=True)
+    assert again.folder == whole.folder
+    rule.write_text(kept.replace("decay_weight * share", "decay_weight * 2 * share"))
+    assert kinoray.dry_run(rule, **options | {"stream": micro})["folder"] != str(whole.folder.parent)
+    with pytest.raises(UsageError, match="an edited method is a new run"):
+        kinoray.extend(first, micro.tasks[1], method=rule, quiet=True)

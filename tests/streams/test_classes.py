@@ -43,11 +43,11 @@ def prepare(name: str, num_classes: int, root: Path) -> None:
 
 def labels_of(stream: Stream, split: str = "train") -> list[list[str]]:
     """The labels of each task in alphabetical order."""
-    found = []
+    labels = []
     for task in stream.tasks:
         manifest = read_manifest(task.manifest)
-        found.append(sorted({str(label) for label in manifest.labels(manifest.clips(split))}))
-    return found
+        labels.append(sorted({str(label) for label in manifest.labels(manifest.clips(split))}))
+    return labels
 
 
 @pytest.mark.parametrize("num_classes", [1, 10, 100, 1000])

@@ -1,7 +1,6 @@
 """Streams, a method and comparisons for tests of shared prefixes and extended runs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +8,12 @@ import pandas as pd
 import torch
 
 from kinoray.config import Positive, Share, config, from_task
-from kinoray.execution.run_rank import stage_by_stage
 from kinoray.lineage.prefixes import prefix_key, publish
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
-from kinoray.streams import Stream, TaskData, world
-from kinoray.training.distributed import World
+from kinoray.testing.engine import stages_of
 from support.toys import _Toy
 
 
@@ -66,18 +62,10 @@ class Rings(Late):
         return StepOutput(objectives=output.objectives - near)
 
 
-def tasks_of(micro: Stream, count: int) -> Stream:
-    """`micro` with another number of its world's five tasks."""
-    home = micro.tasks[0].manifest.parents[1]
-    return replace(
-        micro, tasks=tuple(TaskData(look.name, home / look.name / "manifest.parquet") for look in world.LOOKS[:count])
-    )
-
-
 def learn(one: Resolved, stages: int | None = None, share: bool = False) -> Path:
     """Run in this process, to the end or for some stages, publishing after each if asked; returns the folder."""
     spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
-    for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
+    for done in stages_of(spec):
         if share:
             assert publish(spec.folder, done, prefix_key(one, spec.threads, done))
         if done == stages:

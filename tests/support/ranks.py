@@ -34,8 +34,8 @@ def choose_apart(rank: int, folder: str, stream) -> None:
     from kinoray.execution.rank_session import RankSession
     from kinoray.method import Needs, Replay
     from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.testing.engine import spec_of
     from kinoray.training.loop import RunState, train_stream
-    from support.engine import spec_of
     from support.toys import Replays
 
     class Undecided(Replays):
@@ -69,7 +69,7 @@ def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
     from kinoray.execution.run_rank import run_rank
     from kinoray.monitoring.run_monitor import RunMonitor
-    from support.engine import StopAfter, digest_of_run, spec_of
+    from kinoray.testing.engine import StopAfter, digest_of_run, spec_of
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
@@ -83,6 +83,24 @@ def train_four(rank: int, folder: str, stream) -> None:
         if rank == 0:
             with (Path(folder) / "digests").open("a") as file:
                 file.write(digest_of_run(spec) + "\n")
+    dist.destroy_process_group()
+
+
+def train_norms(rank: int, folder: str, stream) -> None:
+    """A run by two ranks of a method whose state differs between them; writes how it failed."""
+    from kinoray.errors import RunFailed
+    from kinoray.execution.run_rank import run_rank
+    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.testing.engine import spec_of
+    from support.toys import Norms
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    spec = spec_of(Norms, stream, Path(folder))
+    try:
+        run_rank(spec, World(rank, 2), RunMonitor(spec.folder), None)
+    except RunFailed as error:
+        (Path(folder) / f"{rank}.txt").write_text(str(error))
+    (Path(folder) / f"{rank}-folder.txt").write_text(spec.folder)
     dist.destroy_process_group()
 
 

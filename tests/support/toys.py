@@ -6,9 +6,11 @@ keeps payloads with them, `BlockRehearses` keeps payloads beside queries per blo
 and replayed pictures (it runs where there is a protocol for it, so not among `TOYS`).
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ from kinoray.backbones.backbone import Backbone
 from kinoray.backbones.norm import SplitBatchNorm1d
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
-from kinoray.equations import unit
+from kinoray.equations import in_batch_nce, unit
 from kinoray.method import (
     BaseMethod,
     Batch,
@@ -40,13 +42,6 @@ class ToyConfig:
     temperature: Positive = 0.1
 
 
-def in_batch_nce(q_BD: Tensor, all_BD: Tensor, first: int, temperature: float) -> Tensor:
-    """Each query against the gathered rows of all ranks; its own stands at `first + i`. Summed over local rows."""
-    logits = q_BD @ all_BD.T / temperature
-    own = first + torch.arange(len(q_BD))
-    return nn.functional.cross_entropy(logits, own, reduction="sum")
-
-
 class _Toy(BaseMethod):
     """What the toys share: one pair of encoders."""
 
@@ -62,9 +57,7 @@ class _Toy(BaseMethod):
 
     def contrast(self, q_BD: Tensor, key_BD: Tensor, batch: Batch) -> Tensor:
         """In-batch contrast over the rows of all ranks, divided by their number."""
-        ids = batch.gather(batch.ids)
-        first = int((ids == batch.ids[0]).nonzero()[0]) // len(q_BD) * len(q_BD)
-        return in_batch_nce(q_BD, batch.gather(key_BD), first, self.config.temperature) / batch.global_size
+        return in_batch_nce(q_BD, key_BD, batch.gather(key_BD), self.config.temperature) / batch.global_size
 
     def encoder(self) -> TwoTower:
         return self.online
@@ -178,6 +171,50 @@ class Opposed(_Toy):
         video = self.online.embed_video(batch.video + 0.1 * tint)
         loss = self.contrast(self.online.embed_text(batch.text), video, batch)
         return StepOutput(objectives={"encoders": loss, "generator": -loss}, log={"contrast": loss})
+
+
+class Draws(_Toy):
+    """Draws from all three generators that a method may use: the same at every resume, and on every rank."""
+
+    def loss(self, batch: Batch) -> StepOutput:
+        loss = self.contrast(self.online.embed_text(batch.text), self.online.embed_video(batch.video), batch)
+        drawn = random.random() + np.random.random() + torch.rand(())
+        return StepOutput(objectives=loss * (1 + drawn))
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        shake = random.random() * np.random.random() * torch.rand(())
+        for parameter in self.online.parameters():
+            parameter.mul_(1 - 1e-3 * shake)
+
+
+class Norms(_Toy):
+    """A plain BatchNorm over the rows of each rank, whose statistics are other ones on every rank."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.norm = nn.BatchNorm1d(backbone.dim)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video = unit(self.norm(self.online.embed_video(batch.video)))
+        return StepOutput(objectives=self.contrast(self.online.embed_text(batch.text), video, batch))
+
+
+class Forgets(_Toy):
+    """Counts its steps in a plain attribute, keeps keys in a plain list, and weighs its loss by both."""
+
+    def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.count = 0
+        self.past: list[Tensor] = []
+
+    def loss(self, batch: Batch) -> StepOutput:
+        video = self.online.embed_video(batch.video)
+        loss = self.contrast(self.online.embed_text(batch.text), video, batch) * (1 + self.count + len(self.past))
+        return StepOutput(objectives=loss, carry={"video": video.detach()})
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        self.count += 1
+        self.past.append(carry["video"].mean())
 
 
 class Normed(_Toy):
@@ -310,6 +347,7 @@ class Pictures(_Toy):
 
 
 TOYS = {
+    "draws": Draws,
     "per_block": PerBlock,
     "replays": Replays,
     "exemplars": Exemplars,

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from ray.cluster_utils import Cluster
-from support.engine import digest_of_run, run_spec, spec_of
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import methods_folder
 from kinoray.sweeps.result import SweepResult
+from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engine import resolved
-from support.growth import Late, learn, learned, tasks_of
+from support.growth import Late, learn, learned
 from support.places import REPOSITORY
 
 from kinoray.cli.sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
 from kinoray.execution.run_rank import stage_by_stage
-from kinoray.lineage import prefix_key as lineage
-from kinoray.lineage import prefixes as forks
+from kinoray.lineage import prefix_key as prefix_keys
+from kinoray.lineage import prefixes
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.lineage.prefixes import prefixes_folder, producing
 from kinoray.lineage.sharing import Prefix
@@ -31,14 +30,16 @@ from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.sweep import sweep
 from kinoray.sweeps.trial import TrialRun
+from kinoray.testing.engine import resolved
+from kinoray.testing.small_stream import tasks_of
 from kinoray.training.distributed import World
 
 
 @pytest.fixture(autouse=True)
 def _own_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has its own prefixes, and does not mind who edits the sources."""
-    monkeypatch.setattr(record, "code_digest", lineage._code)
-    monkeypatch.setattr(forks, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(record, "code_digest", prefix_keys._code)
+    monkeypatch.setattr(prefixes, "cache_folder", lambda: tmp_path / "cache")
 
 
 def job_of(micro, folder: Path, **options: Any) -> Job:
@@ -126,7 +127,7 @@ def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
         spec = make_spec(one, num_workers=workers, decode_slots=0, gpu=False, say=say)
         for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
             end = time.monotonic() + 30
-            while done == 1 and not forks.is_there(lineage.prefix_key(one, spec.threads, 1, workers)):
+            while done == 1 and not prefixes.is_there(prefix_keys.prefix_key(one, spec.threads, 1, workers)):
                 assert time.monotonic() < end, "nobody published the first task"
                 time.sleep(0.05)
 
@@ -153,15 +154,15 @@ def publish_empty(key: str) -> None:
 def test_a_run_that_takes_the_lease_looks_again_for_what_was_published_before(tmp_path, monkeypatch) -> None:
     """Between its look and its lease the other one published and ended."""
     adopted: list[str] = []
-    monkeypatch.setattr(forks, "adopt", lambda folder, key: bool(adopted.append(key)) or True)
-    real = forks.producing
+    monkeypatch.setattr(prefixes, "adopt", lambda folder, key: bool(adopted.append(key)) or True)
+    real = prefixes.producing
 
     def late(key: str):
-        if not forks.is_there("key-1"):
+        if not prefixes.is_there("key-1"):
             publish_empty("key-1")
         return real(key)
 
-    monkeypatch.setattr(forks, "producing", late)
+    monkeypatch.setattr(prefixes, "producing", late)
     prefix = Prefix(tmp_path / "run", keys_of(2))
     prefix.begin(tmp_path / "stop")
     assert adopted == ["key-1"]
@@ -173,8 +174,8 @@ def test_who_learns_on_holds_the_next_tasks_lease_before_this_one_is_there(tmp_p
     held: list[list[int]] = []
     prefix = Prefix(tmp_path / "run", keys_of(3))
     prefix.begin(tmp_path / "stop")
-    monkeypatch.setattr(forks, "has_stage", lambda *_: True)
-    monkeypatch.setattr(forks, "publish", lambda *_: held.append(sorted(prefix.leases)))
+    monkeypatch.setattr(prefixes, "has_stage", lambda *_: True)
+    monkeypatch.setattr(prefixes, "publish", lambda *_: held.append(sorted(prefix.leases)))
     for stages in (1, 2, 3):
         prefix.share(stages)
     assert held == [[1, 2], [2, 3], [3]]
@@ -237,7 +238,7 @@ def test_only_knobs_that_matter_later_make_trials_share_tasks(micro, tmp_path, m
     assert shared_tasks(["temperature"], Late, 5) == 0
     assert shared_tasks(["learning_rate"], Late, 5) == 0, "of the recipe"
     for name in ("prefix_key", "shared_tasks"):  # where nothing can be shared, nothing is asked
-        monkeypatch.setattr(lineage, name, lambda *_: pytest.fail("a key was made"))
+        monkeypatch.setattr(prefix_keys, name, lambda *_: pytest.fail("a key was made"))
     assert "failed" not in whole(TrialRun(job_of(micro, tmp_path, shared_tasks=0), 0, {"temperature": 0.2}))
     assert not prefixes_folder().exists()
 

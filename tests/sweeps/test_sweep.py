@@ -12,7 +12,6 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
-from support.engine import digest_of_run, run_spec, spec_of
 from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
@@ -31,6 +30,7 @@ from kinoray.sweeps.sweep import sweep
 from kinoray.sweeps.trial import TrialRun
 from kinoray.sweeps.trial_process import Clean
 from kinoray.sweeps.view import SweepView
+from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 
 # One trial, without Ray
 

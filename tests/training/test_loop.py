@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,8 @@ class Fake:
 
     @contextmanager
     def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Any]]]:
-        yield ((StepFacts(s, s // 3, s % 3 == 2, s), None) for s in range(start, STEPS))
+        batch = SimpleNamespace(ids=torch.arange(2), replay=None)
+        yield ((StepFacts(s, s // 3, s % 3 == 2, s), batch) for s in range(start, STEPS))
 
     def facts(self, stage: Stage) -> TaskFacts:
         return TaskFacts(stage.grown, f"task {stage.grown}", 2, num_samples=0, num_classes=0, steps=STEPS)

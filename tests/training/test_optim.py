@@ -34,12 +34,6 @@ def test_each_group_follows_its_own_objective() -> None:
     assert b.weight.grad.item() == pytest.approx(-a.weight.item())
 
 
-def test_objectives_and_groups_must_have_the_same_names() -> None:
-    a = nn.Linear(1, 1)
-    with pytest.raises(RunFailed, match=r"\['b'\].*\['a'\]"):
-        set_gradients(StepOutput({"b": a.weight.sum()}), {"a": trainable(a, "a")}, SIGNALS, World())
-
-
 def test_a_parameter_that_the_loss_does_not_use_is_left_alone() -> None:
     used, idle = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
     groups = {"all": trainable(nn.ModuleList([used, idle]), "m")}

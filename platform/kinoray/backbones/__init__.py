@@ -36,11 +36,6 @@ class Family(Protocol):
         """The backbone in float32 on the CPU; `seed` draws what no file holds and leaves the global state alone."""
 
 
-def backbone_names() -> list[str]:
-    """Names that `load_backbone` knows."""
-    return list(families(__path__))
-
-
 def list_backbones() -> dict[str, str]:
     """Every form of a name -> one line about it."""
     return {form: about for of_family in stated(__path__, "ABOUT").values() for form, about in of_family.items()}

@@ -4,7 +4,7 @@
     text    w_l = BERT(caption)_l;               z^T = mean_l  W_T w_l        (Eqs. 4-6)
 
 The mean over tokens leaves out padding and counts [CLS] and [SEP]; both embeddings come out with unit norm. The paper
-says neither (ours, `methods.md` §3.1). Only text formats and safetensors are read; nothing is unpickled.
+says neither (our choice, `methods.md` §3.1). Only text formats and safetensors are read; nothing is unpickled.
 """
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
@@ -190,9 +190,9 @@ def load_towers(folder: Path) -> VitBertTowers:
         )
         towers.load_state_dict(load_file(folder / WEIGHTS_FILE))
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as error:
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"The backbone in {folder} cannot be read ({said}). Make it again: `kinoray pretrain`."
+            f"The backbone in {folder} cannot be read ({message}). Make it again: `kinoray pretrain`."
         ) from None
     return towers
 

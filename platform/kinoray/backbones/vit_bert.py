@@ -103,8 +103,8 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
         text = BertModel.from_pretrained(bert, **options)
         pieces = read_vocabulary(vocabulary)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        said = " ".join(str(error).split())[:100]
-        raise UsageError(f"The weights of vit-bert cannot be loaded ({said}). {_WHERE}") from None
+        message = " ".join(str(error).split())[:100]
+        raise UsageError(f"The weights of vit-bert cannot be loaded ({message}). {_WHERE}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return VitBertTowers(vision, text, pieces, DIM)

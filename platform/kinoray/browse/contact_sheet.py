@@ -95,9 +95,9 @@ def sheet_text(facts: dict[str, Any]) -> list[str]:
         f"rotated by {facts['rotation']}" if facts["rotation"] else None,
         facts["codec"],
     ]
-    said = [facts["split"], facts["task"] and f"task {facts['task']}", facts["label"] and f"label {facts['label']}"]
+    marks = [facts["split"], facts["task"] and f"task {facts['task']}", facts["label"] and f"label {facts['label']}"]
     captions = facts["captions"] or []
-    lines = [facts["id"], ", ".join(filter(None, known)), ", ".join(filter(None, said))]
+    lines = [facts["id"], ", ".join(filter(None, known)), ", ".join(filter(None, marks))]
     lines += [f"{n}. {text.strip()}" if len(captions) > 1 else text.strip() for n, text in enumerate(captions, 1)]
     if len(captions) > MAX_CAPTIONS:
         lines[3 + MAX_CAPTIONS :] = [f"... and {len(captions) - MAX_CAPTIONS} more captions"]
@@ -153,7 +153,7 @@ def _find(manifests: dict[str, Manifest], name: str, id: str) -> tuple[Manifest,
         row = pc.index(manifest.table["id"], id).as_py()
         if row >= 0:
             return manifest, row
-    ids = [found for manifest in manifests.values() for found in manifest.table["id"][:SEARCHED_IDS].to_pylist()]
+    ids = [known for manifest in manifests.values() for known in manifest.table["id"][:SEARCHED_IDS].to_pylist()]
     near = difflib.get_close_matches(id, ids[:SEARCHED_IDS], n=3, cutoff=0.6)
     hint = (
         f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Ids look like {', '.join(map(repr, ids[:3]))}."
@@ -171,8 +171,8 @@ def _probed(clip: Clip) -> dict[str, Any]:
     """What probing the clip now tells, as `kinoray data prepare` would keep it."""
     from kinoray.datasets.probing import probe_clip_or_picture
 
-    found = probe_clip_or_picture(clip)
-    return {name: found.get(name) for name in PROBED.names}
+    facts = probe_clip_or_picture(clip)
+    return {name: facts.get(name) for name in PROBED.names}
 
 
 def _frames(clip: Clip, count: int) -> Frames:

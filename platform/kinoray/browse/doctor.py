@@ -63,21 +63,21 @@ def _memory() -> Finding:
     memory = psutil.virtual_memory()
     few = memory.available < 3 * GIB
     advice = "Close other programs, or use --num-workers 0: Ray and a worker take about 3 GiB." if few else ""
-    said = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
-    return Finding("memory", "warn" if few else "ok", said, advice)
+    free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
+    return Finding("memory", "warn" if few else "ok", free, advice)
 
 
 def _disk(what: str, folder: Path) -> Finding:
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(existing).free
-    said = f"{free / GIB:.1f} GiB free in {folder}"
+    space = f"{free / GIB:.1f} GiB free in {folder}"
     if not os.access(existing, os.W_OK):
         return Finding(
             what, "fail", f"{folder} cannot be written", f"Make {existing} writable or choose another folder."
         )
     if free < GIB:
-        return Finding(what, "fail" if free < GIB / 5 else "warn", said, "Free some: a run takes up to 1 GiB.")
-    return Finding(what, "ok", said)
+        return Finding(what, "fail" if free < GIB / 5 else "warn", space, "Free some: a run takes up to 1 GiB.")
+    return Finding(what, "ok", space)
 
 
 def _shared_memory() -> Finding:
@@ -93,13 +93,13 @@ def _shared_memory() -> Finding:
 def _versions() -> Iterator[Finding]:
     for package, tested in TESTED.items():
         try:
-            found = version(package)
+            installed = version(package)
         except PackageNotFoundError:
             yield Finding(package, "fail", "not installed", f"pip install '{package}=={tested}.*'")
             continue
-        same = found.split(".")[:2] == tested.split(".")
+        same = installed.split(".")[:2] == tested.split(".")
         advice = "" if same else f"Tested with {tested}; constraints.txt has the exact versions."
-        yield Finding(package, "ok" if same else "warn", found, advice)
+        yield Finding(package, "ok" if same else "warn", installed, advice)
 
 
 def _gpu() -> Finding:

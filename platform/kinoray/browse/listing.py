@@ -19,12 +19,12 @@ def list_methods() -> list[dict[str, str]]:
 
 def list_streams() -> list[dict[str, str]]:
     """The streams by name, and how to name a folder."""
-    found = [
+    named = [
         {"name": name, "about": first_line(family_file(streams.__path__, family)).partition(": ")[2]}
         for name, family in streams.stream_families().items()
     ]
     own = {"name": "FOLDER", "about": "a folder of your own: videos and captions.csv, .jsonl or .parquet"}
-    return [*found, own]
+    return [*named, own]
 
 
 def list_backbones() -> list[dict[str, str]]:

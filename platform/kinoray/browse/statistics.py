@@ -148,8 +148,12 @@ def figure(statistics: Statistics) -> "Figure":
     from kinoray.display.plots import STYLE, Picture
 
     drawn = [_draw_counts]
-    drawn += [_draw_seconds] * (statistics.seconds is not None) + [_draw_words] * (statistics.words is not None)
-    drawn += [_draw_labels] * bool(statistics.labels)
+    if statistics.seconds is not None:
+        drawn.append(_draw_seconds)
+    if statistics.words is not None:
+        drawn.append(_draw_words)
+    if statistics.labels:
+        drawn.append(_draw_labels)
     with mpl.rc_context(STYLE):
         picture = Picture(figsize=(3.6 * len(drawn) + 0.6, 3.6), layout="constrained")
         for axes, draw in zip(np.atleast_1d(picture.subplots(1, len(drawn))), drawn, strict=True):

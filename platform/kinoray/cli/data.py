@@ -108,16 +108,16 @@ def check_command(
 
     from kinoray.datasets.check import check
 
-    found = check(name, deep, progress=not quiet)
+    checked = check(name, deep, progress=not quiet)
     if as_json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(checked), indent=1))
     else:
-        _print(*found.problems)
-        verdict = "all as they were probed" if not found.problems else f"{len(found.problems):,} are not"
-        _print(f"{name}: {found.files:,} files in {found.root}, {verdict}.")
-        if found.problems:
+        _print(*checked.problems)
+        verdict = "all as they were probed" if not checked.problems else f"{len(checked.problems):,} are not"
+        _print(f"{name}: {checked.files:,} files in {checked.root}, {verdict}.")
+        if checked.problems:
             _print(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
-    raise typer.Exit(int(bool(found.problems)))
+    raise typer.Exit(int(bool(checked.problems)))
 
 
 @data_app.command("stats")
@@ -130,16 +130,16 @@ def stats_command(
     """Clips, lengths, words and labels of each split."""
     from kinoray.browse import statistics as stats
 
-    found = stats.stats(name)
+    statistics = stats.stats(name)
     if out:
-        stats.write_figure(found, out)
+        stats.write_figure(statistics, out)
     if as_json:
-        print(json.dumps(found.to_json(), indent=1))
+        print(json.dumps(statistics.to_json(), indent=1))
         return
-    _print_table(stats.table(found))
-    if found.labels:
-        most = ", ".join(f"{label} {count:,}" for label, count in list(found.labels.items())[:5])
-        _print(f"{len(found.labels):,} labels; most clips: {most}")
+    _print_table(stats.table(statistics))
+    if statistics.labels:
+        most = ", ".join(f"{label} {count:,}" for label, count in list(statistics.labels.items())[:5])
+        _print(f"{len(statistics.labels):,} labels; most clips: {most}")
     if out:
         _print(f"Figure: {out}")
 

@@ -10,7 +10,6 @@ import typer
 from kinoray.cli.options import Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
-from kinoray.runs.result import run_folder
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 
@@ -28,15 +27,16 @@ def mlflow_command(
 ) -> None:
     """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
     from kinoray.report.export_mlflow import export_mlflow
+    from kinoray.runs.result import run_folder
 
-    done = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
+    exported = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
     if as_json:
-        rows = [{"folder": str(one.folder), "mlflow_run": one.mlflow_run, "new": one.new} for one in done]
+        rows = [{"folder": str(run.folder), "mlflow_run": run.mlflow_run, "new": run.new} for run in exported]
         print(json.dumps({"runs": rows}, indent=1))
         return
-    for one in done:
-        print(printable(f"{one.folder}: {'run' if one.new else 'there already as'} {one.mlflow_run}"))
-    if not done:
+    for run in exported:
+        print(printable(f"{run.folder}: {'run' if run.new else 'there already as'} {run.mlflow_run}"))
+    if not exported:
         print("There are no finished runs.", file=sys.stderr)
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from kinoray.cli.options import Debug, Json, Quiet
-from kinoray.runs.result import Results, run_folder
 
 
 def extend_command(
@@ -26,6 +25,7 @@ def extend_command(
     """
     from kinoray.cli import printing
     from kinoray.execution.extend import extend
+    from kinoray.runs.result import Results, run_folder
 
     done = extend(
         run_folder(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kinoray
+from kinoray.cli import check as cli_check
 from kinoray.cli import data as cli_data
 from kinoray.cli import export as cli_export
 from kinoray.cli import extend as cli_extend
@@ -31,10 +32,10 @@ from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 from kinoray.errors import DONE, FAILED, INTERRUPTED, STOPPED, TERMINATED, KinorayError, UsageError
-from kinoray.runs.result import Result, run_folder
 
 if TYPE_CHECKING:
     from kinoray.runs.request import RunRequest
+    from kinoray.runs.result import Result
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -126,6 +127,7 @@ def run(
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
     from kinoray.runs.experiment_file import merged, parse_settings
     from kinoray.runs.request import RunRequest
+    from kinoray.runs.result import Result
 
     options: dict[str, Any] = {
         "stream": stream,
@@ -167,6 +169,8 @@ def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
 
 
 def _is_finished(request: "RunRequest") -> bool:
+    from kinoray.runs.result import Result
+
     plan = kinoray.dry_run(request)
     folders = [Path(plan["folder"]) / f"seed-{seed}" for seed in plan["seeds"]]
     return all((folder / "result.json").is_file() and Result(folder).state == "finished" for folder in folders)
@@ -190,7 +194,7 @@ def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[
             yield str(method), merged(base_options, options), merged(base_settings, settings)
 
 
-def _exit_code(results: Iterable[Result]) -> int:
+def _exit_code(results: "Iterable[Result]") -> int:
     states = {result.state for result in results}
     return FAILED if "failed" in states else STOPPED if states - {"finished"} else DONE
 
@@ -198,6 +202,7 @@ def _exit_code(results: Iterable[Result]) -> int:
 app.command("sweep")(cli_sweep.sweep)
 app.command("dashboard")(cli_export.dashboard_command)
 app.command("extend")(cli_extend.extend_command)
+app.command("check")(cli_check.check_command)
 app.command("reproduce")(cli_reproduce.reproduce_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 
@@ -212,6 +217,8 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """The papers' table: recall and forgetting per task and overall, means and intervals over seeds."""
+    from kinoray.runs.result import run_folder
+
     comparison = kinoray.compare([run_folder(name, root) for name in runs], metric)
     if as_json:
         printing.print_warnings(comparison)
@@ -228,6 +235,8 @@ def compare(
 @app.command()
 def report(run: Annotated[str, typer.Argument(metavar="RUN")], root: Runs = None, debug: Debug = False) -> None:
     """One self-contained HTML page about a run, or about all seeds of a run."""
+    from kinoray.runs.result import run_folder
+
     print(kinoray.write_report(run_folder(run, root)))
 
 
@@ -272,6 +281,18 @@ def new_method(
     from kinoray.cli.new_method import write_method
 
     for file in write_method(name, Path(), single):
+        print(f"Wrote {file}")
+
+
+@new_app.command("rule")
+def new_rule(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
+) -> None:
+    """Write a rule that wraps any learner and runs as it is, to be filled in."""
+    from kinoray.cli.new_method import write_method
+
+    for file in write_method(name, Path(), single, kind="rule"):
         print(f"Wrote {file}")
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.display.text import printable, show
-from kinoray.runs.result import Result
 
 if TYPE_CHECKING:
     from kinoray.browse.doctor import Finding
     from kinoray.report.tables import Comparison
+    from kinoray.runs.result import Result
 
 WIDEST = 1000
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -24,7 +24,7 @@ def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     print(json.dumps({"plans": plans}, indent=1) if as_json else yaml.safe_dump_all(plans, sort_keys=False).rstrip())
 
 
-def print_results(results: Sequence[Result], as_json: bool) -> None:
+def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
     from kinoray.browse.listing import run_line
     from kinoray.report.page import write_report
@@ -68,8 +68,8 @@ def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json
         return
     for row in rows:
         kind = f"{row['kind']:<7}  " if "kind" in row else ""
-        said = f"{kind}{row['about']}" if "about" in row else _run_words(row)
-        print(printable(f"{row['name']:<20}  {said}"))
+        about = f"{kind}{row['about']}" if "about" in row else _run_words(row)
+        print(printable(f"{row['name']:<20}  {about}"))
     if not rows:
         print(f"No {kind} in {runs}.", file=sys.stderr)
 

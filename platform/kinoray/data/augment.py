@@ -65,13 +65,13 @@ def augment_view(
 ) -> Tensor:
     """View number `view`, counted from 0, of those that `augment_views` makes."""
     augmentation = preset.views[min(view, len(preset.views) - 1)]
-    own = view_seeds(seeds, view)
+    of_view = view_seeds(seeds, view)
     boxes = _whole(video)
     if augmentation.crop_scale is not None:
-        boxes = draw_boxes(own, _side(video), augmentation, aspects)
+        boxes = draw_boxes(of_view, _side(video), augmentation, aspects)
     size = round(size_px * augmentation.size_scale)
     cut = crop(video, boxes, size, augmentation.interpolation, augmentation.antialias)
-    return _colour(cut, own, augmentation, preset.mean or mean, preset.std or std)
+    return _colour(cut, of_view, augmentation, preset.mean or mean, preset.std or std)
 
 
 def plain_view(

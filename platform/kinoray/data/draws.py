@@ -86,12 +86,12 @@ def draw_boxes(seeds: np.ndarray, side_px: int, augmentation: Augmentation, aspe
     ratios = np.exp(np.log(narrow) + drawn * (np.log(wide) - np.log(narrow))) / aspect[:, None]
     widths, heights = np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
     fits = (widths > 0) & (widths <= side_px) & (heights > 0) & (heights <= side_px)
-    clips, first, found = np.arange(len(seeds)), fits.argmax(axis=1), fits.any(axis=1)
+    clips, first, any_fits = np.arange(len(seeds)), fits.argmax(axis=1), fits.any(axis=1)
     central = np.clip(aspect, narrow, wide)
-    height = np.where(found, heights[clips, first], np.rint(side_px * np.minimum(1, aspect / central)))
-    width = np.where(found, widths[clips, first], np.rint(side_px * np.minimum(1, central / aspect)))
-    top = np.where(found, np.floor(share[:, -2] * (side_px - height + 1)), (side_px - height) // 2)
-    left = np.where(found, np.floor(share[:, -1] * (side_px - width + 1)), (side_px - width) // 2)
+    height = np.where(any_fits, heights[clips, first], np.rint(side_px * np.minimum(1, aspect / central)))
+    width = np.where(any_fits, widths[clips, first], np.rint(side_px * np.minimum(1, central / aspect)))
+    top = np.where(any_fits, np.floor(share[:, -2] * (side_px - height + 1)), (side_px - height) // 2)
+    left = np.where(any_fits, np.floor(share[:, -1] * (side_px - width + 1)), (side_px - width) // 2)
     return np.stack([top, left, height, width], axis=1).astype(np.int64)
 
 

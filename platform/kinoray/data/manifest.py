@@ -4,7 +4,7 @@ A **clip** is a video file, a span of one, a picture, or one item of an array fi
 pair of a split. Samples are numbered in manifest order with the captions of a clip adjacent; a clip without captions
 counts once, with caption number -1.
 
-What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` found by decoding it once
+What a data set says of a clip is its content, and has a digest. What `kinoray data prepare` learned by decoding it once
 stands beside and may be missing; it makes reading faster, and its width and height tell how crops are to be drawn.
 """
 
@@ -101,7 +101,7 @@ class Manifest:
         return _clip(self, row)
 
     def probe(self, row: int) -> Probe | None:
-        """What `kinoray data prepare` found, None where the clip was never probed."""
+        """What `kinoray data prepare` learned, None where the clip was never probed."""
         digest, count, frames, ticks = (
             self._column(name)[row].as_py() for name in ("digest", "num_frames", "key_frames", "key_ticks")
         )
@@ -256,17 +256,17 @@ def check_uri(uri: str, where: str) -> None:
 
     Raises: UsageError.
     """
-    said = None
+    problem = None
     if not uri or "\0" in uri:
-        said = "is empty or holds a NUL character"
+        problem = "is empty or holds a NUL character"
     elif SCHEME.match(uri):
-        said = "looks like a link or a drive, not like a file in the data folder"
+        problem = "looks like a link or a drive, not like a file in the data folder"
     elif os.path.isabs(uri) or uri.startswith("\\"):
-        said = "is absolute"
+        problem = "is absolute"
     elif os.path.normpath(uri).split(os.sep)[0] in ("..", "."):
-        said = "leaves the data folder"
-    if said:
-        raise UsageError(f"{where}: video {uri!r} {said}. Give a path relative to the data folder.")
+        problem = "leaves the data folder"
+    if problem:
+        raise UsageError(f"{where}: video {uri!r} {problem}. Give a path relative to the data folder.")
 
 
 def read_manifest(path: Path | str) -> Manifest:

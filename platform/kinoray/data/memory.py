@@ -99,9 +99,9 @@ def reservoir_slots(seed: int, capacity: int, ends: np.ndarray, first: int, rows
 def _last_of_each(slots: np.ndarray) -> np.ndarray:
     """Slots with -1 for all but the last row that wants the same."""
     wanted, from_the_end = np.unique(slots[::-1], return_index=True)
-    kept = np.full(len(slots), -1, dtype=np.int64)
-    kept[len(slots) - 1 - from_the_end] = wanted
-    return kept
+    last = np.full(len(slots), -1, dtype=np.int64)
+    last[len(slots) - 1 - from_the_end] = wanted
+    return last
 
 
 @lru_cache(maxsize=4)
@@ -118,9 +118,9 @@ def _accepted(seed: int, capacity: int, written: tuple[int, ...]) -> tuple[np.nd
         for first in range(0, rows_of_task, piece):
             rows = total + np.arange(first, min(first + piece, rows_of_task))
             slots = np.where(rows < capacity, rows, (rng.random(len(rows)) * (rows + 1)).astype(np.int64))
-            kept = slots < capacity
-            when.append(rows[kept])
-            where.append(slots[kept])
+            accepted = slots < capacity
+            when.append(rows[accepted])
+            where.append(slots[accepted])
         total += rows_of_task
     return np.concatenate(when), np.concatenate(where)
 
@@ -131,17 +131,17 @@ def class_shares(seed: int, capacity: int, labels: Sequence[np.ndarray]) -> np.n
     All of a class that has fewer; the remainder goes to the first classes. Shares shrink as tasks come, and a smaller
     share is the beginning of the larger one, as if slots had been freed: nothing that was dropped comes back.
     """
-    groups = [
-        (task, rng.permutation(np.flatnonzero(of_task == label)))
-        for task, of_task in enumerate(labels)
-        for label in np.unique(of_task)
-        for rng in [generator(seed, task, CLASSES, int(label))]
-    ]
+    groups: list[tuple[int, np.ndarray]] = []
+    for task, of_task in enumerate(labels):
+        for label in np.unique(of_task):
+            rng = generator(seed, task, CLASSES, int(label))
+            groups.append((task, rng.permutation(np.flatnonzero(of_task == label))))
     if not groups:
         return np.empty((0, 2), dtype=np.int64)
     share, extra = divmod(capacity, len(groups))
-    kept = [(task, order[: share + (place < extra)]) for place, (task, order) in enumerate(groups)]
-    return np.concatenate([np.stack([np.full_like(order, task), order], axis=1) for task, order in kept])
+    sizes = [share + 1] * extra + [share] * (len(groups) - extra)
+    selected = [(task, order[:size]) for size, (task, order) in zip(sizes, groups, strict=True)]
+    return np.concatenate([np.stack([np.full_like(order, task), order], axis=1) for task, order in selected])
 
 
 def slots_over_time(contents: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,11 +1,12 @@
 """Rows in plan order, decoded ahead of the consumer: with Ray Data, or in one process with threads.
 
 A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Every way fills a slot
-with the same function (`rows`), so their rows are bitwise the same, and one may take over from the other between steps.
+with the same function (`decode` of a feed), so their rows are bitwise the same, and one may take over from the other
+between steps.
 
 Ray Data, and threads, are for decoding. A clip in the cache takes 0.1 ms, less than moving it from one process to
-another, so where (nearly) all coming clips are there they are read when they are asked for, and no execution is
-started. Which way it is comes from looking up some of the coming slots, first and again now and then.
+another, so where (nearly) all coming clips are there they are read on demand, and no execution is started.
+Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
 import json
@@ -39,10 +40,10 @@ FIRST_TASKS, MORE_TASKS = 512, 4096
 """
 THREADS = 2
 """Threads that read and decode where Ray does not."""
-ASKED_GROUPS, ASKED_SLOTS, MISSING = 8, 8, 2
+CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
 """Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
-ASK_ROWS = 512
-"""Rows after which the cache is asked again."""
+RECHECK_ROWS = 512
+"""Rows after which the cache is looked up again."""
 
 
 class _Feed(Protocol):
@@ -131,20 +132,23 @@ def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tupl
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
-        here = _mostly_cached(feed, done)
-        rows = _here(feed, done) if here else _ray(feed, done, slots) if slots else _local(feed, done, threads)
-        asked = missed = 0
+        is_cached = _mostly_cached(feed, done)
+        if is_cached:
+            rows = _on_demand(feed, done)
+        else:
+            rows = _ray(feed, done, slots) if slots else _local(feed, done, threads)
+        unchecked_rows = misses = 0
         with closing(rows):
             for group in feed.groups[done:]:
-                together = list(islice(rows, feed.slots_of(group)))
-                _check(together, group, feed.slots_of(group))
-                yield group, together
-                done, asked = done + 1, asked + len(together)
-                missed += sum(not row.cached for row in together)
-                if asked >= ASK_ROWS:
-                    if (missed or not here) and _mostly_cached(feed, done) != here:
+                group_rows = list(islice(rows, feed.slots_of(group)))
+                _check(group_rows, group, feed.slots_of(group))
+                yield group, group_rows
+                done, unchecked_rows = done + 1, unchecked_rows + len(group_rows)
+                misses += sum(not row.cached for row in group_rows)
+                if unchecked_rows >= RECHECK_ROWS:
+                    if (misses or not is_cached) and _mostly_cached(feed, done) != is_cached:
                         break
-                    asked = missed = 0
+                    unchecked_rows = misses = 0
 
 
 def _check(rows: list[Row], group: int, count: int) -> None:
@@ -156,21 +160,21 @@ def _check(rows: list[Row], group: int, count: int) -> None:
 
 
 def _mostly_cached(feed: _Feed, done: int) -> bool:
-    """Whether the cache holds what a sample of the coming slots asks for."""
+    """Whether the cache holds the clips of a sample of the coming slots."""
     coming = feed.groups[done:]
     missing = 0
-    for group in coming[:: -(-len(coming) // ASKED_GROUPS) or 1]:
+    for group in coming[:: -(-len(coming) // CHECKED_GROUPS) or 1]:
         count = feed.slots_of(group)
-        for slot in range(0, count, -(-count // ASKED_SLOTS) or 1):
+        for slot in range(0, count, -(-count // CHECKED_SLOTS) or 1):
             missing += not feed.holds(group, slot)
-            if missing > MISSING:
+            if missing > MAX_MISSING:
                 return False
     return True
 
 
-def _here(feed: _Feed, done: int) -> Generator[Row, None, None]:
-    """All rows after so many groups, each when it is asked for: reading from the cache holds the lock, so a thread that
-    did it ahead would stop training just as long, and longer (a tenth of a step of the embedded stream)."""
+def _on_demand(feed: _Feed, done: int) -> Generator[Row, None, None]:
+    """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
+    thread that did it ahead would stop training just as long, and longer."""
     for group in feed.groups[done:]:
         for slot in range(feed.slots_of(group)):
             yield feed.decode(group, slot)
@@ -181,14 +185,16 @@ def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
 
     A thread takes several rows at once: handing over the lock costs more than reading one.
     """
-    few = max(1, feed.slots_per_group // (4 * threads))
+    batch_rows = max(1, feed.slots_per_group // (4 * threads))
     slots = ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
         ahead: deque[Future[list[Row]]] = deque()
         try:
             while True:
-                while len(ahead) * few < AHEAD * feed.slots_per_group and (some := list(islice(slots, few))):
-                    ahead.append(pool.submit(lambda some: [feed.decode(*slot) for slot in some], some))
+                while len(ahead) * batch_rows < AHEAD * feed.slots_per_group:
+                    if not (batch := list(islice(slots, batch_rows))):
+                        break
+                    ahead.append(pool.submit(lambda batch: [feed.decode(*slot) for slot in batch], batch))
                 if not ahead:
                     return
                 yield from ahead.popleft().result()
@@ -199,20 +205,20 @@ def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
 def _ray(feed: _Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """The same rows from ordered streaming executions inside this process (ray.md 2.10)."""
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
-    most = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
-    spans = _spans(done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group, most, slots)
+    max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
+    spans = _spans(done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group, max_rows, slots)
     tasks = FIRST_TASKS
-    while some := list(islice(spans, tasks)):
-        yield from _execution(feed, some, slots)
+    while batch := list(islice(spans, tasks)):
+        yield from _execution(feed, batch, slots)
         tasks = MORE_TASKS
 
 
-def _spans(begin: int, end: int, most: int, slots: float) -> Iterator[tuple[int, int]]:
+def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:
     """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
     that no CPU waits for another's last task."""
     count = 1
     while begin < end:
-        count = min(count, most, -(-(end - begin) // (4 * max(1, int(slots)))))
+        count = min(count, max_rows, -(-(end - begin) // (4 * max(1, int(slots)))))
         yield begin, count
         begin, count = begin + count, 2 * count
 

@@ -157,8 +157,10 @@ def replay_rows(plan: TaskPlan) -> int:
     if plan.replay is None or plan.replay.rows:
         return plan.replay.rows if plan.replay else 0
     held, samples = _memory_size(plan, 0), plan.samples[plan.task]
+    if held == 0:
+        return 0
     rounded = (2 * plan.batch_size * held + samples) // (2 * samples)
-    return memory.PROPORTION_ROWS * max(held > 0, -(-rounded // memory.PROPORTION_ROWS))
+    return memory.PROPORTION_ROWS * max(1, -(-rounded // memory.PROPORTION_ROWS))
 
 
 def step_slots(plan: TaskPlan, step: int) -> np.ndarray:
@@ -232,8 +234,8 @@ def _drawn(plan: TaskPlan, task: int, draws: np.ndarray) -> np.ndarray:
     epochs, places = np.divmod(draws, samples)
     drawn = np.empty(len(draws), dtype=np.int64)
     for epoch in np.unique(epochs):
-        here = epochs == epoch
-        drawn[here] = _permutation(plan.seed, task, int(epoch), samples)[places[here]]
+        in_epoch = epochs == epoch
+        drawn[in_epoch] = _permutation(plan.seed, task, int(epoch), samples)[places[in_epoch]]
     return drawn
 
 
@@ -305,8 +307,8 @@ def _rows(plan: TaskPlan, tasks: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """(task, sample number) of draws of several tasks."""
     samples = np.empty(len(draws), dtype=np.int64)
     for task in np.unique(tasks):
-        here = tasks == task
-        samples[here] = _drawn(plan, int(task), draws[here])
+        of_task = tasks == task
+        samples[of_task] = _drawn(plan, int(task), draws[of_task])
     return np.stack([tasks, samples], axis=1)
 
 

@@ -272,5 +272,7 @@ def test_sampling(recipe: Recipe, frames: int) -> Sampling:
 
     `Task.encode` takes a training clip's number of frames; they are one run where the test's runs do not divide it.
     """
+    if recipe.test_sampling != "consecutive":
+        return Sampling(recipe.test_sampling, frames, recipe.sampling_fps)
     runs = 1 if frames % recipe.test_clips else recipe.test_clips
-    return Sampling(recipe.test_sampling, frames, recipe.sampling_fps, runs * (recipe.test_sampling == "consecutive"))
+    return Sampling("consecutive", frames, recipe.sampling_fps, runs)

@@ -1,13 +1,13 @@
 """What stands in one slot of the sequence of rows that a rank consumes, from the slot's number alone.
 
-Its frames come from the cache or are decoded; only `Row.cached` tells. A clip that cannot be read becomes a record, and
-a substitute takes its place (training) or none (test).
+Its frames come from the cache or are decoded; only `Row.cached` differs. A clip that cannot be read becomes a record,
+and a substitute takes its place (training) or none (test).
 """
 
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,8 +80,8 @@ class TrainFeed:
         return _train_row(self, group, slot)
 
     def holds(self, group: int, slot: int) -> bool:
-        manifest, row, _ = _planned(self, group, slot)
-        return _holds(manifest, row, self.sampling, self.size_px, self.cache)
+        planned = _planned(self, group, slot)
+        return _holds(planned.manifest, planned.row, self.sampling, self.size_px, self.cache)
 
 
 @dataclass(frozen=True)
@@ -146,17 +146,29 @@ def _place(feed: TrainFeed, slot: int) -> int:
     return feed.plan.batch_size + replayed[slot - len(current)]
 
 
-def _planned(feed: TrainFeed, step: int, slot: int) -> tuple[Manifest, int, tuple[int, int]]:
-    """The clip that the plan wants in a slot: its manifest, its row there, and (task, sample)."""
-    task, sample = _step_rows(feed.plan, step)[_place(feed, slot)]
+class _Planned(NamedTuple):
+    """The clip that the plan wants in a slot."""
+
+    place: int
+    """Where the slot stands in the global batch."""
+    task: int
+    sample: int
+    manifest: Manifest
+    row: int
+    """The clip's row in the manifest."""
+
+
+def _planned(feed: TrainFeed, step: int, slot: int) -> _Planned:
+    place = _place(feed, slot)
+    task, sample = _step_rows(feed.plan, step)[place]
     manifest = read_manifest(feed.manifests[task])
-    return manifest, int(manifest.samples("train")[0][sample]), (task, sample)
+    return _Planned(place, task, sample, manifest, int(manifest.samples("train")[0][sample]))
 
 
 def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     """One training row: its own clip, or the first substitute that can be read."""
-    plan, place = feed.plan, _place(feed, slot)
-    manifest, _, (task, sample) = _planned(feed, step, slot)
+    plan = feed.plan
+    place, task, sample, manifest, _ = _planned(feed, step, slot)
     seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
     clip_rows, _ = manifest.samples("train")
     bad: dict[int, dict[str, Any]] = {}
@@ -164,13 +176,13 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
         row = int(clip_rows[chosen])
         if row in bad:  # another caption of a clip that was tried
             continue
-        found = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
-        if isinstance(found, Fetched):
-            video = _as_many(found.video, feed.sampling.count)
-            return Row(step, task, chosen, seed, video, list(bad.values()), None, found.cached, found.trouble)
-        if isinstance(found, UnreadableStorage):
-            return Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(found)))
-        bad[row] = {"task": feed.names[task]} | found
+        outcome = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
+        if isinstance(outcome, Fetched):
+            video = _as_many(outcome.video, feed.sampling.count)
+            return Row(step, task, chosen, seed, video, list(bad.values()), None, outcome.cached, outcome.trouble)
+        if isinstance(outcome, UnreadableStorage):
+            return Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(outcome)))
+        bad[row] = {"task": feed.names[task]} | outcome
         if len(bad) == BAD_IN_A_ROW:
             break
     failure = _nothing_readable(list(bad.values()), len(manifest.clips("train")), feed.names[task])
@@ -178,9 +190,9 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
 
 
 def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
-    found = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
+    clips_tried = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
     return (
-        f"{found} of task {name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
+        f"{clips_tried} of task {name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
         f"Repair the files or correct the manifest."
     )
 
@@ -188,13 +200,13 @@ def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
 def _clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
     """One test clip."""
     row = feed.rows[group * feed.batch + slot]
-    found = _try_clip(read_manifest(feed.manifest), row, feed.sampling, 0, feed.size_px, feed.cache)
-    if isinstance(found, Fetched):
-        video = _as_many(found.video, feed.sampling.count)
-        return Row(group, 0, row, 0, video, [], None, found.cached, found.trouble)
-    if isinstance(found, UnreadableStorage):
-        return Row(group, 0, row, 0, None, [], ("storage", str(found)))
-    return Row(group, 0, row, 0, None, [found])
+    outcome = _try_clip(read_manifest(feed.manifest), row, feed.sampling, 0, feed.size_px, feed.cache)
+    if isinstance(outcome, Fetched):
+        video = _as_many(outcome.video, feed.sampling.count)
+        return Row(group, 0, row, 0, video, [], None, outcome.cached, outcome.trouble)
+    if isinstance(outcome, UnreadableStorage):
+        return Row(group, 0, row, 0, None, [], ("storage", str(outcome)))
+    return Row(group, 0, row, 0, None, [outcome])
 
 
 def _as_many(video: np.ndarray, count: int) -> np.ndarray:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLIPS = 64
 """Clips that one Ray task reads."""
-HERE = 16
+LOCAL_CLIPS = 16
 """So few are decoded in this process: starting another takes longer."""
 
 
@@ -31,17 +31,17 @@ def warm_cache(
 ) -> int:
     """Decode into the frame cache what the cache lacks, each clip once; returns how many were decoded.
 
-    wanted: asked between batches; False ends it. Clips that are too long to be kept whole are left alone. What cannot
-    be decoded is left to the runs, which know what to say.
+    wanted: called between batches; False ends it. Clips that are too long to be cached whole are left alone. What
+    cannot be decoded is left to the runs, which report it.
     """
     if not frame_cache().folder:
         return 0
     batches = list(_missing(manifests, recipe))
-    if sum(len(batch[1]) for batch in batches) <= HERE:
+    if sum(len(batch[1]) for batch in batches) <= LOCAL_CLIPS:
         return sum(_fill(*batch) for batch in batches)
     import ray
 
-    began, decoded = time.monotonic(), 0
+    began_s, decoded = time.monotonic(), 0
     at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
     waiting: list[Any] = []
     remote = ray.remote(_fill).options(num_cpus=1, scheduling_strategy="SPREAD")
@@ -53,7 +53,7 @@ def warm_cache(
             ready, waiting = ray.wait(waiting)
             decoded += sum(ray.get(ready))
     decoded += sum(ray.get(waiting))
-    say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began:.0f} s, once for all trials.")
+    say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began_s:.0f} s, once for all trials.")
     return decoded
 
 
@@ -79,5 +79,5 @@ def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:
         with contextlib.suppress(VideoError, OSError):
             decoded += not fetch_clip(clip, rule, 0, size_px, cache).cached
             if position == 2 and not holds_clip(clip, rule, size_px, cache):
-                break  # such clips are not kept
+                break  # such clips are not cached
     return decoded

@@ -44,25 +44,25 @@ def check(name: str, deep: bool = False, progress: bool = True) -> Check:
     def problem(uri: str) -> str | None:
         return _problem(os.path.join(root, uri), sizes.get(uri), digests[uri] if deep else None)
 
-    def found() -> Iterator[str]:
+    def problems() -> Iterator[str]:
         with ThreadPoolExecutor(THREADS) as pool, counting_bar(f"Checking {name}", len(digests), progress) as advance:
             uris = list(digests)
             for first in range(0, len(uris), LOT):
                 lot = uris[first : first + LOT]
-                for uri, said in zip(lot, pool.map(problem, lot), strict=True):
-                    advance(1, said is not None)
-                    if said:
-                        yield f"{printable(uri)}: {said}"
+                for uri, message in zip(lot, pool.map(problem, lot), strict=True):
+                    advance(1, message is not None)
+                    if message:
+                        yield f"{printable(uri)}: {message}"
 
-    return Check(name, root, len(digests), deep, list(found()))
+    return Check(name, root, len(digests), deep, list(problems()))
 
 
 def _problem(path: str, size: int | None, digest: str | None) -> str | None:
     """What is wrong with one file; `size` and `digest` are None where they are not to be compared."""
     try:
-        found = os.stat(path).st_size
-        if size is not None and found != size:
-            return f"{found:,} bytes, was {size:,}"
+        current = os.stat(path).st_size
+        if size is not None and current != size:
+            return f"{current:,} bytes, was {size:,}"
         if digest is not None:
             from kinoray.decoding.probe import file_digest
 

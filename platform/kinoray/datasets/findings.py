@@ -1,4 +1,4 @@
-"""What `kinoray data prepare` has found so far: a JSON line per file and span, appended and never changed.
+"""What `kinoray data prepare` has learned so far: a JSON line per file and span, appended and never changed.
 
 A line counts for the version of the file that it names by size and time of change. A process may die at any byte: a
 line without its end is dropped, and cut off before the next is written.
@@ -32,7 +32,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self.found: dict[Part, Finding] = {}
+        self.findings: dict[Part, Finding] = {}
         self._whole_bytes = 0
         if self.path.exists():
             with open(self.path, "rb") as lines:
@@ -44,7 +44,7 @@ class Journal:
     def _take(self, line: bytes) -> None:
         try:
             *key, finding = json.loads(line)
-            self.found[Part(*key)] = dict(finding)
+            self.findings[Part(*key)] = dict(finding)
         except (ValueError, TypeError):  # damaged by something else than a death; the file is probed again
             return
 
@@ -69,4 +69,4 @@ class Journal:
 
     def sizes(self) -> dict[tuple[str, float | None, float | None], int]:
         """Bytes of each file and span when it was last probed."""
-        return {(part.uri, part.start, part.end): part.size for part in self.found}
+        return {(part.uri, part.start, part.end): part.size for part in self.findings}

@@ -24,7 +24,7 @@ from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk.durable import write_text
 from kinoray.disk.folders import prepared_folder
-from kinoray.disk.locks import locked
+from kinoray.disk.locks import hold
 from kinoray.display.counting import counting_bar
 from kinoray.display.text import printable
 from kinoray.errors import RunFailed, StorageFull, UsageError
@@ -35,17 +35,17 @@ SHORT_SHARE = 0.9
 """A clip is short where its frames cover less of its annotated span."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 STATS_AT_ONCE = 16
-"""Files asked for their size side by side: on a network each answer takes a while."""
+"""Files whose size is looked up side by side: on a network each answer takes a while."""
 
 LOT = 1000
-"""Files asked for in one go: a pool keeps a kilobyte for each."""
+"""Files looked up in one go: a pool keeps a kilobyte for each."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `prepare` found.
+    """What `prepare` did and learned.
 
     splits: per split the clips `published` (None where not known), `annotated` in the files read, `ready` in the
     manifest, and the captions `captions_published` and `captions`. problems: lines by kind (`PROBLEMS`).
@@ -88,7 +88,10 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     describe(name)
     folder = prepared_folder(name)
-    with _told_in_a_line(folder), locked(folder, name):
+    busy = f"{name} is being prepared by {{holder}}. Wait for it; what it probes is kept."
+    with _one_line_errors(folder), hold(folder, busy):
+        for draft in (*folder.glob(".manifest.parquet.*"), *folder.glob("*.draft")):  # of a killed process
+            draft.unlink()
         annotations = read(name, Path(root))
         home = str(annotations.root or Path(root).absolute())
         problems: dict[str, list[str]] = {kind: [] for kind in PROBLEMS}
@@ -96,11 +99,11 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         rows = _with_files(annotations, problems)
         parts = _parts(rows, home)
         journal = Journal(folder)
-        _take_over(journal, folder, home, set(parts.values()) - journal.found.keys())
-        todo = [part for part in dict.fromkeys(parts.values()) if part not in journal.found]
+        _take_over(journal, folder, home, set(parts.values()) - journal.findings.keys())
+        todo = [part for part in dict.fromkeys(parts.values()) if part not in journal.findings]
         with counting_bar(f"Probing {name}", len(todo), progress) as advance:
             passing = _probe(todo, home, workers, journal, advance)
-        findings = {key: passing.get(part) or journal.found[part] for key, part in parts.items()}
+        findings = {key: passing.get(part) or journal.findings[part] for key, part in parts.items()}
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
         known = len(set(parts.values())) - len(todo)
@@ -108,12 +111,12 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
-    """Learn what other sets found in the same data folder: the splits and variants of a set share their files."""
+    """Take over what was probed for other sets in the same data folder: splits and variants of a set share files."""
     for other in sorted(path.parent for path in folder.parent.glob("*/report.json") if wanted):
         if other != folder and _root_of(other) == root:
-            found = Journal(other).found
-            journal.append({part: found[part] for part in sorted(found.keys() & wanted, key=repr)})
-            wanted = wanted - found.keys()
+            known = Journal(other).findings
+            journal.append({part: known[part] for part in sorted(known.keys() & wanted, key=repr)})
+            wanted = wanted - known.keys()
 
 
 def _root_of(folder: Path) -> str | None:
@@ -129,16 +132,16 @@ def _with_files(annotations: Annotations, problems: dict[str, list[str]]) -> lis
     rows, seen = [], set()
     for row in annotations.rows:
         if row["id"] in seen:
-            problems["duplicate"].append(f"repeated id: {_said(row)}")
+            problems["duplicate"].append(f"repeated id: {_id_and_split(row)}")
             continue
         seen.add(row["id"])
         if row.get("uri") is None:
-            problems["missing"].append(f"{_said(row)}{_tab(row.get('video'))}")
+            problems["missing"].append(f"{_id_and_split(row)}{_tab(row.get('video'))}")
             continue
         try:
             check_row(row)
         except UsageError as error:
-            problems["corrupt"].append(f"{_said(row)}\tannotation: {printable(error)}")
+            problems["corrupt"].append(f"{_id_and_split(row)}\tannotation: {printable(error)}")
             continue
         rows.append(row)
     return rows
@@ -187,18 +190,20 @@ def _readable(
     findings: Mapping[tuple[str, float | None, float | None], Finding],
     problems: dict[str, list[str]],
 ) -> list[Row]:
-    """Rows whose clip can be read, with what probing found."""
+    """Rows whose clip can be read, with their probed columns."""
     readable = []
     for row in rows:
         finding = findings.get(_key(row), {})
         if "error" in finding:
             problems["corrupt"].append(
-                f"{_said(row)}{_tab(row['uri'])}\t{finding['stage']}: {printable(finding['error'])}"
+                f"{_id_and_split(row)}{_tab(row['uri'])}\t{finding['stage']}: {printable(finding['error'])}"
             )
             continue
         seconds, (_, start, end) = finding.get("duration_s"), _key(row)
         if seconds is not None and end is not None and seconds < SHORT_SHARE * (end - (start or 0.0)):
-            problems["short"].append(f"{_said(row)}{_tab(row['uri'])}\t{seconds:.2f} of {end - (start or 0.0):.2f} s")
+            problems["short"].append(
+                f"{_id_and_split(row)}{_tab(row['uri'])}\t{seconds:.2f} of {end - (start or 0.0):.2f} s"
+            )
         readable.append(row | finding)
     return readable
 
@@ -214,7 +219,9 @@ def _copies(rows: Iterable[Row]) -> list[str]:
         for group in groups.values()
         if len({row["split"] for row in group}) > 1 and len({_origin(row) for row in group}) > 1
     ]
-    return ["same content: " + " = ".join(f"{_said(row)}{_tab(row['uri'])}" for row in group) for group in shared]
+    return [
+        "same content: " + " = ".join(f"{_id_and_split(row)}{_tab(row['uri'])}" for row in group) for group in shared
+    ]
 
 
 def _origin(row: Row) -> str:
@@ -222,7 +229,7 @@ def _origin(row: Row) -> str:
     return str(row["id"]).removesuffix("@validation")
 
 
-def _said(row: Row) -> str:
+def _id_and_split(row: Row) -> str:
     return f"{printable(row['id'])}\t{printable(row.get('split'))}"
 
 
@@ -240,7 +247,7 @@ def _write(
     probed: int,
     known: int,
 ) -> Report:
-    """Write the lists, then the manifest, then the report that tells of it."""
+    """Write the lists, then the manifest, then the report about it."""
     for kind, lines in problems.items():
         path = folder / f"{kind}.txt"
         if lines:
@@ -274,7 +281,7 @@ def _write(
 def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str, int | None]]:
     """Clips and captions of each split: published, in the annotations, in the manifest."""
     published = annotations.data_set
-    annotated, ready = (Counter(row["split"] for row in some) for some in (annotations.rows, rows))
+    annotated, ready = (Counter(row["split"] for row in listed) for listed in (annotations.rows, rows))
     captions: Counter[str] = Counter()
     for row in rows:
         captions[row["split"]] += len(row.get("captions") or ())
@@ -292,8 +299,8 @@ def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str
 
 
 @contextmanager
-def _told_in_a_line(folder: Path) -> Iterator[None]:
-    """Failures of the storage, of ours or of the data's, as what to do about them."""
+def _one_line_errors(folder: Path) -> Iterator[None]:
+    """Failures of the storage, of the cache's or of the data's, as what to do about them."""
     try:
         yield
     except UnreadableStorage as error:

@@ -124,10 +124,10 @@ def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, F
 
 def _batches(parts: Sequence[Part], slots: int) -> Iterator[list[Part]]:
     """Parts in order, in lots that are small enough to keep all slots busy to the end."""
-    most = min(BATCH_FILES, 1 + len(parts) // (8 * slots))
+    max_files = min(BATCH_FILES, 1 + len(parts) // (8 * slots))
     batch: list[Part] = []
     for part in parts:
-        if batch and (len(batch) == most or sum(other.size for other in batch) + part.size > BATCH_BYTES):
+        if batch and (len(batch) == max_files or sum(other.size for other in batch) + part.size > BATCH_BYTES):
             yield batch
             batch = []
         batch.append(part)

@@ -150,8 +150,8 @@ def load_plain(path: Path | str, encoding: str = "latin1") -> Any:
             f"{' '.join(str(error).split())}. Get the file from its publisher again."
         ) from None
     except Exception as error:  # a damaged pickle can end in nearly any error
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{path} is no readable pickle ({said:.120}). Get the file again.") from None
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{path} is no readable pickle ({message:.120}). Get the file again.") from None
 
 
 def _check_size(data: bytes) -> None:

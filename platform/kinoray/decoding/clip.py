@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Probe:
-    """What decoding a clip once told: the columns of `PROBED` that reading it again needs."""
+    """What probing a clip gave: the columns of `PROBED` that reading it again needs."""
 
     digest: str
     num_frames: int

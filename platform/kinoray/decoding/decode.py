@@ -73,7 +73,7 @@ def clip_times(clip: Clip, num_frames: int, limits: Limits) -> np.ndarray:
 
 
 def _decode_through(video: Video, choose: Choose, size_px: int, probed: int | None) -> np.ndarray:
-    """Decode once if the packets, or a probe, told the number of frames, twice if not."""
+    """Decode once if the packets, or a probe, gave the number of frames, twice if not."""
     packets = read_packets(video)
     announced = count_packets(video, packets)
     expected = probed or max(announced, 1)

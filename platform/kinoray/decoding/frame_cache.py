@@ -1,13 +1,13 @@
-"""The frame cache: decoded clips kept on disk, shared by all runs, workers and trials of a machine.
+"""The frame cache: decoded clips on disk, shared by all runs, workers and trials of a machine.
 
 A video's frames are found by what they are: a digest of the file's bytes, the span, the rule that chose the frames,
 their size, and the version of the code that decodes. So a renamed file is found, and one that changed is not.
 
-- Frames that do not depend on a seed (all test clips; training at mid-points or by time) are kept as they were chosen.
-- Where they do, the whole clip is kept if it is short, so that any draw finds its frames; a longer one is decoded for
+- Frames that depend on no seed (all test clips; training at mid-points or by time) are cached as they were chosen.
+- Where they do, the whole clip is cached if it is short, so that any draw finds its frames; a longer one is decoded for
   each draw: only a run of the same seed would ask for the same frames.
-- Pictures and items of array files are not kept: reading them again costs about as much.
-- What cannot be decoded is not kept either, and fails again with the same words.
+- Pictures and items of array files are not cached: reading them again costs about as much.
+- What cannot be decoded is not cached either, and fails again with the same message.
 
 A hit and a miss give the same frames, bit for bit. A file's digest is computed once and noted with its size, time and
 inode, and again when one of these changes. For a clip with a probe the manifest's digest is the first such note; a file
@@ -36,7 +36,7 @@ from kinoray.disk.folders import cache_folder
 from kinoray.errors import UsageError
 
 WHOLE_BYTES = 4 << 20
-"""A clip whose frames together take so much at most is kept whole where the frames are drawn."""
+"""A clip whose frames together take so much at most is cached whole where the frames are drawn."""
 DECODING = ("decode.py", "read_clip.py", "sampling.py", "seek.py", "video.py")
 """The sources that decide the frames; another version of them finds none of this version's entries."""
 
@@ -47,7 +47,7 @@ State = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Cache:
-    """Which folder, `""` for none, and its bound in bytes, 0 for the default (see `entries`)."""
+    """Which folder, `""` for none, and its bound in bytes, 0 for the default (see `frame_files`)."""
 
     folder: str = ""
     max_bytes: int = 0
@@ -74,34 +74,29 @@ def frame_cache() -> Cache:
 
     Raises: UsageError where KINORAY_CACHE_BYTES is no whole number above 0.
     """
-    asked, most = os.environ.get("KINORAY_CACHE", ""), os.environ.get("KINORAY_CACHE_BYTES", "")
-    if most and not (most.isdecimal() and int(most)):
-        raise UsageError(f"KINORAY_CACHE_BYTES={most}: give the cache's bound as a whole number of bytes.")
-    if asked == "off":
+    folder, max_bytes = os.environ.get("KINORAY_CACHE", ""), os.environ.get("KINORAY_CACHE_BYTES", "")
+    if max_bytes and not (max_bytes.isdecimal() and int(max_bytes)):
+        raise UsageError(f"KINORAY_CACHE_BYTES={max_bytes}: give the cache's bound as a whole number of bytes.")
+    if folder == "off":
         return OFF
-    folder = Path(asked).expanduser().absolute() if asked else cache_folder() / "frames"
-    return Cache(str(folder), int(most or 0))
-
-
-def cached_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: Cache | None = None) -> np.ndarray:
-    """As `read.read_clip`, from the cache where it holds the clip. `cache` is the environment's by default."""
-    return fetch_clip(clip, sampling, seed, size_px, frame_cache() if cache is None else cache).video
+    path = Path(folder).expanduser().absolute() if folder else cache_folder() / "frames"
+    return Cache(str(path), int(max_bytes or 0))
 
 
 def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: Cache) -> Fetched:
-    """The frames of a clip and where they came from.
+    """The frames of a clip, and whether the cache held them.
 
-    Raises: as `read.read_clip`; never because of the cache.
+    Raises: as `read_clip.read_clip`; never because of the cache.
     """
-    state = _state_to_keep(clip, sampling, size_px, cache)
+    state = _cacheable_state(clip, sampling, size_px, cache)
     digest = _digest_of(cache, clip, state) if state else None
     if state is None or digest is None:
         return Fetched(read_clip(clip, sampling, seed, size_px), clip.item is not None)
     entries = _entries(cache)
     name = _entry_name(clip, sampling, size_px, digest, state)
-    found = entries.read(name, size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)
-    if found is not None:
-        return Fetched(found, True)
+    cached = entries.read(name, size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)
+    if cached is not None:
+        return Fetched(cached, True)
     rule = _WholeIfShort(sampling, seed, size_px)
     video = read_frames(clip, rule.frames, size_px)
     if (rule.short or not sampling.seeded) and _state_of(clip.path) == state:
@@ -112,10 +107,10 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: C
 
 
 def holds_clip(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> bool:
-    """Whether reading a clip needs no decoding: it is in the cache, as far as its name tells, or in an array file."""
+    """Whether reading a clip needs no decoding: it is in the cache, as far as its name shows, or in an array file."""
     if clip.item is not None:
         return True
-    state = _state_to_keep(clip, sampling, size_px, cache)
+    state = _cacheable_state(clip, sampling, size_px, cache)
     if state is None:
         return False
     digest = _noted(cache, clip.path, state) or (clip.probe.digest if clip.probe else None)
@@ -143,7 +138,7 @@ def _drawn(sampling: Sampling, seed: int, num_frames: int) -> np.ndarray:
     return sampling.frames(Timeline(num_frames, lambda: np.empty(0)), seed)
 
 
-def _state_to_keep(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> State | None:
+def _cacheable_state(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> State | None:
     """The state of the file of a clip that the cache may hold; None for all others, missing files included."""
     if not cache.folder or media_of(clip) != "video":
         return None
@@ -154,11 +149,11 @@ def _state_to_keep(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -
 
 def _state_of(path: str) -> State | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    whole = stat.S_ISREG(found.st_mode) and found.st_size
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if whole else None
+    has_content = stat.S_ISREG(status.st_mode) and status.st_size > 0
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if has_content else None
 
 
 def _entry_name(clip: Clip, sampling: Sampling, size_px: int, digest: str, state: State) -> str:
@@ -179,7 +174,7 @@ def _decoding() -> str:
 
 @lru_cache(maxsize=8)
 def _entries(cache: Cache) -> Entries:
-    """This process's one hand on a cache."""
+    """This process's only `Entries` of a cache."""
     return Entries(cache.folder, cache.max_bytes)
 
 

@@ -2,17 +2,16 @@
 
 An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each frame behind it. It is written beside its
 place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
-damaged entry is as good as none. A draft whose writer died is removed when somebody next looks over the folder.
+damaged entry is as good as none. A draft whose writer died is removed when the folder is next surveyed.
 
-Frames are read with `pread` into the result, only those wanted: 7 us for (16, 32, 32, 3) and 70 us for (12, 224, 224,
-3), against 16 and 101 from a memory map and 76 and 199 from a mapped Arrow file. Beyond that, a map of a failing disk,
-or of a file that another machine removes from a shared folder, kills the process; here it is a miss. Small entries of
-which some frames are wanted are read whole and kept at hand: 1 us.
+Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
+Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
+here it is a miss. Small entries of which some frames are wanted are read whole and held in memory.
 
-The checksum is a sum of words: any flipped bit and any lost page shows, at 2 and 24 us where CRC-32 takes 16 and 430.
+The checksum is a sum of words: any flipped bit and any lost page shows, in a small part of the time that CRC-32 takes.
 
 When an entry was last used is its modification time, moved on once an hour at most. Where the files exceed 7/8 of the
-bound the longest unused go until 3/4 are left. A process looks over the folder before it first writes and then when it
+bound the longest unused go until 3/4 are left. A process surveys the folder before it first writes and then when it
 wrote 1/64 of the bound, so that eight writers keep within it. A data set much larger than the bound gains nothing.
 """
 
@@ -37,9 +36,9 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES = 128
-AT_ONCE_BYTES, KEPT_BYTES = 1 << 17, 1 << 26
-"""An entry of which some frames are wanted is read whole up to this size, and kept at hand up to so much in all: other
-frames of it are wanted in the next epoch, and every call costs more than these bytes."""
+WHOLE_READ_BYTES, MEMORY_BYTES = 1 << 17, 1 << 26
+"""An entry of which some frames are wanted is read whole up to the first size, and held in memory, the second in all:
+other frames of it are wanted in the next epoch, and every call costs more than these bytes."""
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -54,7 +53,7 @@ Choose = Callable[[int], np.ndarray]
 
 
 class Entries:
-    """One process's hand on the folder. `trouble`: why nothing more is written, one line, empty while all is well."""
+    """One process's access to the folder. `trouble`: why nothing more is written, one line, empty while all is well."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self.folder = Path(folder)
@@ -63,8 +62,8 @@ class Entries:
         self._lock = threading.Lock()
         self._bound = 0
         self._unseen = 0
-        self._kept: dict[tuple[str, int], np.ndarray] = {}
-        self._kept_bytes = 0
+        self._in_memory: dict[tuple[str, int], np.ndarray] = {}
+        self._memory_bytes = 0
 
     def has(self, name: str) -> bool:
         """Whether there is an entry, sound or not."""
@@ -72,24 +71,24 @@ class Entries:
 
     def read(self, name: str, size_px: int, choose: Choose | None = None) -> np.ndarray | None:
         """The chosen frames of an entry, or all; uint8 (T, size, size, 3). None where it is absent or damaged."""
-        whole = self._kept.get((name, size_px))
+        whole = self._in_memory.get((name, size_px))
         if whole is None:
             with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
-                if choose is None or size > AT_ONCE_BYTES:
+                if choose is None or size > WHOLE_READ_BYTES:
                     return _read_frames(file, size, size_px, choose)
                 whole = _read_frames(file, size, size_px, None)
             if whole is None:
                 return None
-            self._keep((name, size_px), whole)
+            self._hold_in_memory((name, size_px), whole)
         return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
 
-    def _keep(self, key: tuple[str, int], whole: np.ndarray) -> None:
-        """Keep an entry at hand, in place of the oldest ones."""
+    def _hold_in_memory(self, key: tuple[str, int], whole: np.ndarray) -> None:
+        """Hold an entry in memory, in place of the oldest ones."""
         with self._lock:
-            self._kept_bytes += whole.nbytes - (self._kept[key].nbytes if key in self._kept else 0)
-            self._kept[key] = whole
-            while self._kept_bytes > KEPT_BYTES:
-                self._kept_bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+            self._memory_bytes += whole.nbytes - (self._in_memory[key].nbytes if key in self._in_memory else 0)
+            self._in_memory[key] = whole
+            while self._memory_bytes > MEMORY_BYTES:
+                self._memory_bytes -= self._in_memory.pop(next(iter(self._in_memory))).nbytes
 
     def write(self, name: str, video: np.ndarray) -> None:
         """Add an entry; `video` is uint8 (T, S, S, 3). Without room on the disk, or rights, `trouble` says so."""
@@ -124,9 +123,9 @@ class Entries:
                 os.makedirs(self.folder / DRAFTS, exist_ok=True)
                 self._write(path, parts)
         except OSError as error:
-            said = error.strerror or type(error).__name__
+            message = error.strerror or type(error).__name__
             self.trouble = (
-                f"The frame cache {self.folder} takes no more clips ({said}); they are decoded each time instead. "
+                f"The frame cache {self.folder} takes no more clips ({message}); they are decoded each time instead. "
                 "Free space there, or name another folder in KINORAY_CACHE."
             )
 
@@ -143,16 +142,16 @@ class Entries:
             raise
 
     def _has_room(self, size: int) -> bool:
-        """Whether a file of this size is let in; looks over the folder, and makes room in it, when it is time to."""
+        """Whether a file of this size may enter; surveys the folder, and makes room in it, when it is time to."""
         with self._lock:
             if not self._bound or self._unseen + size > self._bound // 64:
                 os.makedirs(self.folder / DRAFTS, exist_ok=True)
-                self._look_over(size)
+                self._survey(size)
                 self._unseen = 0
             self._unseen += size
             return size <= self._bound // 8
 
-    def _look_over(self, coming: int) -> None:
+    def _survey(self, coming: int) -> None:
         """Set the bound, remove dead drafts, and the longest unused files where the bound asks for it."""
         now, drafted, times, sizes = time.time(), 0, array("d"), array("q")
         for path, used, size in _files(self.folder, DRAFTS):

@@ -131,8 +131,8 @@ def _check_file(path: str, limits: Limits | None = None) -> os.stat_result:
 
 
 def _unreadable(clip: Clip, error: OSError) -> UnreadableStorage:
-    said = error.strerror or type(error).__name__
-    return UnreadableStorage(f"{os.path.basename(clip.path)} (clip {clip.id}): reading failed: {said}")
+    message = error.strerror or type(error).__name__
+    return UnreadableStorage(f"{os.path.basename(clip.path)} (clip {clip.id}): reading failed: {message}")
 
 
 def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:

@@ -1,6 +1,6 @@
-"""What decoding a clip once tells: its true count, size, rate, and where decoding may begin.
+"""What decoding a clip once shows: its true count, size, rate, and where decoding may begin.
 
-The clip is decoded through and a digest of every frame kept. A key frame enters the list only when seeking to it and
+The clip is decoded through and a digest of every frame held. A key frame enters the list only when seeking to it and
 decoding on gave bit-equal frames up to the next one in the list; the first frame of a file needs no such proof, for
 nothing is sought. The list stays empty where the frames' times cannot name them: times missing, repeated or going
 backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames); and where the decoder patched

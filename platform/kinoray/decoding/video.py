@@ -98,8 +98,8 @@ def with_retries(clip: Clip, work: Callable[[], Result]) -> Result:
                 raise _video_error("decode", error) from error
             if wait_s is None:
                 name = os.path.basename(clip.path)
-                said = failure.strerror or type(failure).__name__
-                raise UnreadableStorage(f"{name} (clip {clip.id}): reading failed 3 times: {said}") from error
+                message = failure.strerror or type(failure).__name__
+                raise UnreadableStorage(f"{name} (clip {clip.id}): reading failed 3 times: {message}") from error
             time.sleep(wait_s)
     raise AssertionError("the last attempt returns or raises")
 
@@ -128,8 +128,8 @@ def _read_failure(path: str) -> OSError | None:
 
 def _video_error(stage: str, error: BaseException) -> VideoError:
     """One line about a decoder's error, without the path that it holds."""
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return VideoError(stage, " ".join(said.split()))
+    message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return VideoError(stage, " ".join(message.split()))
 
 
 @contextmanager

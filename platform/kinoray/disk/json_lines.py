@@ -22,8 +22,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
-            said = f"{path}, line {number} is damaged: {line[:40]!r} is not JSON"
-            raise KinorayError(f"{said}. Delete that line and run the command again.") from None
+            raise KinorayError(
+                f"{path}, line {number} is damaged: {line[:40]!r} is not JSON. "
+                "Delete that line and run the command again."
+            ) from None
     return records
 
 

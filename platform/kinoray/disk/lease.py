@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from kinoray.disk.locks import guarded
+from kinoray.disk.locks import wait_for_lock
 
 LEASE_S = 60.0
 """A lease that was not renewed for so long is free."""
@@ -24,21 +24,21 @@ LEASE_S = 60.0
 @contextmanager
 def lease(path: Path, expires_s: float = LEASE_S) -> Iterator[bool]:
     """Try to have the lease at `path` for the length of the block; yields whether it was free."""
-    with guarded(path.parent):
+    with wait_for_lock(path.parent):
         file = None if is_leased(path, expires_s) else _take(path)
     if file is None:
         yield False
         return
-    done = threading.Event()
-    renewal = threading.Thread(target=_renew, args=(file, expires_s / 4, done), daemon=True)
+    ended = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(file, expires_s / 4, ended), daemon=True)
     renewal.start()
     try:
         yield True
     finally:
-        done.set()
+        ended.set()
         renewal.join()
-        with guarded(path.parent), file:
-            if _is_ours(file, path):
+        with wait_for_lock(path.parent), file:
+            if _still_owns(file, path):
                 path.unlink()
 
 
@@ -69,14 +69,14 @@ def _take(path: Path) -> IO[str]:
     return file
 
 
-def _renew(file: IO[str], every_s: float, done: threading.Event) -> None:
-    while not done.wait(every_s):
+def _renew(file: IO[str], every_s: float, ended: threading.Event) -> None:
+    while not ended.wait(every_s):
         with suppress(OSError):
             os.utime(file.fileno())
 
 
-def _is_ours(file: IO[str], path: Path) -> bool:
-    """Whether the lease was not taken from us."""
+def _still_owns(file: IO[str], path: Path) -> bool:
+    """Whether the lease was not taken by another process."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

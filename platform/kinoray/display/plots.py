@@ -65,14 +65,6 @@ def run_figure(matrix: pd.DataFrame, score: str) -> Figure:
     return figure
 
 
-def matrix_figure(matrix: pd.DataFrame, score: str) -> Figure:
-    """The result matrix of a score as a heat map."""
-    with mpl.rc_context(STYLE):
-        figure = Picture(figsize=(4.6, 3.8), layout="constrained")
-        draw_matrix(figure.subplots(), matrix, score)
-    return figure
-
-
 def forgetting_figure(matrices: Sequence[pd.DataFrame], score: str) -> Figure:
     """A score on each task after each later training; one matrix per seed."""
     with mpl.rc_context(STYLE):

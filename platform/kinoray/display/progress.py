@@ -27,9 +27,9 @@ class _Line:
         self.steps = steps
         self.total = sum(steps)
         self.done = 0
-        self.said = ""
+        self.text = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        self.said_at: float | None = None
+        self.printed_at: float | None = None
 
     def describe(self, now: float, task: int, step: int, loss: float, clips_per_step: int, epoch: int) -> str:
         """`step` steps of `task` are done. The speed is that of the last updates; a resumed run starts anew."""
@@ -63,9 +63,9 @@ class _Cell:
         if now - self.shown_at < 0.25 and not last:
             return
         self.shown_at = now
-        shown = [(line, f"{line.name}: {line.said}") for line in lines]
-        bars = [f"<progress value={line.done} max={line.total}></progress> {html.escape(said)}" for line, said in shown]
-        plain = "\n".join(said for _, said in shown)
+        texts = [(line, f"{line.name}: {line.text}") for line in lines]
+        bars = [f"<progress value={line.done} max={line.total}></progress> {html.escape(text)}" for line, text in texts]
+        plain = "\n".join(text for _, text in texts)
         self.handle.update({"text/html": "<br>".join(bars), "text/plain": plain}, raw=True)
 
 
@@ -74,9 +74,9 @@ class RunProgress:
 
         with RunProgress("bmu_moco", tasks, steps, quiet=False, runs=["seed 0", "seed 1"]) as bar:
             bar.update(task=0, step=12, loss=3.1, clips_per_step=48, epoch=0, run="seed 1")
-            bar.note("seed 1: evaluating")
+            bar.warn("seed 1: the frame cache is full")
 
-    `steps` holds the optimizer steps of each task; `quiet` shows nothing but notes of trouble (`bar.warn`).
+    `steps` holds the optimizer steps of each task; `quiet` shows nothing but warnings.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RunProgress:
         self._cell = None if quiet or not self._console.is_jupyter else _Cell()
         self._bars = _bars(self._console) if not quiet and self._console.is_terminal and not self._cell else None
         self._ids = {
-            run: self._bars.add_task(line.name, total=line.total, said="")
+            run: self._bars.add_task(line.name, total=line.total, text="")
             for run, line in self._lines.items()
             if self._bars
         }
@@ -117,20 +117,15 @@ class RunProgress:
             return
         line, now = self._lines[run], self._now()
         before = line.done
-        said = line.describe(now, task, step, loss, clips_per_step, epoch)
-        line.said = said
+        text = line.describe(now, task, step, loss, clips_per_step, epoch)
+        line.text = text
         if self._bars:
-            self._bars.update(self._ids[run], completed=line.done, said=said)
+            self._bars.update(self._ids[run], completed=line.done, text=text)
         elif self._cell:
             self._cell.show(self._lines.values(), now, last=line.done == line.total)
-        elif line.said_at is None or now - line.said_at >= PLAIN_EVERY_S or before < line.done == line.total:
-            line.said_at = now
-            self._print(f"{line.name}: {said}")
-
-    def note(self, text: str) -> None:
-        """A line above the bars."""
-        if not self._quiet:
-            self._print(text)
+        elif line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S or before < line.done == line.total:
+            line.printed_at = now
+            self._print(f"{line.name}: {text}")
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""
@@ -152,7 +147,7 @@ def _bars(console: Console) -> Progress:
         TextColumn("{task.description}", markup=False, style="bold"),
         BarColumn(bar_width=20),
         TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.fields[said]}", markup=False),
+        TextColumn("{task.fields[text]}", markup=False),
         console=console,
         refresh_per_second=4,
     )

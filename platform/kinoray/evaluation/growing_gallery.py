@@ -11,26 +11,26 @@ def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[
     Both from the same stored features and the same embedded queries.
     """
     clips = {task: _block(tester, stage, task, split) for task in stage.tests}
-    blocks = [found.features for found in clips.values()]
+    features = [block.features for block in clips.values()]
     seen_as = [stage.seen_as(task) for task in clips]
     joint: dict[int, Ranks] = {}
     own: dict[int, Ranks] = {}
     before = 0
-    for place, (task, found) in enumerate(clips.items()):
-        test = tester.queries_of(found)
+    for place, (task, block) in enumerate(clips.items()):
+        test = tester.queries_of(block)
         if split == "test":
             tester.note_queries(task, test.samples, [test.clip_ids[clip] for clip in test.truth])
         queries = tester.query_features(test, seen_as[place], seen_as)
-        joint[task] = tester.rank(queries, blocks, test.truth + before)
-        own[task] = tester.rank([queries[place]], [blocks[place]], test.truth)
-        before += len(found.rows)
+        joint[task] = tester.rank(queries, features, test.truth + before)
+        own[task] = tester.rank([queries[place]], [features[place]], test.truth)
+        before += len(block.rows)
     return {"": joint, "own": own}
 
 
 def _block(tester: Tester, stage: Stage, task: int, split: str) -> Clips:
     """A task's clips with the features that were stored, or, the first time, made and stored now."""
-    kept = tester.kept(task, split)
-    if kept is None:
-        kept = tester.gallery(task, split, stage.seen_as(task))
-        tester.keep(kept, stage)
-    return kept
+    clips = tester.stored(task, split)
+    if clips is None:
+        clips = tester.gallery(task, split, stage.seen_as(task))
+        tester.keep(clips, stage)
+    return clips

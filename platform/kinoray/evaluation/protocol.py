@@ -79,10 +79,10 @@ class BaseProtocol(ABC):
     @property
     def metrics(self) -> dict[str, str]:
         """Every metric of `summarise` -> which way is better, "max" or "min"."""
-        found = dict.fromkeys(self.scores, "max") | dict.fromkeys(OF_RANKS, "min")
-        found |= {"FR": "min", "HM": "max", "BWF": "min", f"{self.score}_current": "max"}
-        found |= {f"{name}_tasks": found[name] for name in (*self.scores, *OF_RANKS) if self.pooled}
-        return found | {f"BWF_{reading}": "min" for reading in self.readings if reading}
+        better = dict.fromkeys(self.scores, "max") | dict.fromkeys(OF_RANKS, "min")
+        better |= {"FR": "min", "HM": "max", "BWF": "min", f"{self.score}_current": "max"}
+        better |= {f"{name}_tasks": better[name] for name in (*self.scores, *OF_RANKS) if self.pooled}
+        return better | {f"BWF_{reading}": "min" for reading in self.readings if reading}
 
     @property
     def objectives(self) -> dict[str, str]:
@@ -127,11 +127,11 @@ class BaseProtocol(ABC):
 
         matrices, queries: as of `metrics_of`. final: ranks of each task's queries after the last training.
         """
-        found = _rank_metrics(final)
+        from_ranks = _rank_metrics(final)
         if self.pooled:
-            found = {f"{name}_tasks": value for name, value in found.items()}
-            found |= _rank_metrics([Ranks.pooled(final)] if final else [])
-        return self.metrics_of(matrices, queries) | found
+            from_ranks = {f"{name}_tasks": value for name, value in from_ranks.items()}
+            from_ranks |= _rank_metrics([Ranks.pooled(final)] if final else [])
+        return self.metrics_of(matrices, queries) | from_ranks
 
     def metrics_of(
         self, matrices: Matrices, queries: Sequence[int] = (), score: str | None = None, tasks: int | None = None
@@ -146,12 +146,12 @@ class BaseProtocol(ABC):
         cut = {name: _first_rows(rows, tasks) for name, rows in matrices.items()}
         score = score or self.score
         main = cut[score]
-        found = {name: metrics.final_mean(cut[name]) for name in self.scores if name in cut}
+        scores = {name: metrics.final_mean(cut[name]) for name in self.scores if name in cut}
         if self.pooled:
-            found = {f"{name}_tasks": value for name, value in found.items()}
-            found |= {name: _weighted(metrics.final_row(cut[name]), queries) for name in self.scores if name in cut}
+            scores = {f"{name}_tasks": value for name, value in scores.items()}
+            scores |= {name: _weighted(metrics.final_row(cut[name]), queries) for name in self.scores if name in cut}
         return {
-            **found,
+            **scores,
             "FR": metrics.overall_forgetting(main),
             "HM": metrics.harmonic_mean(main),
             "BWF": metrics.backward_forgetting(main),

@@ -10,6 +10,7 @@ from torch import Tensor
 from kinoray.method import BaseMethod, Tokens
 from kinoray.metrics import Cells, Ranks, ranks_of
 from kinoray.training.distributed import World, in_order, own_batches
+from kinoray.training.verbs import checked_features, checked_scores
 
 SCORES_NUMEL = 1 << 24
 """Similarities held at a time: 64 MiB of float32."""
@@ -39,7 +40,8 @@ def embed_queries(method: BaseMethod, test: TestSet, task_index: int, world: Wor
         ids, mask = (part[rows.start : rows.stop] for part in test.text)
         longest = max(1, int(mask.sum(dim=1).max()))
         text = Tokens(ids[:, :longest].to(world.device), mask[:, :longest].to(world.device))
-        return method.embed_text(text, task_index).float().cpu()
+        features = checked_features(method.embed_text(text, task_index), len(rows), "embed_text")
+        return features.float().cpu()
 
     with torch.inference_mode():
         own = {rows.start: embed(rows) for rows in own_batches(len(test.truth), TEXT_BATCH, world)}
@@ -68,7 +70,10 @@ def rank_queries(
     with torch.inference_mode(), torch.autocast(world.device.type, enabled=False):
         for rows in own_batches(len(truth), chunk, world):
             part = slice(rows.start, rows.stop)
-            scores = [score(q[part].to(world.device), block.to(world.device)).float().cpu() for q, block in pairs]
+            scores = [
+                checked_scores(score(q[part].to(world.device), b.to(world.device)), len(rows), len(b)).float().cpu()
+                for q, b in pairs
+            ]
             ranks = ranks_of(torch.cat(scores, dim=1).numpy(), truth[part])
             own[rows.start] = torch.from_numpy(np.stack([ranks.middle, ranks.ties, ranks.gallery], axis=1))
     middle, ties, among = in_order(own, world).numpy().T

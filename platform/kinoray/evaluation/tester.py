@@ -62,7 +62,7 @@ class Tester:
         self.run, self.method, self.feed = run, method, feed
         self.store = run.folder / "features"
         self.features: dict[str, Fact] = {}
-        """Feature file of each "split/task" that was kept."""
+        """Feature file of each "split/task" that was stored."""
         self.queries: dict[int, list[tuple[int, str]]] = {}
         """Sample number and clip id of each test query of a task."""
 
@@ -70,10 +70,10 @@ class Tester:
         """What a checkpoint keeps."""
         return {"features": self.features, "queries": self.queries}
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, facts: dict[str, Any]) -> None:
         """Take back what `facts` gave, after its trip through JSON."""
-        self.features = kept["features"]
-        self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in kept["queries"].items()}
+        self.features = facts["features"]
+        self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in facts["queries"].items()}
 
     # Features
 
@@ -119,7 +119,7 @@ class Tester:
             if path.name not in named:
                 path.unlink()
 
-    def kept(self, task: int, split: str) -> Clips | None:
+    def stored(self, task: int, split: str) -> Clips | None:
         """The stored features of a split of a task; None where there are none."""
         fact = self.features.get(f"{split}/{task}")
         if fact is None:

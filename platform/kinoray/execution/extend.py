@@ -1,4 +1,4 @@
-"""A finished run learns one more task; nothing earlier is trained again.
+"""A finished run learns another task; nothing earlier is trained again.
 
 A task file names what is new:
 
@@ -37,7 +37,7 @@ from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results, load
-from kinoray.runs.run_folder import locked
+from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 
 
@@ -79,9 +79,9 @@ def extend(
         request = replace(request, **{name: value for name, value in changes.items() if value is not None})
         planned.append((old, *_longer(old, request, new)))
     results = Results()
-    with _one_ray([request for _, request, _ in planned]):
+    with _shared_ray([request for _, request, _ in planned]):
         for old, request, longer in planned:
-            with locked(longer):
+            with hold_run(longer):
                 if not has_state(longer.folder):
                     _begin(old, longer, request.num_workers or 0, say)
             result = run(request)
@@ -90,7 +90,7 @@ def extend(
     return results if isinstance(old_runs, Results) else results[0]
 
 
-def _one_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
+def _shared_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
     """One start of Ray for several seeds that need it."""
     if len(requests) < 2 or not requests[0].num_workers:
         return nullcontext()
@@ -104,20 +104,20 @@ def read_task(text: str | Path) -> TaskData:
     if Path(text).suffix not in (".yaml", ".yml", ".toml"):
         return _task_of_stream(str(text))
     path = Path(text)
-    asked = build(TaskFile, merged(*read_experiment(path)), str(path))
-    if asked.folder is not None:
-        folder = path.parent / Path(asked.folder).expanduser()
+    entry = build(TaskFile, merged(*read_experiment(path)), str(path))
+    if entry.folder is not None:
+        folder = path.parent / Path(entry.folder).expanduser()
         folder = folder.parent if folder.is_file() else folder  # its caption file was named
         stream = load_stream(str(folder.absolute()))
-        if asked.task is None and len(stream.tasks) > 1:
+        if entry.task is None and len(stream.tasks) > 1:
             names = ", ".join(task.name for task in stream.tasks)
             raise UsageError(f"{path}: {folder} holds several tasks ({names}). Name one with a line `task:`.")
-        found = _named(stream, asked.task) if asked.task is not None else stream.tasks[0]
-    elif asked.task is not None:
-        found = _task_of_stream(asked.task)
+        task = _named(stream, entry.task) if entry.task is not None else stream.tasks[0]
+    elif entry.task is not None:
+        task = _task_of_stream(entry.task)
     else:
         raise UsageError(f"{path}: it names no data. Add a line `folder: ./videos` or `task: moving-cvlm:3/radar`.")
-    return replace(found, name=asked.name or found.name)
+    return replace(task, name=entry.name or task.name)
 
 
 def _task_of_stream(text: str) -> TaskData:

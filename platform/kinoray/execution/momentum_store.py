@@ -21,13 +21,14 @@ class MomentumStore:
         from kinoray.training.checkpoint import newest
 
         self.versions: dict[tuple[int, ...], Any] = {}
-        found = newest(Path(checkpoints), say=lambda text: None)
-        if found and found.state["published"]:
-            tensors = found.tensors("method")
-            self.publish(astuple(found.position), {name: tensors[name].numpy() for name in found.state["published"]})
+        checkpoint = newest(Path(checkpoints), say=lambda text: None)
+        if checkpoint and checkpoint.state["published"]:
+            tensors = checkpoint.tensors("method")
+            weights = {name: tensors[name].numpy() for name in checkpoint.state["published"]}
+            self.publish(astuple(checkpoint.position), weights)
 
     def publish(self, version: tuple[int, ...], arrays: dict[str, np.ndarray]) -> bool:
-        """Add a version; False if one as new is there already (a repeated call)."""
+        """Add a version; False if the newest is as new (a repeated call)."""
         if self.versions and version <= max(self.versions):
             return False
         self.versions[version] = ray.put(arrays)
@@ -52,5 +53,5 @@ def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[
         actor: Any = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
     except ValueError:
         raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
-    found = call(actor, "fetch", newer_than)
-    return None if found is None else (found["version"], ray.get(found["ref"][0]))
+    newer = call(actor, "fetch", newer_than)
+    return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))

@@ -40,6 +40,7 @@ from kinoray.backbones.towers import (
     random_towers,
     save_towers,
 )
+from kinoray.equations import in_batch_nce
 from kinoray.errors import UsageError
 from kinoray.streams import world
 
@@ -130,10 +131,10 @@ def symmetric_info_nce(video_BD: Tensor, text_BD: Tensor, temperature: float) ->
 
     Shapes:  both (B, D), rows of unit norm and matching order; returns a scalar, the mean of the two directions.
     """
-    logits_BB = video_BD @ text_BD.T / temperature
-    target_B = torch.arange(len(logits_BB), device=logits_BB.device)
-    cross_entropy = torch.nn.functional.cross_entropy
-    return (cross_entropy(logits_BB, target_B) + cross_entropy(logits_BB.T, target_B)) / 2
+    both = in_batch_nce(video_BD, text_BD, text_BD, temperature) + in_batch_nce(
+        text_BD, video_BD, video_BD, temperature
+    )
+    return both / (2 * len(video_BD))
 
 
 def read_pairs(table: Path) -> tuple[list[Path], list[str]]:
@@ -154,8 +155,8 @@ def read_pairs(table: Path) -> tuple[list[Path], list[str]]:
         raise UsageError(f"The table {table} cannot be read: {str(error).splitlines()[0]}") from None
     for column in ("image", "caption"):
         if column not in rows.column_names:
-            found = ", ".join(rows.column_names)
-            raise UsageError(f"{table} must have the columns image and caption, but has {found}.")
+            columns = ", ".join(rows.column_names)
+            raise UsageError(f"{table} must have the columns image and caption, but has {columns}.")
     root = table.parent.resolve()
     paths = [(root / str(name)).resolve() for name in rows["image"].to_pylist()]
     for path in paths:

@@ -24,12 +24,14 @@ from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
 from kinoray.seeds import seed_of
+from kinoray.training.agreement import check_agreement
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Phase, Position, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
 from kinoray.training.loop import RunState, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
+from kinoray.training.plain_state import AttributeWatch
 from kinoray.training.stages import Stage
 
 NO_STEP = 1 << 60
@@ -50,6 +52,7 @@ class RankSession:
         )
         towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
+        self.attributes = AttributeWatch()
         self.feed = Feed(
             names=list(spec.train_names),
             manifests=list(spec.trained),
@@ -102,10 +105,14 @@ class RankSession:
         return self.commits.due()
 
     def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None:
-        """Write the state durably (rank 0; all ranks hold the same)."""
+        """Write the state durably (rank 0; between tasks all ranks hold the same, or nothing is written)."""
+        if optimizer is None:
+            check_agreement(self.method.state_dict(), self.world)
         if not self.world.is_first:
             return
         self.client.flush()
+        for warning in self.attributes.warnings(self.method):
+            self.client.call("note", warning)
         tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)
         facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed)}
         between_stages = state.position == Position(state.position.stage)
@@ -129,6 +136,7 @@ class RankSession:
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]:
         """The stage's remaining batches."""
         assert stage.train is not None
+        self.attributes.start(self.method)
         return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
 
     def facts(self, stage: Stage) -> TaskFacts:

@@ -15,13 +15,13 @@ from typing import Any, Unpack
 from kinoray.config import plain
 from kinoray.display.text import printer
 from kinoray.errors import KinorayError
-from kinoray.execution.watch import attend, progress_of, show
+from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.signals import Signals, Stopped, caught_signals
 from kinoray.runs.demands import check_division
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
-from kinoray.runs.run_folder import failed, is_finished, locked, set_aside
+from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import make_spec
 
 
@@ -38,17 +38,17 @@ def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
     Stopped after Ctrl-C or SIGTERM.
     """
     request = request_of(RunRequest, method, options)
-    asked = [resolve(request, seed) for seed in request.all_seeds]
+    seed_runs = [resolve(request, seed) for seed in request.all_seeds]
     say = printer(request.quiet)
     with ExitStack() as stack:
-        for each in asked:
-            stack.enter_context(locked(each))
+        for seed_run in seed_runs:
+            stack.enter_context(hold_run(seed_run))
             if request.fresh:
-                set_aside(each.folder)
-        unfinished = [each for each in asked if not is_finished(each, say)]
+                set_aside(seed_run.folder)
+        unfinished = [seed_run for seed_run in seed_runs if not is_finished(seed_run, say)]
         if unfinished:
             _start(unfinished, request, say)
-    results = [Result(each.folder) for each in asked]
+    results = [Result(seed_run.folder) for seed_run in seed_runs]
     return Results(results) if request.seeds else results[0]
 
 
@@ -97,7 +97,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                 _side_by_side(runs, quiet, signals, say)
                 return
             workers = num_workers or max(1, num_gpus())
-            for run in runs:  # where the cluster said how many
+            for run in runs:  # where the cluster decides how many
                 check_division(run, workers)
             say(_outlook(runs, "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers", cpus))
             for run in runs:
@@ -128,9 +128,9 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     threads = torch.get_num_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with progress_of(run, quiet) as bar:
-        monitor = RunMonitor(spec.folder, show=lambda last: show(bar, run, "", last))
+        monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, "", last))
         try:
-            with signals.told_to(monitor.request_stop):
+            with signals.passed_to(monitor.request_stop):
                 finished = run_rank(spec, World(device=device), monitor, None)
         except Exception as error:
             raise failed(run, error) from error
@@ -152,18 +152,17 @@ def on_workers(
     from kinoray.processes.ray_session import num_cpus, num_gpus
 
     gpu = num_gpus() >= workers
-    each = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
-    slots = decode_slots(workers, each)
+    worker_cpus = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
+    slots = decode_slots(workers, worker_cpus)
     spec = make_spec(run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
     with run_actors(run, spec.folder) as (monitor, momentum), progress_of(run, quiet) as bar:
-        attempt = uuid.uuid4().hex
         trainer = TorchTrainer(
             train_loop,  # type: ignore[arg-type]
-            train_loop_config={"spec": spec, "monitor": monitor, "momentum": momentum, "attempt": attempt},
-            scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": each}),
+            train_loop_config={"spec": spec, "monitor": monitor, "momentum": momentum},
+            scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": worker_cpus}),
             torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
-                name=attempt,
+                name=uuid.uuid4().hex,
                 storage_path=str(run.folder / ".ray"),
                 failure_config=FailureConfig(max_failures=MAX_RESTARTS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),

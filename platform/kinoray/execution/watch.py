@@ -1,12 +1,12 @@
 """The driver while runs are on: shows progress, turns Ctrl-C and SIGTERM into a request to stop."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kinoray.display.progress import RunProgress
+from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
 
@@ -15,26 +15,14 @@ def attend(work: Callable[[], Any], watched: dict[str, Any], bar: RunProgress, s
     """Do blocking work in a thread while this one shows progress and passes signals on as a request to stop."""
     import ray
 
-    box: dict[str, Any] = {}
-
-    def target() -> None:
-        try:
-            box["value"] = work()
-        except BaseException as error:
-            box["error"] = error
-
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.3)
+    def look() -> None:
         for label, (run, monitor) in watched.items():
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
                     monitor.request_stop.remote()
-                show(bar, run, label, ray.get(monitor.latest.remote(), timeout=5))
-    if "error" in box:
-        raise box["error"]
-    return box["value"]
+                update_bar(bar, run, label, ray.get(monitor.latest.remote(), timeout=5))
+
+    return in_thread(work, look)
 
 
 @contextmanager
@@ -45,7 +33,7 @@ def progress_of(run: Resolved, quiet: bool, labels: list[str] | None = None) -> 
         yield bar
 
 
-def show(bar: RunProgress, run: Resolved, label: str, last: dict[str, Any]) -> None:
+def update_bar(bar: RunProgress, run: Resolved, label: str, last: dict[str, Any]) -> None:
     bar.warn_once(last["notes"])
     if last.get("loss") is not None:
         bar.update(last["task"], last["step"] + 1, last["loss"], run.recipe.batch_size, last["epoch"], run=label)

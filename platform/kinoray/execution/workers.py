@@ -35,7 +35,7 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
     failure = call(monitor, "failed")
     if failure:  # a rank's own error restarted the group: it would come again
         return failure
-    answer = guarded(config["spec"], world, monitor, config["momentum"])
+    answer = run_rank_safely(config["spec"], world, monitor, config["momentum"])
     if "error" in answer and world.size > 1:
         call(monitor, "note_failure", answer)
         raise RunFailed(answer["error"])
@@ -44,7 +44,7 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
 
 def one_process(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
     """A Ray task: one whole run."""
-    return guarded(spec, World(), monitor, momentum)
+    return run_rank_safely(spec, World(), monitor, momentum)
 
 
 def run_alone(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def run_alone(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
         return {"kind": "RunFailed", "error": f"the run's process died: {str(error).splitlines()[0]}"}
 
 
-def guarded(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
-    """Run a rank. What would fail again is told, not raised; lost peers and actors are raised, so that Ray retries."""
+def run_rank_safely(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+    """Run a rank. What would fail again is returned; lost peers and actors are raised, so that Ray retries."""
     try:
         return {"finished": run_rank(spec, world, monitor, momentum)}
     except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say

@@ -1,7 +1,7 @@
 """What the state of a run can depend on when it has learned its first tasks, as one string.
 
 Two runs with the same key have, bit for bit, the same state there: weights, memories, ranks, logged losses. In the key
-is all that may have had a say: the sources of method and engine, versions, machine and threads, seed, protocol, recipe,
+is all that can have decided it: sources of method and engine, versions, machine and threads, seed, protocol, recipe,
 backbone, the settings that matter so far (`config.from_task`), the first tasks in their order with their files, and,
 where the method or its memory looks at it, the number of tasks. Not in it: the run's name, later tasks, and settings
 that matter later. In doubt a key differs, and a task is learned once more.
@@ -63,7 +63,7 @@ def prefix_key(run: Resolved, threads: int, stages: int, num_workers: int = 0) -
 def made_under(record: dict[str, Any], key: str) -> bool:
     """Whether the run of a run.json was started under the code, versions, threads and workers that are in a key.
 
-    A run that goes on after one of them changed says so and goes on; its state is then nobody else's.
+    A run that goes on after one of them changed notes it and goes on; its state is then nobody else's.
     """
     made = _circumstances(record["digests"], record["versions"], record["threads"], record["num_workers"])
     return key.endswith(f"-{made}")
@@ -83,7 +83,7 @@ def shared_tasks(knobs: Iterable[str], cls: Any, num_tasks: int) -> int:
 
 
 def counts_tasks(run: Resolved) -> bool:
-    """Whether the number of tasks can reach the state: the method says so, or its ring memory shares slots by it."""
+    """Whether the number of tasks can reach the state: the method states it, or its ring memory shares slots by it."""
     cls = run.method.load()
     replay = needs_of(run).replay
     return cls.uses_num_tasks or (replay is not None and replay.policy == "ring")
@@ -96,8 +96,8 @@ def _class(method: MethodSource, cls: type) -> str | None:
     than it has to.
     """
     if method.parts:
-        found = [_class(part, part.load()) for part in method.parts]
-        return digest_of(found) if any(found) else None
+        parts = [_class(part, part.load()) for part in method.parts]
+        return digest_of(parts) if any(parts) else None
     if method.pickled is None:
         return None
     return _files_of(cls) or hashlib.sha256(method.pickled).hexdigest()
@@ -105,7 +105,7 @@ def _class(method: MethodSource, cls: type) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _files_of(cls: type) -> str | None:
-    """Digest of the modules of a class and its bases, as they were when it was first asked for."""
+    """Digest of the modules of a class and its bases, as they were when they were first read."""
     homes = {base.__module__ for base in cls.__mro__ if base.__module__.partition(".")[0] not in NOT_METHODS}
     try:
         return digest_of([cls.__qualname__, *(inspect.getsource(sys.modules[home]) for home in sorted(homes))])
@@ -165,16 +165,15 @@ def _file_digest(path: str, size: int, mtime_ns: int) -> str:
 
 def _data(manifest: str) -> list[str]:
     """A task's content, and its files: by their digests where they were probed, else by place, size and time."""
-    found = read_manifest(manifest)
-    return [found.digest, _files_digest(manifest, *_written(Path(manifest)))]
+    return [read_manifest(manifest).digest, _files_digest(manifest, *_written(Path(manifest)))]
 
 
 @functools.lru_cache(maxsize=64)
 def _files_digest(manifest: str, size: int, mtime_ns: int) -> str:
-    found = read_manifest(manifest)
-    rows = zip(found.table["uri"].to_pylist(), found.table["digest"].to_pylist(), strict=True)
+    content = read_manifest(manifest)
+    rows = zip(content.table["uri"].to_pylist(), content.table["digest"].to_pylist(), strict=True)
     known = {(uri, digest) for uri, digest in rows}
-    root = os.path.realpath(found.root)
+    root = os.path.realpath(content.root)
     return digest_of(sorted([uri, digest or _state_of(root, uri)] for uri, digest in known))
 
 

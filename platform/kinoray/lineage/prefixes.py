@@ -1,17 +1,17 @@
-"""Shared prefixes: the state at the end of a task, kept once for all runs that agree so far (`lineage.prefix_key`).
+"""Shared prefixes: the state at the end of a task, stored once for all runs that agree so far (`lineage.prefix_key`).
 
-A run publishes what it has committed; one that begins later, and would learn the same tasks in the same way, adopts it
-and goes on from there, bitwise equal to having learned them itself. A prefix is a folder with one checkpoint, the
-features it names, the log up to there and the digests of all these; it is there whole or not at all, and never changes.
-Files are hard-linked where the file system can, as nothing that links them writes into them.
+A run publishes what it has committed; a later run that would learn the same tasks in the same way adopts it and goes on
+from there, bitwise equal to having learned them itself. A prefix is a folder with one checkpoint, the features it
+names, the log up to there and the digests of all these; it is there whole or not at all, and never changes. Files are
+hard-linked where the file system can, as nothing that links them writes into them.
 
-    keys = [prefix_key(one, threads, stages) for stages in (1, 2, 3)]
+    keys = [prefix_key(run, threads, stages) for stages in (1, 2, 3)]
     stages = best_prefix(keys)                              # the longest that is there
-    if stages: adopt(one.folder, keys[stages - 1])          # before the run starts; the run resumes from it
-    with producing(keys[stages]) as ours: ...               # one process learns a task, others wait (`wait_for`)
-    publish(one.folder, stages, keys[stages - 1])           # after each stage
+    if stages: adopt(run.folder, keys[stages - 1])          # before the run starts; the run resumes from it
+    with producing(keys[stages]) as is_producer: ...        # one process learns a task, others wait (`wait_for`)
+    publish(run.folder, stages, keys[stages - 1])           # after each stage
 
-KINORAY_PREFIX_BYTES bounds what is kept (20 GB, or a tenth of the free disk where that is less); the longest unused go.
+KINORAY_PREFIX_BYTES bounds their size (20 GB, or a tenth of the free disk where that is less); the longest unused go.
 """
 
 import json
@@ -29,7 +29,7 @@ from kinoray.config import digest_of
 from kinoray.disk.durable import sha256, sync, whole_file, write_text
 from kinoray.disk.folders import cache_folder
 from kinoray.disk.lease import LEASE_S, is_leased, lease
-from kinoray.disk.locks import guarded
+from kinoray.disk.locks import wait_for_lock
 from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.lineage.prefix_key import made_under, prefix_key
 from kinoray.training.checkpoint import FORMAT as CHECKPOINT_FORMAT
@@ -81,7 +81,7 @@ def wait_for(key: str, timeout_s: float, expires_s: float = LEASE_S) -> bool:
 
 
 def publish(run_folder: str | Path, stages: int, key: str) -> bool:
-    """Keep a run's state after `stages` tasks under its key, while the run still has that checkpoint.
+    """Store a run's state after `stages` tasks under its key, while the run still has that checkpoint.
 
     Returns: whether the prefix is there now. False where the run has been started under other code, versions or
     threads than the key says, where its files do not match their digests, and where there is no room.
@@ -96,7 +96,7 @@ def publish(run_folder: str | Path, stages: int, key: str) -> bool:
     draft = prefixes_folder() / f"draft-{uuid.uuid4().hex}"
     try:
         size = collect(run_folder, stages, draft)
-        with guarded(prefixes_folder()):
+        with wait_for_lock(prefixes_folder()):
             if not _make_room(size):
                 log.warning("A prefix of %d bytes exceeds KINORAY_PREFIX_BYTES; it is not shared.", size)
                 return False
@@ -116,7 +116,7 @@ def adopt(run_folder: str | Path, key: str) -> bool:
 
     What the adopted tasks cost those who learned them stands in the result, apart from the run's own: `adopted_s`
     seconds without their starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps. A damaged prefix
-    is refused and removed. Returns: whether it was done; the caller holds the run's lock.
+    is refused and removed. Returns: whether it was adopted; the caller holds the run's lock.
     """
     home = prefixes_folder() / key
     if has_state(run_folder) or not home.is_dir():
@@ -127,7 +127,7 @@ def adopt(run_folder: str | Path, key: str) -> bool:
         unpack(home, Path(run_folder))
     except CheckpointCorrupt as error:
         log.warning("Prefix removed: %s", error)
-        with guarded(prefixes_folder()):
+        with wait_for_lock(prefixes_folder()):
             _remove(home)
         return False
     except OSError as error:  # somebody removed it meanwhile, or the disk is full, which the run will say better
@@ -142,7 +142,7 @@ def has_state(run_folder: str | Path) -> bool:
 
 
 def stages_begun(run_folder: str | Path) -> int:
-    """How many tasks were done when a run made its newest checkpoint; 0 where it has none."""
+    """How many tasks were learned when a run made its newest checkpoint; 0 where it has none."""
     names = (path.name.split("-") for path in Path(run_folder).glob("checkpoints/stage-*") if ".tmp-" not in path.name)
     return max((int(parts[1]) for parts in names), default=0)
 
@@ -230,10 +230,10 @@ def unpack(home: Path, run_folder: Path) -> None:
 
 def _bound() -> int:
     """Bytes that all prefixes may take. Raises: UsageError where KINORAY_PREFIX_BYTES is no whole number."""
-    asked = os.environ.get("KINORAY_PREFIX_BYTES", "")
-    if asked and not asked.isdecimal():
-        raise UsageError(f"KINORAY_PREFIX_BYTES={asked}: give the bound of shared prefixes as a whole number of bytes.")
-    return int(asked) if asked else min(MOST_BYTES, int(FREE_SHARE * shutil.disk_usage(prefixes_folder()).free))
+    text = os.environ.get("KINORAY_PREFIX_BYTES", "")
+    if text and not text.isdecimal():
+        raise UsageError(f"KINORAY_PREFIX_BYTES={text}: give the bound of shared prefixes as a whole number of bytes.")
+    return int(text) if text else min(MOST_BYTES, int(FREE_SHARE * shutil.disk_usage(prefixes_folder()).free))
 
 
 def _make_room(size: int) -> bool:
@@ -241,21 +241,21 @@ def _make_room(size: int) -> bool:
     bound, now = _bound(), time.time()
     if size > bound:
         return False
-    found = []
+    prefixes = []
     for path in prefixes_folder().iterdir():
         with suppress(FileNotFoundError):
             if path.name.startswith(("draft-", "gone-")):
                 if now - path.stat().st_mtime > DRAFT_S:
                     shutil.rmtree(path, ignore_errors=True)
             elif path.is_dir() and path.name != "leases":
-                held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-                found.append((path.stat().st_mtime_ns, held, path))
-    total = sum(held for _, held, _ in found)
-    for _, held, path in sorted(found):
+                num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+                prefixes.append((path.stat().st_mtime_ns, num_bytes, path))
+    total = sum(num_bytes for _, num_bytes, _ in prefixes)
+    for _, num_bytes, path in sorted(prefixes):
         if total + size <= bound:
             break
         _remove(path)
-        total -= held
+        total -= num_bytes
     return True
 
 
@@ -277,7 +277,7 @@ def _facts(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The whole lines of a JSONL file with what they say; none where there is no file."""
+    """The whole lines of a JSONL file as records; none where there is no file."""
     if not path.exists():
         return []
     return [(line, json.loads(line)) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

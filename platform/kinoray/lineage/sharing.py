@@ -8,14 +8,13 @@ from pathlib import Path
 from kinoray.lineage import prefixes
 
 LOOK_EVERY_S = 0.5
-
-
+"""How often a waiting run looks for the prefix, its producer and the stop file."""
 PREFIX_WAIT_S = 3600.0
-"""How long a run waits for tasks that another one is learning."""
+"""How long a run waits for tasks that another run is learning."""
 
 
 class Prefix:
-    """A run's part in sharing: it begins where another one was, and keeps what it learns for those that agree.
+    """A run's part in sharing: it begins where another run was, and publishes what it learns for those that agree.
 
     Of the runs that agree, one at a time learns a task: who holds its lease. It takes the next task's lease before it
     publishes, so that those who wait for this task do not begin the next one beside it.
@@ -34,16 +33,16 @@ class Prefix:
         the task is there, when its producer ended, was killed or has not renewed its lease for a minute (then this run
         learns the task for all), where `stop_file` appears, after `PREFIX_WAIT_S` (then it learns beside the other).
         """
-        if prefixes.has_state(self.folder):  # it goes on by itself, and says where
+        if prefixes.has_state(self.folder):  # it goes on from its own checkpoint
             self._take(prefixes.stages_begun(self.folder) + 1)
             return
         end = time.monotonic() + PREFIX_WAIT_S
         while True:
             stages = prefixes.best_prefix(self.keys)
-            ours = self._take(stages + 1)
-            if ours and prefixes.best_prefix(self.keys) > stages:
+            is_producer = self._take(stages + 1)
+            if is_producer and prefixes.best_prefix(self.keys) > stages:
                 continue  # published between the look and the lease
-            if not ours and time.monotonic() < end and not stop_file.exists():
+            if not is_producer and time.monotonic() < end and not stop_file.exists():
                 prefixes.wait_for(self.keys[stages], LOOK_EVERY_S)
                 continue
             key = self.keys[stages - 1]
@@ -52,14 +51,14 @@ class Prefix:
         self._release(stages)
 
     def share(self, stages: int) -> None:
-        """Keep the state after so many tasks."""
+        """Publish the state after so many tasks."""
         self._take(stages + 1)
         if stages <= len(self.keys) and prefixes.has_stage(self.folder, stages):
             prefixes.publish(self.folder, stages, self.keys[stages - 1])
         self._release(stages)
 
     def _take(self, task: int) -> bool:
-        """Tell others that a task is being learned here; False where somebody else has said so."""
+        """Tell others that a task is being learned here; False where another run holds the task's lease."""
         if task > len(self.keys) or task in self.leases:
             return True
         with ExitStack() as stack:
@@ -69,7 +68,7 @@ class Prefix:
 
     def _release(self, tasks: int) -> None:
         """Give back the leases of the first tasks."""
-        for task in [held for held in self.leases if held <= tasks]:
+        for task in [task for task in self.leases if task <= tasks]:
             self.leases.pop(task).close()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ class Gauges:
     def __init__(self, run: str) -> None:
         self.run, self.known = run, {}  # type: ignore[var-annotated]
 
-    def show(self, record: dict[str, Any]) -> None:
+    def set(self, record: dict[str, Any]) -> None:
         from ray.util.metrics import Gauge
 
         for name, value in record.items():

@@ -22,11 +22,13 @@ FLUSH_S = 0.5
 
 
 class RunMonitor:
-    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a wish to stop."""
+    """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a request to stop."""
 
-    def __init__(self, folder: str, gauges: bool = False, show: Callable[[dict[str, Any]], None] | None = None) -> None:
+    def __init__(
+        self, folder: str, gauges: bool = False, on_record: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self.folder = Path(folder)
-        self.show = show
+        self.on_record = on_record
         self.start = time.monotonic()
         self.last: dict[str, Any] = {"notes": []}
         self.stop = False
@@ -39,9 +41,9 @@ class RunMonitor:
     def rewind(self, stage: int, step: int) -> None:
         """Drop what was logged after a checkpoint: those steps will be made again."""
         path = self.folder / "metrics.jsonl"
-        kept = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
-        replace_lines(path, kept)
-        self.newest = _place(kept[-1:])
+        earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
+        replace_lines(path, earlier)
+        self.newest = _place(earlier[-1:])
 
     def log(self, records: list[dict[str, Any]]) -> bool:
         """Append records that are not there yet; True when the run should stop."""
@@ -53,9 +55,9 @@ class RunMonitor:
         for record in records:
             self.last = self.last | record
             if self.gauges:
-                self.gauges.show(record)
-        if self.show and any("loss" in record for record in records):
-            self.show(self.last)
+                self.gauges.set(record)
+        if self.on_record and any("loss" in record for record in records):
+            self.on_record(self.last)
         return self.stop
 
     def report_bad(self, records: list[dict[str, str]]) -> int:
@@ -67,15 +69,15 @@ class RunMonitor:
     def note(self, text: str) -> None:
         """Something the user should read."""
         self.last = self.last | {"notes": [*self.last["notes"], text]}
-        if self.show:
-            self.show(self.last)
+        if self.on_record:
+            self.on_record(self.last)
 
     def note_failure(self, answer: dict[str, Any]) -> None:
-        """Keep the first error of a rank's own; those of its peers only follow from it."""
+        """Record the first error of a rank's own; those of its peers only follow from it."""
         self.failure = self.failure or answer
 
     def failed(self) -> dict[str, Any] | None:
-        """The error that `note_failure` kept."""
+        """The error that `note_failure` recorded."""
         return self.failure
 
     def num_bad(self) -> int:
@@ -108,19 +110,19 @@ class MonitorClient:
             self._send()
 
     def poll(self) -> bool:
-        """True when somebody asked the run to stop."""
+        """Whether a stop of the run was requested."""
         if isinstance(self.target, RunMonitor):
             return self.target.stop
         if self.sent:
             ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
-            self.stop_requested = any(ray.get(ready)) or self.wants_stop
+            self.stop_requested = any(ray.get(ready)) or self.stop_requested
         return self.stop_requested
 
     def flush(self) -> None:
         """Send everything and wait until it is written."""
         self._send()
         if self.sent:
-            self.stop_requested = any(ray.get(self.sent)) or self.wants_stop
+            self.stop_requested = any(ray.get(self.sent)) or self.stop_requested
             self.sent = []
 
     def call(self, verb: str, *args: Any) -> Any:

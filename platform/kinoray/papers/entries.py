@@ -1,4 +1,4 @@
-"""What `kinoray reproduce` can make: figures and tables of the papers, as data. One more is one more entry.
+"""What `kinoray reproduce` can make: figures and tables of the papers, as data. A new figure is a new entry.
 
 An entry names the sweeps behind it, what is drawn over what, and what the paper says of it: in words, and as claims
 that measured numbers answer.
@@ -81,7 +81,7 @@ class Entry:
     """Where the paper says so."""
     claims: tuple[Claim, ...]
     stream: str = "moving-cvlm"
-    """Stream where none is asked for."""
+    """Stream by default."""
     paper_stream: str = "cvlm"
     """The stream of the paper."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -112,17 +112,21 @@ REPRODUCTIONS: dict[str, Entry] = {
             PeakInside(words="HM is best where m_hat is neither too big nor too small.", metric="HM"),
             Higher(
                 words="Too big an m_hat (0.999, 1) reviews too little: R@1 (final) is lower than at 0.99.",
-                metric="R@1", at=0.99, than=(0.999, 1.0),
+                metric="R@1",
+                at=0.99,
+                than=(0.999, 1.0),
             ),
             Higher(
                 words="Too small an m_hat (0.9) hinders learning: R@1 (current) is lower than at 0.99.",
-                metric="R@1_current", at=0.99, than=(0.9,),
+                metric="R@1_current",
+                at=0.99,
+                than=(0.9,),
             ),
             Higher(words="HM at 0.9 is lower than at 0.99, too.", metric="HM", at=0.99, than=(0.9,)),
             Higher(words="FR at 0.9 is lower (better) than at 0.99.", metric="FR", at=0.99, than=(0.9,)),
         ),
     ),
-}  # fmt: skip
+}
 
 
 def listed() -> list[dict[str, str]]:

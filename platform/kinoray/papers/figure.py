@@ -39,7 +39,7 @@ class Measured(Protocol):
     def missing(self) -> list[str]: ...
 
     @property
-    def findings(self) -> Sequence[Any]: ...
+    def statements(self) -> Sequence[Any]: ...
 
     @property
     def smoke(self) -> bool: ...
@@ -66,16 +66,15 @@ def write_files(made: Measured) -> None:
 
 
 def curve_figure(made: Measured) -> Figure:
-    """One panel per metric over the knob; points stand evenly, as in a table. Line: mean, bar: deviation, dots: seeds.
-    """  # fmt: skip
+    """One panel per metric over the knob; points stand evenly. Line: mean, bar: deviation, dots: seeds."""
     panels = made.entry.panels
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(3.3 * len(panels), 3.2), layout="constrained")
         for place, (axes, (metric, label)) in enumerate(
             zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True)
         ):
-            for found, colour in zip(made.sweeps, cycle(COLOURS[1:])):
-                _draw_points(axes, made, found.method, metric, colour)
+            for sweep, colour in zip(made.sweeps, cycle(COLOURS[1:])):
+                _draw_points(axes, made, sweep.method, metric, colour)
             axes.set_title(plain_text(f"({chr(ord('a') + place)}) {label}"))
             axes.set_xlabel(plain_text(made.entry.over))
             axes.set_xticks(range(len(made.points)), [plain_text(worded(p)) for p in made.points])
@@ -97,14 +96,13 @@ def _draw_points(axes: Axes, made: Measured, method: str, metric: str, colour: s
     # Words on the axis have no order, so no line joins them.
     line = "-" if all(isinstance(p, int | float) for p in made.points) else "none"
     spread = rows[f"{metric} std"].fillna(0.0)
-    axes.errorbar(
-        x, rows[metric], spread, color=colour, marker="o", markersize=4, linestyle=line, linewidth=1.6,
-        elinewidth=1, capsize=2, label=plain_text(method),
-    )  # fmt: skip
+    marks: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": line, "linewidth": 1.6}
+    bars: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
+    axes.errorbar(x, rows[metric], spread, color=colour, label=plain_text(method), **marks, **bars)
 
 
 def markdown(made: Measured, picture: bool = True) -> str:
-    """The page: what was published, what was measured, whether the one shows the other. No path of this machine."""
+    """The page: what was published, what was measured, whether the second shows the first. No path of this machine."""
     entry, record = made.entry, made.sweeps[0].record
     held = {name: value for name, value in record["settings"].items() if name != entry.over}
     own = made.stream.partition(":")[0] != entry.paper_stream
@@ -114,7 +112,7 @@ def markdown(made: Measured, picture: bool = True) -> str:
         f"{entry.place}.",
         f"**Published.** {entry.published} ({entry.source}.)",
         f"**Measured.** {made.verdict}",
-        "\n".join(f"- {finding}" for finding in made.findings),
+        "\n".join(f"- {statement}" for statement in made.statements),
         *([f"![{made.name}]({made.name}.png)"] if picture else []),
         _table(cells(made)),
         "\n".join(f"- {line}." for line in made.courses),
@@ -135,20 +133,24 @@ def command(made: Measured) -> str:
     record = made.sweeps[0].record
     space = record["space"]
     words = ["kinoray reproduce", made.name, f"--stream {made.stream}", f"--seeds {len(made.seeds)}"]
-    words += [f"--seed {made.seeds[0]}"] * (made.seeds[0] != 0)
-    words += [f"--set {n}={worded(v)}" for n, v in record["settings"].items()
-              if n not in space and made.entry.settings.get(n) != v]  # fmt: skip
-    return " ".join([*words, *["--smoke"] * made.smoke])
+    if made.seeds[0] != 0:
+        words.append(f"--seed {made.seeds[0]}")
+    for name, value in record["settings"].items():
+        if name not in space and made.entry.settings.get(name) != value:
+            words.append(f"--set {name}={worded(value)}")
+    if made.smoke:
+        words.append("--smoke")
+    return " ".join(words)
 
 
 def cells(made: Measured) -> list[list[str]]:
     """The table as text, head first."""
     entry, many = made.entry, len(made.sweeps) > 1
-    rows = [[*["method"] * many, entry.over, *entry.panels.values(), *entry.beside]]
+    rows = [[*(["method"] if many else []), entry.over, *entry.panels.values(), *entry.beside]]
     for row in made.table.to_dict("records"):
         spread = row["seeds"] > 1
         values = [show(row[m]) + (f" ± {show(row[f'{m} std'])}" if spread else "") for m in entry.metrics]
-        rows.append([*[row["method"]] * many, worded(row[entry.over]), *values])
+        rows.append([*([row["method"]] if many else []), worded(row[entry.over]), *values])
     return rows
 
 

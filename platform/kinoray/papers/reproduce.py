@@ -13,7 +13,7 @@ from kinoray.sweeps.request import MeasureOptions, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
 SEEDS = 3
-"""Runs per point where nothing else is said."""
+"""Runs per point by default."""
 
 
 @shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seeds=SEEDS)
@@ -30,8 +30,8 @@ def reproduce(name: str, *, keep: bool = False, **options: Unpack[MeasureOptions
         raise unknown("figure or table", name, REPRODUCTIONS)
     entry = REPRODUCTIONS[name]
     quiet, runs = options.get("quiet", False), options.get("runs")
-    place = _kept_folder(options.get("smoke", False)) if keep else None
-    asked: dict[str, Any] = {
+    place = _results_folder(options.get("smoke", False)) if keep else None
+    common: dict[str, Any] = {
         **options,
         "stream": options.get("stream") or entry.stream,
         "seeds": options.get("seeds", SEEDS),
@@ -39,22 +39,22 @@ def reproduce(name: str, *, keep: bool = False, **options: Unpack[MeasureOptions
     }
     # Only numbers are drawn, so no checkpoint but the last trial's need stay.
     fixed: dict[str, Any] = {"sampler": "grid", "prune": False, "keep_best": 0}
-    requests = [request_of(SweepRequest, method, asked | fixed | {"space": s}) for method, s in entry.sweeps.items()]
-    swept = [sweep(request) for request in requests]
+    requests = [request_of(SweepRequest, method, common | fixed | {"space": s}) for method, s in entry.sweeps.items()]
+    sweeps = [sweep(request) for request in requests]
     if options.get("dry_run"):
-        return {"name": name, "title": entry.title, "place": entry.place, "sweeps": swept}
-    made = Reproduction(name, entry, swept, runs_root(runs))
-    made.write()
+        return {"name": name, "title": entry.title, "place": entry.place, "sweeps": sweeps}
+    reproduction = Reproduction(name, entry, sweeps, runs_root(runs))
+    reproduction.write()
     if place is not None:
         say = printer(quiet)
-        if made.missing:
-            say(f"{name} is not complete, so its table is not kept. Missing: {'; '.join(made.missing)}.")
+        if reproduction.missing:
+            say(f"{name} is not complete, so its table is not kept. Missing: {'; '.join(reproduction.missing)}.")
         else:
-            say(f"Kept {', '.join(str(path) for path in made.keep(place))}.")
-    return made
+            say(f"Kept {', '.join(str(path) for path in reproduction.copy_table(place))}.")
+    return reproduction
 
 
-def _kept_folder(smoke: bool) -> Path:
+def _results_folder(smoke: bool) -> Path:
     """`benchmarks/results` of the checkout that this package runs from. Raises: UsageError where there is none."""
     if smoke:
         raise UsageError("A smoke run measures nothing worth keeping: leave out --keep or --smoke.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Finding(NamedTuple):
+class Statement(NamedTuple):
     """A claim of the paper and what was measured."""
 
     words: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 class Reproduction:
-    """A figure or table as measured: `.frame` (a row per run), `.table` (a row per point), `.findings`, `.plot()`."""
+    """A figure or table as measured: `.frame` (a row per run), `.table` (a row per point), `.statements`, `.plot()`."""
 
     def __init__(self, name: str, entry: Entry, sweeps: list[SweepResult], root: Path) -> None:
         self.name, self.entry, self.sweeps = name, entry, sweeps
@@ -58,10 +58,10 @@ class Reproduction:
     def table(self) -> pd.DataFrame:
         """Method, point, number of seeds; mean and standard deviation over seeds of every metric (nan: none)."""
         rows = []
-        for found in self.sweeps:
-            for point in _points(found, self.entry.over):
-                part = self._at(found.method, point)
-                row: dict[str, Any] = {"method": found.method, self.entry.over: point, "seeds": len(part)}
+        for sweep in self.sweeps:
+            for point in _points(sweep, self.entry.over):
+                part = self._at(sweep.method, point)
+                row: dict[str, Any] = {"method": sweep.method, self.entry.over: point, "seeds": len(part)}
                 for metric in self.entry.metrics:
                     row |= {metric: part[metric].mean(), f"{metric} std": part[metric].std(ddof=1)}
                 rows.append(row)
@@ -72,57 +72,57 @@ class Reproduction:
         """Points without the results of all seeds, in words, and why."""
         from kinoray.papers.figure import worded
 
-        said = []
-        for found in self.sweeps:
-            frame = found.frame
-            for point in _points(found, self.entry.over):
-                if len(self._at(found.method, point)) == len(self.seeds):
+        lines = []
+        for sweep in self.sweeps:
+            frame = sweep.frame
+            for point in _points(sweep, self.entry.over):
+                if len(self._at(sweep.method, point)) == len(self.seeds):
                     continue
                 known = frame[frame[self.entry.over] == point] if self.entry.over in frame else frame.head(0)
                 errors = known["error"].dropna() if "error" in known else known
-                gone = (known["state"] == "complete").any()
-                why = "its run folders are gone" if gone else errors.iloc[-1] if len(errors) else "not run yet"
-                said.append(f"{found.method}, {self.entry.over} = {worded(point)}: {why}")
-        return said
+                was_complete = (known["state"] == "complete").any()
+                why = "its run folders are gone" if was_complete else errors.iloc[-1] if len(errors) else "not run yet"
+                lines.append(f"{sweep.method}, {self.entry.over} = {worded(point)}: {why}")
+        return lines
 
     @property
-    def findings(self) -> list[Finding]:
+    def statements(self) -> list[Statement]:
         """What the paper says of the figure, each statement with what was measured."""
-        return [self._finding(claim) for claim in self.entry.claims]
+        return [self._measured(claim) for claim in self.entry.claims]
 
     @property
     def shown(self) -> bool | None:
         """Whether the measured curve shows all that the paper says; None: it was a smoke run, or points are missing."""
-        found = [finding.shown for finding in self.findings]
-        return None if self.smoke or self.missing or None in found else all(found)
+        shown = [statement.shown for statement in self.statements]
+        return None if self.smoke or self.missing or None in shown else all(shown)
 
     @property
     def verdict(self) -> str:
         """The same in words."""
-        found = [finding.shown for finding in self.findings]
-        count = f"{found.count(True)} of the paper's {len(found)} statements hold on the measured means"
+        shown = [statement.shown for statement in self.statements]
+        count = f"{shown.count(True)} of the paper's {len(shown)} statements hold on the measured means"
         if self.smoke:
             return f"A smoke run, two steps a task: the command works; of the paper it tells nothing. {count}."
-        if self.missing or None in found:
+        if self.missing or None in shown:
             return f"Points are missing, so it cannot be told yet. {count}."
-        return f"{'Yes' if all(found) else 'In part' if any(found) else 'No'}: {count}."
+        return f"{'Yes' if all(shown) else 'In part' if any(shown) else 'No'}: {count}."
 
     @property
     def courses(self) -> list[str]:
         """How each drawn metric runs over the knob, from the means."""
         from kinoray.papers.figure import course
 
-        methods = [found.method for found in self.sweeps]
-        return [
-            f"{label}{f' of {method}' * (len(methods) > 1)}: {course(self.curve(method, metric), self.entry.over)}"
-            for metric, label in self.entry.panels.items()
-            for method in methods
-        ]
+        lines = []
+        for metric, label in self.entry.panels.items():
+            for sweep in self.sweeps:
+                whose = f" of {sweep.method}" if len(self.sweeps) > 1 else ""
+                lines.append(f"{label}{whose}: {course(self.curve(sweep.method, metric), self.entry.over)}")
+        return lines
 
     def curve(self, method: str, metric: str, seed: int | None = None) -> dict[Any, float]:
         """Value at each point: the mean over seeds, or one seed's; nan where there is none."""
-        found = next(s for s in self.sweeps if s.method == method)
-        parts = {point: self._at(method, point) for point in _points(found, self.entry.over)}
+        sweep = next(sweep for sweep in self.sweeps if sweep.method == method)
+        parts = {point: self._at(method, point) for point in _points(sweep, self.entry.over)}
         if seed is not None:
             parts = {point: part[part["seed"] == seed] for point, part in parts.items()}
         return {point: float(part[metric].mean()) for point, part in parts.items()}
@@ -130,12 +130,12 @@ class Reproduction:
     def _at(self, method: str, point: Any) -> pd.DataFrame:
         return self.frame[(self.frame["method"] == method) & (self.frame[self.entry.over] == point)]
 
-    def _finding(self, claim: Claim) -> Finding:
+    def _measured(self, claim: Claim) -> Statement:
         method = claim.method or self.sweeps[0].method
         margin = claim.margin(self.curve(method, claim.metric))
         alone = [claim.margin(self.curve(method, claim.metric, seed)) for seed in self.seeds]
         shown = None if margin != margin else margin > 0
-        return Finding(claim.words, shown, margin, sum(m > 0 for m in alone), len(alone))
+        return Statement(claim.words, shown, margin, sum(m > 0 for m in alone), len(alone))
 
     def plot(self) -> "Figure":
         """The figure."""
@@ -149,7 +149,7 @@ class Reproduction:
 
         write_files(self)
 
-    def keep(self, place: Path) -> list[Path]:
+    def copy_table(self, place: Path) -> list[Path]:
         """Copy the table (.md without the picture, .json, .csv) into a folder; returns the copies."""
         from kinoray.papers.figure import markdown
 
@@ -162,12 +162,19 @@ class Reproduction:
 
     def to_json(self) -> dict[str, Any]:
         """The numbers and what they say; no path of this machine."""
-        records = [found.record for found in self.sweeps]
+        records = [sweep.record for sweep in self.sweeps]
         knob = self.entry.over
         return {
-            "name": self.name, "title": self.entry.title, "place": self.entry.place, "published": self.entry.published,
-            "stream": self.stream, "backbone": records[0]["backbone"], "settings": records[0]["settings"],
-            "seeds": self.seeds, "smoke": self.smoke, "sweeps": [found.folder.name for found in self.sweeps],
+            "name": self.name,
+            "title": self.entry.title,
+            "place": self.entry.place,
+            "published": self.entry.published,
+            "stream": self.stream,
+            "backbone": records[0]["backbone"],
+            "settings": records[0]["settings"],
+            "seeds": self.seeds,
+            "smoke": self.smoke,
+            "sweeps": [sweep.folder.name for sweep in self.sweeps],
             "code": records[0]["digests"]["code"],
             "points": [
                 {"method": row["method"], knob: row[knob], "seeds": row["seeds"]}
@@ -178,9 +185,10 @@ class Reproduction:
                 {name: value if name == knob else _number(value) for name, value in row.items()}
                 for row in self.frame.to_dict("records")
             ],
-            "statements": [f._asdict() | {"margin": _number(f.margin)} for f in self.findings],
-            "verdict": self.verdict, "missing": self.missing,
-        }  # fmt: skip
+            "statements": [s._asdict() | {"margin": _number(s.margin)} for s in self.statements],
+            "verdict": self.verdict,
+            "missing": self.missing,
+        }
 
     def __repr__(self) -> str:
         from kinoray.papers.figure import cells
@@ -188,23 +196,26 @@ class Reproduction:
         rows = cells(self)
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-        said = [f"- {finding}" for finding in self.findings] + [f"Missing: {line}" for line in self.missing]
+        statements = [f"- {statement}" for statement in self.statements]
+        missing = [f"Missing: {line}" for line in self.missing]
         head = f"{self.name} on {self.stream}, test splits, mean ± standard deviation over {len(self.seeds)} seeds"
-        return "\n".join(printable(line) for line in [head, *lines, self.verdict, *said, str(self.folder)])
+        return "\n".join(
+            printable(line) for line in [head, *lines, self.verdict, *statements, *missing, str(self.folder)]
+        )
 
 
-def _points(found: SweepResult, over: str) -> list[Any]:
+def _points(sweep: SweepResult, over: str) -> list[Any]:
     """The values of the knob, in the space's order."""
-    return [point[over] for point in grid({over: distributions(found.record["space"])[over]})]
+    return [point[over] for point in grid({over: distributions(sweep.record["space"])[over]})]
 
 
-def _runs_of(found: SweepResult, entry: Entry) -> pd.DataFrame:
+def _runs_of(sweep: SweepResult, entry: Entry) -> pd.DataFrame:
     """One row per finished run of a sweep's complete trials: method, point, seed, test metrics."""
     rows = [
-        {"method": found.method, entry.over: trial.params[entry.over], "seed": run.seed}
+        {"method": sweep.method, entry.over: trial.params[entry.over], "seed": run.seed}
         | {metric: run.metrics.get(metric) for metric in entry.metrics}
-        for trial in sorted(found.complete, key=lambda trial: trial.number)
-        for run in found.trial(trial.number).runs
+        for trial in sorted(sweep.complete, key=lambda trial: trial.number)
+        for run in sweep.trial(trial.number).runs
         if run.state == "finished"
     ]
     columns = ["method", entry.over, "seed", *entry.metrics]

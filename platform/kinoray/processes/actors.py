@@ -1,4 +1,4 @@
-"""Named actors: started, found and asked with a limit on every wait."""
+"""Named actors: started and called."""
 
 from typing import Any
 

@@ -5,20 +5,24 @@ from collections.abc import Callable
 from typing import Any
 
 
-def in_thread(work: Callable[[], Any]) -> Any:
-    """Do blocking work in a thread, so that this one handles signals; Tune then leaves the signal handlers alone."""
-    box: dict[str, Any] = {}
+def in_thread(work: Callable[[], Any], look: Callable[[], None] = lambda: None) -> Any:
+    """Do blocking work in a thread, so that this one handles signals; Tune then leaves the signal handlers alone.
+
+    look: called about three times a second meanwhile. Returns what the work returns; raises what it raises.
+    """
+    result: dict[str, Any] = {}
 
     def target() -> None:
         try:
-            box["value"] = work()
+            result["value"] = work()
         except BaseException as error:
-            box["error"] = error
+            result["error"] = error
 
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.3)
-    if "error" in box:
-        raise box["error"]
-    return box["value"]
+        look()
+    if "error" in result:
+        raise result["error"]
+    return result["value"]

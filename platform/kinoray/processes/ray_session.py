@@ -1,4 +1,4 @@
-"""Ray of this process: the one that runs, or one of its own."""
+"""Ray of this process: the Ray that runs already, or its own."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ RAY_SETTINGS = {
 
 @contextmanager
 def ray_session(dashboard: bool = False) -> Iterator[None]:
-    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop only that one.
+    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop it at the end.
 
     dashboard: with it, Ray cleans up after a trainer whose driver was killed; it costs 11 processes.
     """
@@ -35,7 +35,7 @@ def ray_session(dashboard: bool = False) -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
-    with signals_kept():
+    with keep_signal_handlers():
         if os.environ.get("RAY_ADDRESS"):
             ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
         else:
@@ -48,7 +48,7 @@ def ray_session(dashboard: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
+def keep_signal_handlers() -> Iterator[None]:
     """Keep the driver's SIGTERM handler while Ray starts.
 
     Ray puts two of its own in its place: one in Python that ends all its processes with nothing saved, and one in C++

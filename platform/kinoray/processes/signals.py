@@ -28,7 +28,7 @@ class Signals:
         self.listeners: list[Callable[[], None]] = []
 
     def handle(self, number: int, frame: Any) -> None:
-        """Remember the first signal and tell the listeners."""
+        """Remember the first signal and call the listeners."""
         if self.number is not None:
             os._exit(BY_SIGNAL + number)
         self.number = number
@@ -42,8 +42,8 @@ class Signals:
             raise Stopped(label, self.number)
 
     @contextmanager
-    def told_to(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Tell `listener` of the request to stop, also of one that came before."""
+    def passed_to(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` on a request to stop, also on an earlier one."""
         self.listeners.append(listener)
         if self.number is not None:
             listener()

@@ -29,10 +29,10 @@ def estimate(values: Iterable[float | None]) -> Estimate:
 
     A missing value leaves the mean undefined: a seed without the metric is not a seed with another value.
     """
-    found = list(values)
-    if not found or any(value is None for value in found):
+    per_seed = list(values)
+    if not per_seed or any(value is None for value in per_seed):
         return Estimate(None, None, None, 0)
-    sample = np.array(found, dtype=float)
+    sample = np.array(per_seed, dtype=float)
     mean, n = float(sample.mean()), len(sample)
     if n < 2:
         return Estimate(mean, None, None, n)

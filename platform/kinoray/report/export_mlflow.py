@@ -20,9 +20,8 @@ from kinoray.errors import UsageError
 from kinoray.runs.result import Result, load
 from kinoray.sweeps.result import RECORD, SweepResult
 
-FILES = (
-    "run.json", "result.json", "matrix.parquet", "ranks.parquet", "metrics.jsonl", "bad_samples.jsonl", "report.html",
-)  # fmt: skip
+TABLES = ("matrix.parquet", "ranks.parquet")
+FILES = ("run.json", "result.json", *TABLES, "metrics.jsonl", "bad_samples.jsonl", "report.html")
 """What goes along as artifacts, where it exists; checkpoints and features stay."""
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 """Set where the user has not set them."""
@@ -57,7 +56,7 @@ def export_mlflow(folders: Iterable[Path], uri: str, experiment: str | None = No
         from mlflow.exceptions import MlflowException
     except ImportError:
         raise UsageError("MLflow is not installed. Run: pip install 'kinoray[mlflow]'") from None
-    runs = [found for folder in folders for found in _runs_in(Path(folder))]
+    runs = [run_and_tags for folder in folders for run_and_tags in _runs_in(Path(folder))]
     for name in ("alembic", "mlflow"):  # they tell of every table that they make
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -96,8 +95,8 @@ def _export(client: Any, uri: str, run: Result, more_tags: Mapping[str, str], ex
     home = _experiment(client, uri, experiment)
     label = f"{run.folder.absolute().parent.name}/{run.folder.name}"
     digest = run.outcome["state_digest"]
-    asked = f"tags.`kinoray.run` = '{_named(label)}' and tags.`kinoray.state_digest` = '{digest}'"
-    for known in client.search_runs([home], asked):
+    query = f"tags.`kinoray.run` = '{_named(label)}' and tags.`kinoray.state_digest` = '{digest}'"
+    for known in client.search_runs([home], query):
         if known.info.status == "FINISHED":
             for name, value in more_tags.items():
                 client.set_tag(known.info.run_id, name, value)
@@ -129,9 +128,9 @@ def _log_numbers(client: Any, number: str, run: Result, now: int) -> None:
 
 def _experiment(client: Any, uri: str, name: str) -> str:
     """MLflow's id of an experiment. Files of one kept in an SQLite file lie beside that file, not where we stand."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return found.experiment_id
+    known = client.get_experiment_by_name(name)
+    if known is not None:
+        return known.experiment_id
     place = None
     if uri.startswith("sqlite:///"):
         database = Path(uri.removeprefix("sqlite:///")).absolute()
@@ -139,7 +138,7 @@ def _experiment(client: Any, uri: str, name: str) -> str:
     return client.create_experiment(name, artifact_location=place)
 
 
-# What is told of a run
+# What is exported of a run
 
 
 def metrics_of(run: Result) -> Iterator[tuple[str, float, int]]:
@@ -152,14 +151,14 @@ def metrics_of(run: Result) -> Iterator[tuple[str, float, int]]:
     for name in run.protocol.matrix_names:
         for i, row in enumerate(matrices.get(name, [])):
             yield from ((f"{name}/{run.tasks[t]}", value, i + 1) for t, value in enumerate(row) if value is not None)
-    for split, prefix, found, last in (
+    for split, prefix, by_score, last in (
         ("test", "", matrices, outcome["metrics"]),
         ("validation", "validation/", outcome.get("validation_matrix", {}), outcome.get("validation", {})),
     ):
         for step in range(1, count + 1):
-            if any(value is not None for value in found.get(run.score, [[]] * count)[step - 1]):
-                told = last if step == count else run.summary(tasks=step, split=split)
-                yield from ((f"{prefix}{name}", value, step) for name, value in told.items() if value is not None)
+            if any(value is not None for value in by_score.get(run.score, [[]] * count)[step - 1]):
+                values = last if step == count else run.summary(tasks=step, split=split)
+                yield from ((f"{prefix}{name}", value, step) for name, value in values.items() if value is not None)
     yield from ((f"cost/{name}", value, count) for name, value in run.cost.items())
 
 

@@ -1,6 +1,6 @@
 """The source of a class given by value, and a digest of it that is the same in every interpreter.
 
-A class of a notebook cell has no file; its source is what the interpreter keeps of the cell. In the source is all that
+A class of a notebook cell has no file; its source is what the interpreter stores of the cell. In the source is all that
 decides what the class does and that it was written with: itself, its bases, its `Config`, and the functions, classes
 and plain values of its own module that these name. What comes with kinoray, and installed libraries, are left out.
 """
@@ -40,21 +40,21 @@ def _name(thing: object) -> str:
 
 def _things(cls: type) -> list[object]:
     """The class and what it is made of: classes, functions, and (name, value) of plain values; each once."""
-    found: dict[str, object] = {}
+    things: dict[str, object] = {}
     waiting: list[object] = [cls]
     while waiting:
         thing = waiting.pop(0)
         key = f"{getattr(thing, '__module__', '')}:{_name(thing)}"
-        if key in found:
+        if key in things:
             continue
-        found[key] = thing
+        things[key] = thing
         if isinstance(thing, type):
             config = vars(thing).get("Config")
             waiting += [base for base in thing.__mro__[1:] if _is_the_users(base)]
             waiting += [config] if isinstance(config, type) and _is_the_users(config) else []
         if not isinstance(thing, tuple):
             waiting += list(_named_by(thing))
-    return list(found.values())
+    return list(things.values())
 
 
 def _is_the_users(thing: object) -> bool:
@@ -87,13 +87,13 @@ def _functions(thing: object) -> list[types.FunctionType]:
     """A function itself; of a class those that it defines, in the order of their lines."""
     if isinstance(thing, types.FunctionType):
         return [thing]
-    found = []
+    functions = []
     for value in vars(thing).values():
         inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         inner = inspect.unwrap(inner) if callable(inner) else inner
         if isinstance(inner, types.FunctionType) and inner.__globals__.get("__name__") == thing.__module__:
-            found.append(inner)
-    return sorted(found, key=lambda f: (f.__code__.co_firstlineno, f.__qualname__))
+            functions.append(inner)
+    return sorted(functions, key=lambda f: (f.__code__.co_firstlineno, f.__qualname__))
 
 
 def _source(thing: object) -> str | None:
@@ -102,9 +102,9 @@ def _source(thing: object) -> str | None:
         return f"{thing[0]} = {thing[1]!r}"
     if isinstance(thing, type):
         for function in _functions(thing):
-            found = _class_around(function.__code__, thing.__qualname__)
-            if found is not None:
-                return found
+            source = _class_around(function.__code__, thing.__qualname__)
+            if source is not None:
+                return source
     try:
         return textwrap.dedent(inspect.getsource(thing))  # type: ignore[arg-type]
     except (OSError, TypeError, IndentationError, SyntaxError):
@@ -122,9 +122,9 @@ def _in_some_cell(cls: type) -> str | None:
         return None
     for file, entry in reversed(linecache.cache.items()):
         if len(entry) > 2 and ("ipykernel" in file or file.startswith("<ipython")):
-            found = _cut("".join(entry[2]), cls.__qualname__, None)
-            if found is not None:
-                return found
+            source = _cut("".join(entry[2]), cls.__qualname__, None)
+            if source is not None:
+                return source
     return None
 
 

@@ -5,12 +5,13 @@ from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice
 from kinoray.method import Needs, TaskFacts
 from kinoray.runs.resolve import Resolved
+from kinoray.training.verbs import checked_needs
 
 
 def needs_of(run: Resolved) -> Needs:
     """What the method asks of the plan."""
     cls = run.method.load()
-    return cls.needs(cls.Config(**run.settings))
+    return checked_needs(cls.needs(cls.Config(**run.settings)))
 
 
 def check_division(run: Resolved, workers: int) -> None:

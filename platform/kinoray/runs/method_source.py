@@ -83,9 +83,9 @@ class MethodSource:
 
 def methods_folder() -> Path:
     """Folder of the methods that come with kinoray."""
-    found = importlib.util.find_spec("kinoray.methods")
-    assert found is not None and found.submodule_search_locations
-    return Path(next(iter(found.submodule_search_locations)))
+    package = importlib.util.find_spec("kinoray.methods")
+    assert package is not None and package.submodule_search_locations
+    return Path(next(iter(package.submodule_search_locations)))
 
 
 def method_names() -> list[str]:
@@ -149,7 +149,7 @@ def _composed(rule: "type[BaseMethod]", learner: "type[BaseMethod]") -> "type[Ba
 
 
 def _find_one(text: str) -> MethodSource:
-    """The source of one name or file."""
+    """The source of a name or file."""
     if text.endswith(".py"):
         path = Path(text).expanduser()
         if not path.is_file():
@@ -190,7 +190,9 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
 def _run_text(source: MethodSource) -> types.ModuleType:
     """Run a user's method file as a module of its own; the same text is run once per process."""
     assert source.text is not None
-    name = f"kinoray_user_{source.digest[:12]}.{source.name}"
+    home = f"kinoray_user_{source.digest[:12]}"
+    sys.modules.setdefault(home, types.ModuleType(home))  # pickle finds a dotted name under a package only
+    name = f"{home}.{source.name}"
     if name in sys.modules:
         return sys.modules[name]
     module = types.ModuleType(name)

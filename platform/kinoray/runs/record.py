@@ -13,18 +13,15 @@ from kinoray.runs.method_source import MethodSource
 from kinoray.runs.resolve import Resolved, identity
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
-
-
 BESIDE = ("methods", "search_spaces", "cluster")
-
-
+"""Folders of an installed package that are not the engine."""
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
 
 
 def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
-    """The run's record, run.json: all that is needed to open the run again without being told anything (`reopen`)."""
+    """The run's record, run.json: all that is needed to open the run again from its folder alone (`reopen`)."""
     parts = identity(run)
     return {
         "format": FORMAT,
@@ -56,15 +53,15 @@ def _stream_source(run: Resolved) -> dict[str, Any]:
 
 
 def _method_source(run: Resolved) -> dict[str, Any]:
-    """Where the method's code is kept; of a rule around a learner, where that of both is."""
+    """Where the method's code is saved; of a rule around a learner, where that of both is."""
     if not run.method.parts:
-        return _kept_in(run.method, METHOD_FILES[0])
+        return _place_of(run.method, METHOD_FILES[0])
     parts = zip(run.method.parts, METHOD_FILES, strict=True)
-    return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_kept_in(p, file)} for p, file in parts]}
+    return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_place_of(p, file)} for p, file in parts]}
 
 
-def _kept_in(method: MethodSource, file: str) -> dict[str, Any]:
-    """Where a source is kept: with kinoray, in the run folder, or why in neither."""
+def _place_of(method: MethodSource, file: str) -> dict[str, Any]:
+    """Where a source is saved: with kinoray, in the run folder, or why in neither."""
     if not method.is_own:
         return {"kind": "kinoray"}
     if method.text is not None:
@@ -107,7 +104,7 @@ def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[st
 
 
 def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a record that another one has, too: one that came later had its default, or the folder would
+    """The settings of a record that another record has, too: a newer setting had its default, or the folder would
     have another name (`resolve.identity`)."""
     parts = ("method", "recipe")
     return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
@@ -115,14 +112,14 @@ def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
     """`key: old -> new` for everything that differs in two nested records."""
-    found = []
+    lines = []
     for key in sorted(set(old) | set(new)):
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
-            found += changes(a, b, f"{prefix}{key}.")
+            lines += changes(a, b, f"{prefix}{key}.")
         elif a != b:
-            found.append(f"{prefix}{key}: {a} -> {b}")
-    return found
+            lines.append(f"{prefix}{key}: {a} -> {b}")
+    return lines
 
 
 def code_digest() -> str:

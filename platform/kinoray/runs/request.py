@@ -1,4 +1,4 @@
-"""What is asked for: one frozen request that the command line, experiment files and Python build and pass on whole."""
+"""The request for a run: frozen; the command line, experiment files and Python build it and pass it on whole."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What `kinoray.run` is asked to do; checked when it is made. Raises: UsageError in one line."""
+    """A run's options; checked when it is made. Raises: UsageError in one line."""
 
     method: "str | Path | type[BaseMethod] | MethodSource"
     """A name, the path of a `.py` file, `rule:learner` of either, or a class."""

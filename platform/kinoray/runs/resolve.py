@@ -66,68 +66,66 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
 
     seed: of which of the request's runs; by default its first. Raises: UsageError.
     """
-    named = find_method(request.method)  # a wrong name is told before a stream is made
-    found = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
-    if found.protocol not in protocol_names():
+    method = find_method(request.method)  # before a stream is made: a wrong name costs nothing
+    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+    if stream.protocol not in protocol_names():
         raise UsageError(
-            f"{found.name} is tested by the protocol {found.protocol!r}, which is not there; streams of "
+            f"{stream.name} is tested by the protocol {stream.protocol!r}, which is not there; streams of "
             f"{' and '.join(protocol_names())} run."
         )
-    source = with_learner(named, found.protocol)
+    source = with_learner(method, stream.protocol)
     cls = source.load()
     parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
-    towers = request.backbone or found.backbone
-    check_backbone(towers)
-    if load_protocol(found.protocol).reads_text and not backbone_class(towers).tokenizes:
+    backbone = request.backbone or stream.backbone
+    check_backbone(backbone)
+    if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
         raise UsageError(
-            f"{found.name} is tested by text retrieval, but the backbone {towers} reads no text; `kinoray list "
+            f"{stream.name} is tested by text retrieval, but the backbone {backbone} reads no text; `kinoray list "
             "backbones` names those that do."
         )
-    _check_suits(cls, source.name, found, towers)
-    for task in found.tasks:
+    _check_suits(cls, source.name, stream, backbone)
+    for task in stream.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
-                raise UsageError(f"Task {task.name!r} of {found.name} has no {split} clips. Name some in its captions.")
+                raise UsageError(
+                    f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
+                )
     given = split_overrides(request.settings, parts)
-    family = found.name.partition(":")[0]
+    family = stream.name.partition(":")[0]
     released = _released(cls, source.name, family) if request.as_released else {}
     usual = split_overrides(cls.RECIPES.get(family, {}) | released, parts)
-    (method_part, recipe_part) = parts
-    base = [
-        build(cls.Config, usual[method_part], method_part),
-        build(Recipe, plain(found.recipe) | usual[recipe_part], recipe_part),
-    ]
+    method_part, recipe_part = parts
+    usual_config = build(cls.Config, usual[method_part], method_part)
+    usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
     if request.smoke:
         given[recipe_part] = {"max_steps": 2, "validations": 1} | given[recipe_part]
-    final = [
-        build(cls.Config, usual[method_part] | given[method_part], method_part),
-        build(Recipe, plain(base[1]) | given[recipe_part], recipe_part),
-    ]
-    preset_of(final[1])
-    cls.needs(final[0])  # a rule and its learner may ask the plan for two things that exclude each other
+    config = build(cls.Config, usual[method_part] | given[method_part], method_part)
+    recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
+    preset_of(recipe)
+    cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     overrides = {
         name: value
-        for old, new in zip(base, final, strict=True)
+        for old, new in ((usual_config, config), (usual_recipe, recipe))
         for name, value in plain(new).items()
         if value != plain(old)[name]
     }
     resolved = Resolved(
         folder=Path(),
         method=source,
-        stream=found,
-        backbone=towers,
+        stream=stream,
+        backbone=backbone,
         seed=request.seed if seed is None else seed,
-        settings=plain(final[0]),
-        recipe=final[1],
+        settings=plain(config),
+        recipe=recipe,
         overrides=overrides,
         joint=request.joint,
         zero_shot=request.zero_shot,
         as_released=request.as_released,
     )
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{found.name}").strip("-.")
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{stream.name}").strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
 
@@ -170,9 +168,9 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
 
 def _released(cls: type[BaseMethod], name: str, stream: str) -> dict[str, Any]:
     """The settings of a method's released code for a stream. Raises: UsageError where it states none."""
-    found = cls.RELEASED.get("", {}) | cls.RELEASED.get(stream, {})
-    if not found:
+    settings = cls.RELEASED.get("", {}) | cls.RELEASED.get(stream, {})
+    if not settings:
         known = ", ".join(cls.RELEASED)
         where = f"for {stream}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
         raise UsageError(f"{name} states no settings of released code {where}. Leave out `as_released`.")
-    return found
+    return settings

@@ -1,4 +1,4 @@
-"""A run folder, read and written: `Result` is a read-only view of it, the `write_*` functions are the engine's.
+"""A run folder, read: `Result` is a read-only view of it (`write_result` writes it).
 
 Reading needs no cluster and resumes nothing; a running, stopped or failed run shows what it has so far. Formats are
 plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-UNTIED = {"reading": "", "ties": 0}
+UNTIED: dict[str, Any] = {"reading": "", "ties": 0}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
 
@@ -116,7 +116,7 @@ class Result:
         return self.protocol.metrics_of(matrices, queries, score, tasks) if matrices else {}
 
     def matrix_of(self, metric: str) -> "pd.DataFrame":
-        """The result matrix of a score, or of one in another reading ("reading/score"; `BaseProtocol.matrix_names`)."""
+        """The result matrix of a score, or of another reading of it ("reading/score"; `BaseProtocol.matrix_names`)."""
         import pandas as pd
 
         cells = self._cells()
@@ -234,14 +234,8 @@ def run_folder(name: str, root: str | Path | None = None) -> Path:
 
 def _seeds(folder: Path) -> list[Path]:
     """The seed folders of a run folder, by number; not those that `--fresh` set aside (seed-0.old-1)."""
-    found = {name: file.parent for file in folder.glob("seed-*/run.json") if (name := file.parent.name[5:]).isdigit()}
-    return [found[name] for name in sorted(found, key=int)]
-
-
-# --- what people see ------------------------------------------------------------------------------------------------
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
+    folders = {name: file.parent for file in folder.glob("seed-*/run.json") if (name := file.parent.name[5:]).isdigit()}
+    return [folders[name] for name in sorted(folders, key=int)]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

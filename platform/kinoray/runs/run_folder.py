@@ -1,11 +1,12 @@
-"""A run's folder as the driver keeps it: locked while the run is on, finished or not, set aside, failed in one line."""
+"""A run's folder as the driver uses it: locked while the run is on, finished or not, set aside, failed."""
 
 import contextlib
+import errno
 import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,27 @@ from kinoray import errors
 from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.display.text import one_line
-from kinoray.errors import KinorayError, RunFailed
+from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
 
 
 @contextmanager
-def locked(run: Resolved) -> Iterator[None]:
-    """Hold the run for this process; the lock goes with the process. Raises: Busy if another holds it."""
-    with hold(run.folder, f"{run.label} is being run by another process. Wait, or use another seed."):
+def hold_run(run: Resolved) -> Iterator[None]:
+    """Hold the run for this process; the lock goes with the process. Raises: Busy; StorageFull; UsageError."""
+    with hold_output(run.folder, f"{run.label} is being run by another process. Wait, or use another seed."):
+        yield
+
+
+@contextmanager
+def hold_output(folder: Path, busy: str) -> Iterator[None]:
+    """Hold a folder in the runs folder. Raises: Busy with its message; StorageFull, UsageError where writing fails."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold(folder, busy))
+        except OSError as error:
+            kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else UsageError
+            raise kind(f"Cannot write {folder}: {error.strerror}. Give another folder with --runs.") from None
         yield
 
 

@@ -1,7 +1,7 @@
 """Streams: the ordered tasks of an experiment, with their protocol and shared training recipe.
 
-One file per family; it lists its streams in `NAMES`, and `build(name, argument)` returns one, ready on disk. A folder
-of the user's own is read by `own`.
+One file per family; it lists its streams in `NAMES`, and `load(name, argument)` returns the stream of that name, ready
+on disk. A folder of the user's own is read by `user_folder`.
 """
 
 import importlib
@@ -32,7 +32,7 @@ class Stream:
     recipe: Recipe
     backbone: str
     source: str = ""
-    """What `load_stream` makes it from again: a name with its argument, or a folder; "" where a program made it."""
+    """What `load_stream` loads it from again: a name with its argument, or a folder; "" where a program made it."""
 
 
 def stream_families() -> dict[str, str]:
@@ -46,8 +46,8 @@ def load_stream(name: str) -> Stream:
     Raises: UsageError for an unknown name, with the nearest ones.
     """
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
-        own = importlib.import_module("kinoray.streams.user_folder").build(Path(name))
-        return replace(own, source=str(Path(name).absolute()))
+        stream = importlib.import_module("kinoray.streams.user_folder").build(Path(name))
+        return replace(stream, source=str(Path(name).absolute()))
     base, _, argument = name.partition(":")
     known = stream_families()
     if base not in known:

@@ -61,16 +61,17 @@ def load(name: str, argument: str) -> Stream:
     if test not in (("released", "1k-A") if world == "msrvtt" else ("released",)):
         raise UsageError(f"{name}: test={test} is unknown. Only the MSR-VTT streams have another test set, test=1k-A.")
     manifest = prepared(name)
-    kept = _kept(manifest, test)
+    is_selected = _selected_rows(manifest, test)
     by_task = rows_by(manifest, "task")
     groups = [
-        (f"task-{task}", rows[kept[rows]]) for task, rows in sorted(by_task.items(), key=lambda item: int(item[0]))
+        (f"task-{task}", rows[is_selected[rows]])
+        for task, rows in sorted(by_task.items(), key=lambda item: int(item[0]))
     ]
     tasks = task_manifests(manifest, groups)
     return Stream(f"{name}:{argument}" if argument else name, "ctvr", tasks, RECIPES[world], "vit-bert")
 
 
-def _kept(manifest: Manifest, test: str) -> np.ndarray:
+def _selected_rows(manifest: Manifest, test: str) -> np.ndarray:
     """Which rows take part, bool (N,)."""
     if test == "released":
         return np.ones(manifest.table.num_rows, dtype=bool)

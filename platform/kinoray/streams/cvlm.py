@@ -20,7 +20,7 @@ NAMES = ("cvlm",)
 TASKS = ("vatex", "activitynet", "msrvtt", "didemo", "msvd")
 RECIPE = Recipe(max_tokens=64)
 """The engine's defaults are the paper's: Adam, 5e-5 then 5e-6, batch 48, 10 epochs, 384 px. 64 tokens as two of the
-sets have paragraphs; ours."""
+sets have paragraphs; our choice."""
 
 
 def load(name: str, argument: str) -> Stream:

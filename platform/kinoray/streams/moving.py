@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, write_manifest
 from kinoray.disk.folders import cache_folder
-from kinoray.disk.locks import guarded
+from kinoray.disk.locks import wait_for_lock
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.streams import Stream, TaskData, world
 
@@ -93,7 +93,7 @@ def build(
     manifests = {look.name: folder / look.name / "manifest.parquet" for look in looks}
     if not all(path.is_file() for path in manifests.values()):
         try:
-            with guarded(folder):
+            with wait_for_lock(folder):
                 missing = [look for look in looks if not manifests[look.name].is_file()]
                 _render(missing, folder, world_seed, progress, processes or len(os.sched_getaffinity(0)))
         except OSError as error:

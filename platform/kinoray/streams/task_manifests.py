@@ -21,7 +21,7 @@ def task_manifests(
     """A manifest of its own for each task: (name, rows of `manifest`, int64), in the order given.
 
     They lie in `cache_folder()/tasks/<digest>`; the digest covers the file cut up, the names and the rows, so the same
-    call finds what it wrote before. What probing found is kept.
+    call finds what it wrote before. The probed columns stay.
     Raises: UsageError where a task lacks one of the `needed` splits; StorageFull where they cannot be written.
     """
     with open(manifest.path, "rb") as file:
@@ -90,12 +90,12 @@ def options(name: str, argument: str, defaults: dict[str, str]) -> dict[str, str
 
     Raises: UsageError for an unknown key.
     """
-    found = dict(defaults)
+    values = dict(defaults)
     for part in filter(None, argument.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
             key, value = next(iter(defaults)), part
         if key not in defaults:
             raise unknown(f"option of {name}", key, defaults)
-        found[key] = value
-    return found
+        values[key] = value
+    return values

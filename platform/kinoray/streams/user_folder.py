@@ -93,14 +93,14 @@ def build(folder: Path, cache: Path | None = None) -> Stream:
 
 def _caption_file(folder: Path) -> Path:
     names = ("captions.csv", "captions.jsonl", "captions.parquet")
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if not found:
+    files = [folder / name for name in names if (folder / name).is_file()]
+    if not files:
         near = difflib.get_close_matches("captions.csv", [path.name for path in folder.iterdir()], n=1)
         hint = f" Rename {near[0]!r}?" if near else ""
         raise UsageError(f"{folder} has no caption file. Looked for {', '.join(names)}.{hint}")
-    if len(found) > 1:
-        raise UsageError(f"{folder} has {' and '.join(path.name for path in found)}. Keep one.")
-    return found[0]
+    if len(files) > 1:
+        raise UsageError(f"{folder} has {' and '.join(path.name for path in files)}. Keep one.")
+    return files[0]
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

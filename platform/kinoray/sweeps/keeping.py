@@ -45,8 +45,8 @@ class Keeper:
             sign = -1.0 if self.study.direction is optuna.study.StudyDirection.MAXIMIZE else 1.0
             best = {t.number for t in sorted(complete, key=lambda t: (sign * t.values[0], t.number))[: self.keep]}
         last = max(ended, key=lambda t: (t.datetime_complete, t.number)).number  # type: ignore[type-var]
-        kept = [t for t in trials if not t.state.is_finished() or t.number in best | {last}]
-        needed = {folder for trial in kept for folder in trial.user_attrs.get("folders", [])}
+        unpruned = [t for t in trials if not t.state.is_finished() or t.number in best | {last}]
+        needed = {folder for trial in unpruned for folder in trial.user_attrs.get("folders", [])}
         for trial in ended:
             if trial.number in self.gone or trial.number in best | {last}:
                 continue

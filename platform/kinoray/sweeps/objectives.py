@@ -24,11 +24,11 @@ def aims(protocol: str) -> dict[str, str]:
     return load_protocol(protocol).objectives | OF_RUNS
 
 
-def objectives_of(asked: str | Sequence[str] | None, protocol: str) -> list[str]:
-    """What a sweep aims at: what is asked, or the protocol's own. Raises: UsageError for a metric that is not there."""
-    if not asked:
+def objectives_of(names: str | Sequence[str] | None, protocol: str) -> list[str]:
+    """What a sweep aims at: these, or the protocol's own. Raises: UsageError for a metric that is not there."""
+    if not names:
         return [load_protocol(protocol).objective]
-    names = [asked] if isinstance(asked, str) else list(asked)
+    names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name not in aims(protocol):
             raise unknown("metric to aim at", name, aims(protocol))
@@ -40,7 +40,7 @@ def objectives_of(asked: str | Sequence[str] | None, protocol: str) -> list[str]
 def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[str]) -> list[int]:
     """Positions of the rows that no other row beats in one value without losing in another; equal rows all stay.
 
-    values: one row per trial, one column per objective; directions: "max" or "min" of each.
+    values: a row per trial, a column per objective; directions: "max" or "min" of each.
     """
     if not len(values):
         return []

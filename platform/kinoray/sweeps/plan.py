@@ -1,4 +1,4 @@
-"""From a command to a sweep: what is searched, how, and where it is kept. Nothing starts here."""
+"""From a command to a sweep: what is searched, how, and its folder. Nothing starts here."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 
 TRIALS = 32
-"""Trials of a sweep that is told neither a number nor a time."""
+"""Trials of a sweep without a number or a time budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,9 @@ def outline(plan: Plan) -> dict[str, Any]:
     seeds = plan.record["seeds"]
     towers = load_backbone(plan.base.backbone, plan.base.recipe.size_px)
     weights = 4 * sum(p.numel() for p in towers.parameters())
-    # A method keeps its towers, at most two averages of them, and two moments of the optimizer; two commits are kept.
+    # A method has its towers, at most two averages of them, and two moments of the optimizer; two commits stay.
     each = 2 * 5 * weights * len(seeds)
-    kept = min(plan.trials, plan.trials if keep_best is None else keep_best + 1)
+    saved = min(plan.trials, plan.trials if keep_best is None else keep_best + 1)
     disk = next(p for p in [plan.folder, *plan.folder.parents] if p.exists())
     record = {k: v for k, v in plan.record.items() if k not in ("format", "run", "storage")}
     return record | {
@@ -168,6 +168,6 @@ def outline(plan: Plan) -> dict[str, Any]:
         "steps": sum(plan.base.steps) * plan.trials * len(seeds),
         "concurrent": plan.request.concurrent or "what the cluster holds",
         "keep_best": keep_best,
-        "disk_bytes": each * kept,
+        "disk_bytes": each * saved,
         "free_disk_bytes": shutil.disk_usage(disk).free,
     }

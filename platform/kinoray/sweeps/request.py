@@ -1,4 +1,4 @@
-"""What a sweep is asked to do: one frozen request that the command line and Python build and pass on whole."""
+"""The request for a sweep: a frozen dataclass that the command line and Python build and pass on whole."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 KEEP_BEST = 5
 """Trials whose checkpoints stay."""
 PRUNE_KEEPS = 0.5
-"""Share of the trials that go on after each task where nothing else is said."""
+"""Share of the trials that go on after each task by default."""
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What `kinoray.sweep` is asked to do; checked when it is made. Raises: UsageError in one line."""
+    """A sweep's options; checked when it is made. Raises: UsageError in one line."""
 
     method: "str | Path | type[BaseMethod] | MethodSource"
     """A name, the path of a `.py` file, or a class."""
@@ -54,14 +54,14 @@ class SweepRequest:
     time_budget_s: float | None = field(default=None, kw_only=True)
     """Start nothing after so many seconds, and stop what runs."""
     prune: bool | float = field(default=True, kw_only=True)
-    """Share of the trials kept after each task; True: a half, False: all."""
+    """Share of the trials that go on after each task; True: a half, False: all."""
     keep_best: int | None = field(default=KEEP_BEST, kw_only=True)
     """Trials whose checkpoints stay; None: all."""
     storage: str | None = field(default=None, kw_only=True)
     """URL of a data base; None: a journal file in the sweep's folder."""
     runs: str | Path | None = field(default=None, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
-    """Of the sweep's folder; None: by a hash of what is asked."""
+    """Of the sweep's folder; None: by a hash of the request."""
     retry: bool = field(default=False, kw_only=True)
     """Run failed trials again."""
     warm_start: str | Path | None = field(default=None, kw_only=True)

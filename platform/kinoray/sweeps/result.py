@@ -40,10 +40,9 @@ class BestTrial:
     @property
     def metrics(self) -> dict[str, float]:
         """Metrics on the test splits, means over the seeds."""
-        found = [run.metrics for run in self.runs]
-        names = set.intersection(*(set(f) for f in found)) if found else set()
-        kept = [n for n in found[0] if n in names and all(f[n] is not None for f in found)] if found else []
-        return {name: sum(float(f[name] or 0.0) for f in found) / len(found) for name in kept}
+        by_seed = [run.metrics for run in self.runs]
+        names = [n for n in by_seed[0] if all(metrics.get(n) is not None for metrics in by_seed)] if by_seed else []
+        return {name: sum(float(metrics[name] or 0.0) for metrics in by_seed) / len(by_seed) for name in names}
 
     def __repr__(self) -> str:
         brief = self.runs[0].protocol.brief if self.runs else ()
@@ -81,38 +80,38 @@ class SweepResult:
     def states(self) -> dict[str, int]:
         """How many trials are complete, pruned, fail (not those that a retry replaced), running, waiting."""
         trials = self.trials
-        gone = retried(trials)
-        found = {state.name.lower(): 0 for state in TrialState}
+        replaced = retried(trials)
+        counts = {state.name.lower(): 0 for state in TrialState}
         for trial in trials:
-            if trial.number not in gone:
-                found[trial.state.name.lower()] += 1
-        return found
+            if trial.number not in replaced:
+                counts[trial.state.name.lower()] += 1
+        return counts
 
     @property
     def complete(self) -> list[FrozenTrial]:
         """Trials that learned every task, best first (several objectives: by number)."""
-        done = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
         if len(self.objectives) > 1:
-            return done
+            return complete
         sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
-        return sorted(done, key=lambda t: (sign * t.values[0], t.number))
+        return sorted(complete, key=lambda t: (sign * t.values[0], t.number))
 
     @property
     def best(self) -> BestTrial | None:
         """The winner on the validation splits, of several objectives by the first; None where no trial is complete."""
-        done = self.complete
-        if not done:
+        complete = self.complete
+        if not complete:
             return None
         sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
-        return self.trial(min(done, key=lambda t: (sign * t.values[0], t.number)).number)
+        return self.trial(min(complete, key=lambda t: (sign * t.values[0], t.number)).number)
 
     @property
     def pareto(self) -> "pd.DataFrame":
         """The trials that no other beats in one objective without losing in another, with their settings."""
-        done = [t for t in self.trials if t.state is TrialState.COMPLETE]
-        front = pareto_front([t.values for t in done], [self.better[o] for o in self.objectives])
+        complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
+        front = pareto_front([t.values for t in complete], [self.better[o] for o in self.objectives])
         frame = self.frame
-        return frame[frame["trial"].isin([done[i].number for i in front])].reset_index(drop=True)
+        return frame[frame["trial"].isin([complete[i].number for i in front])].reset_index(drop=True)
 
     def trial(self, number: int) -> BestTrial:
         """One trial by its number."""
@@ -163,8 +162,8 @@ class SweepResult:
     @property
     def saved_s(self) -> float:
         """Seconds that pruning saved, estimated from the tasks left out at the mean time of complete trials' tasks."""
-        found = [t.user_attrs.get("metrics", {}) for t in self.complete]
-        known = [m["wall_s"] + m.get("adopted_s", 0.0) for m in found if m.get("wall_s")]
+        costs = [t.user_attrs.get("metrics", {}) for t in self.complete]
+        known = [c["wall_s"] + c.get("adopted_s", 0.0) for c in costs if c.get("wall_s")]
         if not known:
             return 0.0
         per_task = sum(known) / len(known) / self.record["num_tasks"]

@@ -43,7 +43,7 @@ class Job:
     folder: str
     """The sweep's."""
     run: RunRequest
-    """What every run is asked to do, but for its seed and its trial's settings."""
+    """The request of every run, but for its seed and its trial's settings."""
     seeds: tuple[int, ...]
     objectives: tuple[str, ...]
     threads: int
@@ -73,7 +73,7 @@ class Job:
 
 
 class Halt(Exception):
-    """The sweep was asked to stop; everything is committed."""
+    """The sweep was requested to stop; everything is committed."""
 
 
 class TrialMonitor(RunMonitor):
@@ -103,7 +103,7 @@ class Training(Protocol):
         """Let the run go on where it stands."""
 
     def reach(self, task: int) -> None:
-        """Return when `task` tasks are learned, tested and committed. Raises: Halt where it was asked to stop."""
+        """Return when `task` tasks are learned, tested and committed. Raises: Halt where a stop was requested."""
 
     def close(self) -> None:
         """Leave the run where it stands, with nothing of it at work."""
@@ -151,7 +151,7 @@ class SeedRun:
         self.training.start()
 
     def reach(self, task: int) -> None:
-        """Learn, test and commit until `task` tasks are done. Raises: Halt where it was asked to stop before."""
+        """Learn, test and commit until `task` tasks are learned. Raises: Halt where a stop was requested before."""
         if self.training is not None:
             self.training.reach(task)
 
@@ -181,7 +181,7 @@ class SeedRun:
 
 @final
 class InProcess:
-    """A run that advances stage by stage in the trial's process, no further than it is asked to."""
+    """A run that advances stage by stage in the trial's process, no further than `reach` lets it."""
 
     def __init__(self, job: Job, run: Resolved, prefix: Prefix | None) -> None:
         self.job, self.run, self.prefix = job, run, prefix
@@ -256,7 +256,7 @@ class OnWorkers:
         self.thread.join()
 
 
-# What result.json tells
+# What result.json holds
 
 
 def outcome_of(run: Resolved) -> dict[str, Any]:
@@ -267,8 +267,8 @@ def outcome_of(run: Resolved) -> dict[str, Any]:
 
 def rows_measured(outcome: dict[str, Any]) -> int:
     """After how many tasks the validation splits were ranked."""
-    found = outcome.get("validation_matrix", {})
-    rows = found.get(next(iter(found), ""), [])
+    matrices = outcome.get("validation_matrix", {})
+    rows = matrices.get(next(iter(matrices), ""), [])
     return sum(row[i] is not None for i, row in enumerate(rows))
 
 

@@ -36,25 +36,25 @@ ROUNDING = 1e-9
 # Spaces
 
 
-def load_space(source: MethodSource, asked: "str | Mapping[str, Any] | None" = None) -> Space:
+def load_space(source: MethodSource, choice: "str | Mapping[str, Any] | None" = None) -> Space:
     """The method's `SPACE`, a named one of its `SPACES`, a YAML or TOML file, or a mapping as it stands.
 
     A method of the user's own keeps them in its own file; those of a rule and its learner are joined.
     Raises: UsageError, with the nearest names.
     """
-    if isinstance(asked, Mapping):
-        return dict(asked)
-    if asked and Path(asked).suffix in (".yaml", ".yml", ".toml"):
-        return _read_space(Path(asked))
-    if asked:
-        found = [spaces[asked] for spaces in _stated(source, "SPACES") if asked in spaces]
-        if not found:
-            raise unknown(f"space of {source.name}", asked, space_names(source), "Or give a YAML file of knobs.")
+    if isinstance(choice, Mapping):
+        return dict(choice)
+    if choice and Path(choice).suffix in (".yaml", ".yml", ".toml"):
+        return _read_space(Path(choice))
+    if choice:
+        spaces = [named[choice] for named in _stated(source, "SPACES") if choice in named]
+        if not spaces:
+            raise unknown(f"space of {source.name}", choice, space_names(source), "Or give a YAML file of knobs.")
     else:
-        found = _stated(source, "SPACE")
-    if not found:
+        spaces = _stated(source, "SPACE")
+    if not spaces:
         raise UsageError(f"{source.name} has no search space: add `SPACE = {{...}}` to its file, or give --space FILE.")
-    return {name: knob for space in found for name, knob in space.items()}
+    return {name: knob for space in spaces for name, knob in space.items()}
 
 
 def space_names(source: MethodSource) -> list[str]:
@@ -131,14 +131,14 @@ def check_space(space: Mapping[str, Any], source: MethodSource, fixed: Mapping[s
 
     fixed: settings given beside the space; none of them may be in it. Raises: UsageError in one line.
     """
-    found = distributions(space)
-    if not found:
+    knobs = distributions(space)
+    if not knobs:
         raise UsageError(f"The space of {source.name} varies nothing. Give a knob with low and high, or with choices.")
     both = sorted(set(space) & set(fixed))
     if both:
         raise UsageError(f"{both[0]} is set to {fixed[both[0]]!r} and stands in the space, too. Leave it out of one.")
     parts = {f"method {source.name}": source.load().Config, "the recipe": Recipe}
-    for name, knob in found.items():
+    for name, knob in knobs.items():
         for value in _ends(knob):
             given = split_overrides(constants(space) | dict(fixed) | {name: value}, parts)
             for label, cls in parts.items():
@@ -156,9 +156,3 @@ def plain_space(space: Mapping[str, Any]) -> Space:
 
 def _plain_knob(knob: Mapping[str, Any]) -> dict[str, Any]:
     return {key: list(value) if key == "choices" else value for key, value in knob.items()}
-
-
-# Objectives
-
-
-# Samplers

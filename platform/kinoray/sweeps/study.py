@@ -23,7 +23,6 @@ def quiet_optuna() -> None:
 
 T = TypeVar("T")
 
-
 STORAGE_WAIT_S = 60.0
 """How long the study's storage may be locked or gone."""
 
@@ -37,8 +36,8 @@ def patiently(work: Callable[[], T]) -> T:
             return work()
         except optuna.exceptions.StorageInternalError as error:
             if time.monotonic() > end:
-                said = " ".join(str(error.__cause__ or error).split())[:200]
-                raise RunFailed(f"The study's storage did not answer for {STORAGE_WAIT_S:.0f} s: {said}") from None
+                message = " ".join(str(error.__cause__ or error).split())[:200]
+                raise RunFailed(f"The study's storage did not answer for {STORAGE_WAIT_S:.0f} s: {message}") from None
             time.sleep(pause)
             pause = min(1.0, 2 * pause)
 

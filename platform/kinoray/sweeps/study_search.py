@@ -1,4 +1,4 @@
-"""Between Ray Tune and the Optuna study: who proposes trials, what the study is told, and which trials are pruned.
+"""Between Ray Tune and the Optuna study: who proposes trials, what the study records, and which trials are pruned.
 
 The study is the truth, Tune only carries it out. `StudySearch` touches three private attributes of Ray's OptunaSearch
 (`_ot_study`, `_ot_trials`, `_completed_trials`); Ray's minor version is pinned and tests hold on to them.
@@ -29,19 +29,19 @@ MAX_RESTARTS = 3
 CLOSE_WAIT_S = 60.0
 """How long running trials may take to commit and stop."""
 PRUNE_STARTUP = 4
-"""So many trials must have come to a task before one is pruned there."""
+"""So many trials must have reached a task before one is pruned there."""
 
 Listener = Callable[..., None]
 
 
-class _NotKept:
+class _NotPickled:
     """Tune pickles what it is given, to restore it later; a sweep goes on from its study, so nothing goes in."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-class StudySearch(_NotKept, OptunaSearch):
+class StudySearch(_NotPickled, OptunaSearch):
     """Asks the study for trials and tells it what became of them; a pruned trial is PRUNED, with its values by task."""
 
     def __init__(
@@ -76,7 +76,7 @@ class StudySearch(_NotKept, OptunaSearch):
         self.reported: dict[str, set[int]] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """The next trial: one that waits, or a new one."""
+        """The next trial: the first that waits, or a new one."""
         if self.closing:
             return Searcher.FINISHED
         trial, reported = patiently(self._ask)
@@ -85,7 +85,7 @@ class StudySearch(_NotKept, OptunaSearch):
         return {"number": trial.number, "params": dict(trial.params)}
 
     def _ask(self) -> tuple[optuna.Trial, set[int]]:
-        """The study's next trial, and the tasks it has values of; first one that a failing storage left half-asked."""
+        """The study's next trial, and the tasks it has values of; what a failing storage left comes first."""
         requeue(self.study, self.storage, but={trial.number for trial in self._ot_trials.values()})
         trials = self.study.get_trials(deepcopy=False)
         waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
@@ -101,7 +101,7 @@ class StudySearch(_NotKept, OptunaSearch):
         trial, task = self._ot_trials[trial_id], int(result["task"])
         if task not in self.reported[trial_id]:
             values = [result[name] for name in self.objectives]
-            self._keep(trial, result)  # before the value, which says that this task needs nothing more
+            self._save(trial, result)  # before the value, which says that this task needs nothing more
             if len(values) == 1:
                 patiently(lambda: trial.report(values[0], task))
             self.reported[trial_id].add(task)
@@ -116,9 +116,9 @@ class StudySearch(_NotKept, OptunaSearch):
         if (self.closing and not whole) or (result and "halted" in result):
             return
         if error or not result or "failed" in result:
-            died = f"RunFailed: its process died {MAX_RESTARTS + 1} times"
+            message = f"RunFailed: its process died {MAX_RESTARTS + 1} times"
             self._completed_trials.add(trial_id)
-            self.fail(trial, died if error or not result else result["failed"])
+            self.fail(trial, message if error or not result else result["failed"])
             return
         self.on_trial_result(trial_id, result)
         self._completed_trials.add(trial_id)
@@ -130,17 +130,19 @@ class StudySearch(_NotKept, OptunaSearch):
             patiently(lambda: self.study.tell(trial, values))
             self.tell("complete", trial.number, task=self.num_tasks, value=values[0])
 
-    def fail(self, trial: optuna.Trial, said: str) -> None:
+    def fail(self, trial: optuna.Trial, message: str) -> None:
         """A trial that gave no result."""
-        patiently(lambda: trial.set_user_attr("error", said))
+        patiently(lambda: trial.set_user_attr("error", message))
         patiently(lambda: self.study.tell(trial, state=TrialState.FAIL))
-        self.tell("failed", trial.number, text=said)
+        self.tell("failed", trial.number, text=message)
 
-    def _keep(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
+    def _save(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
         """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
         numbers = {k: v for k, v in result.items() if k in (*self.better, *COSTS) and isinstance(v, int | float)}
-        kept = {name: result[name] for name in ("folders", "made", "node") if name in result} | {"metrics": numbers}
-        for name, value in kept.items():
+        attributes = {name: result[name] for name in ("folders", "made", "node") if name in result} | {
+            "metrics": numbers
+        }
+        for name, value in attributes.items():
             patiently(lambda name=name, value=value: trial.set_user_attr(name, value))  # type: ignore[misc]
         for note in result.get("notes", []):
             self.tell("note", trial.number, text=note)
@@ -162,8 +164,8 @@ class StudySearch(_NotKept, OptunaSearch):
         raise NotImplementedError("A sweep goes on from its study.")
 
 
-class PruneRule(_NotKept, FIFOScheduler):
-    """Stops a trial that, after the same task, is not among the best `keep` of all trials that came so far."""
+class PruneRule(_NotPickled, FIFOScheduler):
+    """Stops a trial that, after the same task, is not among the best `keep` of all trials so far."""
 
     def __init__(self, search: StudySearch, keep: float) -> None:
         super().__init__()
@@ -176,8 +178,8 @@ class PruneRule(_NotKept, FIFOScheduler):
         return TrialScheduler.STOP if behind else TrialScheduler.CONTINUE
 
 
-class Closing(_NotKept, tune.Stopper):
-    """Ends the experiment when it is asked to: the trials commit and stop by themselves, and are left for next time."""
+class Closing(_NotPickled, tune.Stopper):
+    """Ends the experiment on request: the trials commit and stop by themselves, and are left for next time."""
 
     def __init__(self, search: StudySearch, stop_file: Path, stop_requested: Callable[[], bool]) -> None:
         self.search, self.stop_file, self.stop_requested = search, stop_file, stop_requested

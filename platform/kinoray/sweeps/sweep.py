@@ -2,7 +2,7 @@
 
 The Optuna study and the ordinary run folders are the only truth. A sweep that was stopped or killed goes on with the
 same command: a new Tuner is bound to the study, what was running is queued again and goes on from its commits, what is
-missing is run. Nothing of Tune's own state is kept.
+missing is run. Nothing of Tune's own state is stored.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ import optuna
 from optuna.trial import TrialState
 
 from kinoray.disk.durable import write_json
-from kinoray.disk.locks import hold
 from kinoray.display.text import printer
 from kinoray.errors import UsageError
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.runs.request import request_of, shows_options
+from kinoray.runs.run_folder import hold_output
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.keeping import link_trials
 from kinoray.sweeps.objectives import aims
@@ -65,7 +65,7 @@ def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
     plan = make_plan(request)
     if request.dry_run:
         return outline(plan)
-    with hold(plan.folder, f"{plan.folder.name} is being run by another process. Wait, or give another --name."):
+    with hold_output(plan.folder, f"{plan.folder.name} is being run by another process. Wait, or give another --name."):
         begun = (plan.folder / RECORD).exists()
         record = open_record(plan, say)
         try:

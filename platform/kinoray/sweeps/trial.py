@@ -18,12 +18,12 @@ from kinoray.display.text import one_line
 from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
-from kinoray.runs.run_folder import failed, locked
+from kinoray.runs.run_folder import failed, hold_run
 from kinoray.sweeps.objectives import COSTS
 from kinoray.sweeps.seed_run import Halt, Job, SeedRun, made_by
 
 LOCK_WAIT_S = 3600.0
-"""How long a trial waits for a run that another one is making."""
+"""How long a trial waits for a run that another trial is making."""
 
 
 class TrialRun:
@@ -39,7 +39,7 @@ class TrialRun:
         self.clocks = Path(job.folder) / "trials" / f"{number:04d}" / "clocks.json"
 
     def advance(self) -> dict[str, Any]:
-        """One more task by all seeds, and what it gave: means over the seeds, or what went wrong."""
+        """The next task by all seeds, and its results: means over the seeds, or what went wrong."""
         try:
             if not self.seeds:
                 self._open()
@@ -63,7 +63,7 @@ class TrialRun:
             self.active.open()
 
     def _first_met(self, seed: SeedRun) -> None:
-        """Keep what a run had cost when this trial met it, also for a process that goes on with the trial."""
+        """Save what a run had cost when this trial met it, also for a process that goes on with the trial."""
         known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
         if seed.run.folder.name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
@@ -123,12 +123,12 @@ def trained_parameters(run: Resolved) -> int:
 
 @contextmanager
 def patient_lock(run: Resolved, stop_file: Path) -> Iterator[None]:
-    """Hold a run, waiting for another trial with the same settings to end it. Raises: Halt when asked to stop."""
+    """Hold a run, waiting for another trial with the same settings to end it. Raises: Halt on a request to stop."""
     with ExitStack() as stack:
         began = time.monotonic()
         while True:
             try:
-                stack.enter_context(locked(run))
+                stack.enter_context(hold_run(run))
                 break
             except Busy:
                 if time.monotonic() - began > LOCK_WAIT_S:

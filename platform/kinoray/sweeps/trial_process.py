@@ -1,4 +1,4 @@
-"""What Ray Tune drives: a process that does one trial after another, and is clean again between them.
+"""What Ray Tune drives: a process that runs trials one by one, and is clean again between them.
 
 Only the death of the process makes Tune try a trial again; its runs then go on from their last commits.
 """
@@ -55,7 +55,7 @@ class Clean:
         self.path, self.filters = list(sys.path), list(warnings.filters)
 
     def restore(self) -> None:
-        """Undo what a trial may have left behind; its method's module is loaded anew by the next one."""
+        """Undo what a trial may have left behind; its method's module is loaded anew by the next trial."""
         for name in [n for n in sys.modules if n.startswith(("kinoray.methods.", "kinoray_user_"))]:
             del sys.modules[name]
         os.environ.clear()

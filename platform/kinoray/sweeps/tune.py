@@ -62,7 +62,7 @@ def carry_out(
         store,
         distributions(plan.space),
         job.objectives,
-        aims(job.run.stream.protocol),
+        aims(job.stream.protocol),
         sampler=request.sampler,
         seed=request.seed,
         num_tasks=job.num_tasks,

@@ -31,7 +31,7 @@ class _Row:
 
 
 class SweepView:
-    """What the driver is told of trials, shown on stderr; safe to call from any thread.
+    """The progress of trials, shown on stderr; safe to call from any thread.
 
     with SweepView("sweep", "HM", "max", num_tasks=5, total=32, quiet=False) as view:
         view("begun", 3, params={"m": 0.99}); view("advanced", 3, task=1, value=41.2); view("complete", 3, ...)
@@ -53,7 +53,7 @@ class SweepView:
         self.num_tasks, self.total, self.quiet = num_tasks, total, quiet
         self.rows: dict[int, _Row] = {}
         self.best, self.done, self.failed = best, done, 0
-        self.said: set[str] = set()
+        self.printed: set[str] = set()
         self.console = console or Console(stderr=True)
         self.lock = threading.Lock()
         live = not quiet and self.console.is_terminal and not self.console.is_jupyter
@@ -101,8 +101,8 @@ class SweepView:
             self._print(f"{head}: {score} ({words(row.params)})")
 
     def _note(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+        if text not in self.printed:
+            self.printed.add(text)
             self._print(text)
 
     def say(self, text: str) -> None:
@@ -126,6 +126,6 @@ class SweepView:
                 took = now - row.began if row.state == "running" else row.took
                 state = Text(row.state, style=COLOURS[row.state])
                 tasks = f"{row.task}/{self.num_tasks}"
-                said = Text(printable(row.text or words(row.params)), no_wrap=True)
-                table.add_row(str(row.number), state, tasks, show(row.value), clock(took), said)
+                note = Text(printable(row.text or words(row.params)), no_wrap=True)
+                table.add_row(str(row.number), state, tasks, show(row.value), clock(took), note)
         return table

@@ -56,6 +56,7 @@ from kinoray.training.distributed import (
     noise_source,
     own_batches,
 )
+from kinoray.training.verbs import checked_features
 
 CACHE_BYTES = 256 << 20
 """A test or validation split stays decoded in memory while all of them together fit."""
@@ -89,8 +90,8 @@ class Feed:
         self.preset = preset_of(self.recipe)
         self.replay_views = self.needs.replay.views if self.needs.replay else ()
         check_replay_views(self.replay_views)
-        self.kept: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
-        self.kept_bytes = 0
+        self.cached_splits: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
+        self.cached_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
         self.wait_s: dict[str, float] = {}
         """Seconds that training waited for decoded rows, by task."""
@@ -151,25 +152,25 @@ class Feed:
         """Batches, with the time spent on waiting for data and on preparing it."""
         name = self.names[plan.task]
         while True:
-            asked = time.monotonic()
+            started = time.monotonic()
             rows = next(decoded, None)
-            came = time.monotonic()
-            self.wait_s[name] = self.wait_s.get(name, 0.0) + came - asked
+            arrived = time.monotonic()
+            self.wait_s[name] = self.wait_s.get(name, 0.0) + arrived - started
             if rows is None:
                 return
             self._count(rows, len(rows.sample))
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
-            self.prepare_s += time.monotonic() - came
+            self.prepare_s += time.monotonic() - arrived
             yield batch.step, batch
 
-    def _count(self, came: DecodedRows | DecodedClips, clips: int) -> None:
+    def _count(self, decoded: DecodedRows | DecodedClips, clips: int) -> None:
         """Count where clips came from, and say once if the cache is out of order."""
-        self.cached += came.cached
-        self.decoded += clips - came.cached
-        if came.trouble and not self.noted:
+        self.cached += decoded.cached
+        self.decoded += clips - decoded.cached
+        if decoded.trouble and not self.noted:
             self.noted = True
-            self.note(came.trouble)
+            self.note(decoded.trouble)
 
     def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
         epoch = epoch_of(plan, step)
@@ -266,8 +267,9 @@ class Feed:
         rows = manifest.clips(split) if only is None else only
         batch = eval_batch(frames, self.recipe.size_px)
         cuts = own_batches(len(rows), batch, self.world)
-        if key in self.kept:
-            yield from ((cut.start, *kept) for cut, kept in zip(cuts, self.kept[key], strict=True))
+        if key in self.cached_splits:
+            for cut, (readable, video) in zip(cuts, self.cached_splits[key], strict=True):
+                yield cut.start, readable, video
             return
         own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
         feed = ClipFeed(
@@ -287,11 +289,11 @@ class Feed:
                 self.report_bad([b | {"task": name} for b in clips.bad])
                 yield cut.start, clips.rows, clips.video
                 batches.append((clips.rows, clips.video))
-                if split == "train" or self.kept_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
+                if split == "train" or self.cached_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
                     fits, batches = False, []
         if fits:
-            self.kept[key] = batches
-            self.kept_bytes += sum(v.nbytes for _, v in batches)
+            self.cached_splits[key] = batches
+            self.cached_bytes += sum(v.nbytes for _, v in batches)
 
     def embed_clips(
         self, name: str, manifest: Manifest, split: str, embed: Callable[[Tensor], Tensor]
@@ -302,7 +304,7 @@ class Feed:
             if len(good):
                 own_rows[start] = torch.from_numpy(good)
                 (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
-                own_features[start] = embed(view).float().cpu()
+                own_features[start] = checked_features(embed(view), len(view), "embed_video").float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
         return in_order(own_rows, self.world).numpy(), in_order(own_features, self.world)

@@ -121,13 +121,13 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     problems = []
     for path in candidates:
         try:
-            found = _verified(path)
+            checkpoint = _verified(path)
         except CheckpointCorrupt as error:
             problems.append(str(error))
             continue
         for problem in problems:
             say(f"CheckpointCorrupt: {problem} Using {path.name} instead.")
-        return found
+        return checkpoint
     if problems:
         raise CheckpointCorrupt(f"{problems[0]} No whole checkpoint is left in {folder}; start over with --fresh.")
     return None

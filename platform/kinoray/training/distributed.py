@@ -116,7 +116,7 @@ def own_batches(count: int, batch: int, world: World) -> list[range]:
 def noise_source(
     seed: int, global_rows: int, rows: slice, device: torch.device, draw: Callable[..., Tensor] = torch.randn
 ) -> Callable[..., Tensor]:
-    """A function drawing this rank's rows of noise of global shape from its own generator, normal unless said."""
+    """A function drawing this rank's rows of noise of global shape from its own generator, normal by default."""
     generator = torch.Generator().manual_seed(seed)
 
     def noise(*shape: int) -> Tensor:

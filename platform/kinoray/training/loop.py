@@ -37,6 +37,7 @@ from kinoray.training.optim import (
     total_objective,
 )
 from kinoray.training.stages import Stage
+from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 
 
 @dataclass
@@ -124,9 +125,9 @@ def begin_task(method: BaseMethod, stage: Stage, around: Surroundings, selection
 def end_task(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> None:
     """Let the method consolidate a task, and commit what it chose to keep."""
     between_steps(method, around.seed(stage, "end_task"))
-    chosen = method.end_task(around.task(stage, state.selections, around.steps(stage)))
+    chosen = checked_selection(method.end_task(around.task(stage, state.selections, around.steps(stage))))
     # Rank 0's choice counts: where another rounds otherwise, it would go on with another plan.
-    state.selections.append(gather_objects([int(sample) for sample in chosen], around.world)[0])
+    state.selections.append(gather_objects(chosen, around.world)[0])
     commit_at(Position(state.position.stage, Phase.EVALUATE), state, around)
 
 
@@ -147,7 +148,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
     if start == 0:
         grow(method, stage, around)
         begin_task(method, stage, around, state.selections)
-    groups = method.param_groups()
+    groups = checked_groups(method.param_groups())
     optimizer = make_optimizer(recipe, groups)
     load_optimizer_tensors(optimizer, groups, state.optimizer if start else still_training(state.optimizer, groups))
     checks = validation_steps(steps, recipe.validations)
@@ -206,7 +207,7 @@ def train_step(
     if not method.training:
         method.train()
     with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast):
-        output = method.loss(batch)
+        output = checked_output(method.loss(batch), groups, rows_of(batch))
     total = total_objective(output)
     stop = torch.tensor(float(around.stop_requested()), device=world.device)
     numbers = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), stop])
@@ -255,7 +256,7 @@ class LateLog:
 
 
 def validation_steps(steps: int, validations: int) -> set[int]:
-    """After which numbers of steps the validation split is asked: evenly spread, the last step always; none if 0."""
+    """After which numbers of steps the model is validated: evenly spread, the last step always; none if 0."""
     if validations == 0:
         return set()
     return {max(1, round(steps * (i + 1) / validations)) for i in range(validations)} | {steps}

@@ -79,14 +79,11 @@ def total_objective(output: StepOutput) -> Tensor:
 def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: World) -> None:
     """Give each parameter the gradient of its own group's objective, summed over ranks.
 
-    `signals` (any small float vector: logged values, a wish to stop) rides along and is summed over ranks too.
+    `signals` (any small float vector: logged values, a request to stop) rides along and is summed over ranks too.
     A parameter that no rank used, or whose group has None for an objective, keeps `grad = None`, and the optimizer
     skips it.
-    Raises: RunFailed where objectives and groups have different names.
     """
     objectives = output.objectives
-    if isinstance(objectives, dict) and set(objectives) != set(groups):
-        raise RunFailed(f"The loss names objectives {sorted(objectives)}, but the groups are {sorted(groups)}.")
     pairs: list[tuple[Tensor, list[nn.Parameter]]] = []
     if isinstance(objectives, Tensor):
         pairs = [(objectives, list(names_and_params(groups).values()))]

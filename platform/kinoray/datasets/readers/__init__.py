@@ -55,7 +55,7 @@ class Annotations:
 
     data_set: DataSet
     layout: str
-    """The layout found."""
+    """The layout of the files that were read."""
     rows: list[dict[str, Any]]
     """Manifest rows in published order; `uri` is None where the file is not on disk."""
     oddities: list[str]
@@ -68,12 +68,12 @@ class Annotations:
 
 def data_sets() -> dict[str, str]:
     """Name of every set -> its family file, read without importing any."""
-    found: dict[str, str] = {}
+    families: dict[str, str] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NAMES"]:
-                found |= {name: path.stem for name in ast.literal_eval(node.value)}
-    return found
+                families |= {name: path.stem for name in ast.literal_eval(node.value)}
+    return families
 
 
 def _family(name: str) -> Any:
@@ -118,7 +118,7 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
     A name without a suffix, or one that ends in a bare dot, counts where it holds an `@`: DiDeMo has such videos.
     Links are followed only where they stay under the folder; linked folders never are.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     outside: list[str] = []
     real_root = os.path.realpath(root) + os.sep
     for folder, folders, names in os.walk(root):
@@ -134,7 +134,7 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
             if os.path.islink(path) and not os.path.realpath(path).startswith(real_root):
                 outside.append(path)
             else:
-                found[(prefix + name).removeprefix("./")] = stem_of(name)
+                files[(prefix + name).removeprefix("./")] = stem_of(name)
     if outside:
         log.warning(
             "%s: %d links were not followed, first %s. Give the folder that holds the videos themselves, or hard-link.",
@@ -142,7 +142,7 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
             len(outside),
             min(outside),
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def stem_of(name: str) -> str:
@@ -167,8 +167,8 @@ def need(data_set: DataSet, root: Path, *names: str, folders: Iterable[str] = ()
 
     Raises: UsageError naming what was looked for, where no file is found.
     """
-    found = find(root, *names, folders=folders)
-    if found is None:
+    file = find(root, *names, folders=folders)
+    if file is None:
         present = [path.name for path in root.iterdir()] if root.is_dir() else []
         near = difflib.get_close_matches(names[0], present, n=1, cutoff=0.7)
         hint = f"Rename {near[0]!r}?" if near else f"Known layouts: {'; '.join(data_set.layouts)}."
@@ -176,7 +176,7 @@ def need(data_set: DataSet, root: Path, *names: str, folders: Iterable[str] = ()
         raise UsageError(
             f"{root} has no {' or '.join(names)}, which {data_set.name} needs (looked there and in {where}). {hint}"
         )
-    return found
+    return file
 
 
 def read_json(path: Path, kind: type) -> Any:

@@ -74,23 +74,23 @@ def _keep(path: Path, pictures: np.ndarray) -> None:
 
 def _folder(name: str, root: Path) -> Path:
     wanted = [*FILES[name]["train"], *FILES[name]["test"], META[name][0]]
-    found = find(root, wanted[-1], folders=(FOLDERS[name],))
-    missing = [file for file in wanted if found is None or not (found.parent / file).is_file()]
-    if found is None or missing:
+    meta = find(root, wanted[-1], folders=(FOLDERS[name],))
+    missing = [file for file in wanted if meta is None or not (meta.parent / file).is_file()]
+    if meta is None or missing:
         raise UsageError(
             f"{root} has no {', '.join(missing)} (looked there and in {FOLDERS[name]}/), which {name} needs. Unpack "
             f"the archive of the python version there."
         )
-    return found.parent
+    return meta.parent
 
 
 def _value(path: Path, key: str) -> Any:
     """One entry of a pickled dictionary; its keys are bytes where Python 2 wrote it and it was read as bytes."""
-    value = load_plain(path)
-    found = value.get(key, value.get(key.encode())) if isinstance(value, dict) else None
-    if found is None:
+    content = load_plain(path)
+    value = content.get(key, content.get(key.encode())) if isinstance(content, dict) else None
+    if value is None:
         raise UsageError(f"{path} has no {key!r}. Get the python version of the data set again.")
-    return found
+    return value
 
 
 def _texts(values: Any, path: Path) -> list[str]:

@@ -110,12 +110,12 @@ def read_split(file: Path) -> Split:
 
     Raises: UsageError where the pickle has other than plain data or another shape.
     """
-    found = load_plain(file)
+    content = load_plain(file)
     try:
         return {
             use: {
                 str(task): {str(name): [str(v) for v in videos] for name, videos in classes.items()}
-                for task, classes in found[word].items()
+                for task, classes in content[word].items()
             }
             for use, word in (("train", "train"), ("test", "val"))
         }

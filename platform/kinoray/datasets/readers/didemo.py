@@ -9,7 +9,7 @@ A moment has a span, in 5-second pieces, from each of four or more annotators, w
 annotators; of equals the shorter, then the earlier. Start is 5 s x first piece, end 5 s x (last piece + 1).
 
 Names differ in their suffix from file to file, may have none, or end in a bare dot: everything is matched on the stem.
-Which videos a split has is said by `*_list.txt` where it is there, else by `*_data.json`.
+Which videos a split has is stated by `*_list.txt` where it is there, else by `*_data.json`.
 """
 
 from collections import Counter
@@ -80,15 +80,15 @@ def read(name: str, root: Path) -> Annotations:
 
 
 def _videos(moments: list[dict[str, Any]], names: list[str], split: str) -> list[dict[str, Any]]:
-    told: dict[str, list[str]] = {}
+    descriptions: dict[str, list[str]] = {}
     shorter = set()
     for moment in moments:
-        told.setdefault(stem_of(moment["video"]), []).append(moment["description"])
+        descriptions.setdefault(stem_of(moment["video"]), []).append(moment["description"])
         if moment["num_segments"] * PIECE_S < WINDOW_S:
             shorter.add(stem_of(moment["video"]))
     first = {stem_of(name): name for name in reversed(names)}
     return [
-        {"id": stem, "video": first[stem], "captions": paragraph(told.get(stem, ())), "split": split}
+        {"id": stem, "video": first[stem], "captions": paragraph(descriptions.get(stem, ())), "split": split}
         | ({} if stem in shorter else {"start": 0.0, "end": WINDOW_S})
         for stem in dict.fromkeys(map(stem_of, names))
     ]

@@ -82,9 +82,9 @@ def read(name: str, root: Path) -> Annotations:
 
 def _lists(root: Path, ending: str) -> list[Path]:
     for folder in dict.fromkeys(LIST_FOLDERS):
-        found = sorted((root / folder).glob(f"*{ending}"))
-        if found:
-            return found
+        lists = sorted((root / folder).glob(f"*{ending}"))
+        if lists:
+            return lists
     where = ", ".join(f"{folder}/" for folder in dict.fromkeys(LIST_FOLDERS) if folder)
     raise UsageError(
         f"{root} has no <class>{ending} (looked there and in {where}). Unpack the published lists of splits there."

@@ -78,8 +78,8 @@ def read(name: str, root: Path) -> Annotations:
     listed: dict[str, dict[str, Any]] = {}
     if name == "imagenet-sub":
         listed = _listed(root)
-        classes, said = _subset(root, classes, listed)
-        oddities.append(said)
+        classes, oddity = _subset(root, classes, listed)
+        oddities.append(oddity)
     links: list[str] = []
     rows = list(_rows(root, train, "train", classes, links))
     if any(entry.is_dir() for entry in islice(os.scandir(test), 100)):
@@ -91,8 +91,8 @@ def read(name: str, root: Path) -> Annotations:
         rows += [row for row in flat if row["label"] in wanted]
     if listed:
         rows = [listed[row["id"]] | row for row in rows if row["id"] in listed]
-        found = {row["id"] for row in rows}
-        rows += [row for id, row in listed.items() if id not in found]
+        on_disk = {row["id"] for row in rows}
+        rows += [row for id, row in listed.items() if id not in on_disk]
     if links:
         oddities.append(f"{len(links)} links leave the root: left out, first {links[0]}")
     carve_validation(rows, SHARE)

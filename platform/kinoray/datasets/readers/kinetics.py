@@ -42,9 +42,8 @@ def read(name: str, root: Path) -> Annotations:
     Raises: UsageError where there are neither.
     """
     data_set = SETS[name]
-    lists = {split: _list(root, words) for split, words in WORDS.items()}
-    found = {split: path for split, path in lists.items() if path is not None}
-    return _from_lists(data_set, root, found) if found else _from_folders(data_set, root)
+    lists = {split: path for split, words in WORDS.items() if (path := _list(root, words))}
+    return _from_lists(data_set, root, lists) if lists else _from_folders(data_set, root)
 
 
 def _list(root: Path, words: tuple[str, ...]) -> Path | None:
@@ -79,8 +78,9 @@ def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
     try:
         start, end = int(float(entry["time_start"])), int(float(entry["time_end"]))
     except (TypeError, ValueError, OverflowError):
-        said = f"{path}: clip {video!r:.40} has no whole seconds in time_start and time_end."
-        raise UsageError(f"{said} Get the list again.") from None
+        raise UsageError(
+            f"{path}: clip {video!r:.40} has no whole seconds in time_start and time_end. Get the list again."
+        ) from None
     id = f"{video}_{start:06d}_{end:06d}"
     label = (entry.get("label") or "").strip().strip('"') or None
     return {"id": id, "uri": None, "label": label, "split": split, "stems": (id, f"{video}_{start}_{end}", video)}
@@ -100,10 +100,10 @@ def _misplaced(rows: Any) -> list[str]:
 
 
 def _from_folders(data_set: DataSet, root: Path) -> Annotations:
-    folders = {split: next((root / w for w in words if (root / w).is_dir()), None) for split, words in WORDS.items()}
-    found = {split: folder for split, folder in folders.items() if folder is not None}
+    candidates = {split: next((root / w for w in words if (root / w).is_dir()), None) for split, words in WORDS.items()}
+    folders = {split: folder for split, folder in candidates.items() if folder is not None}
     rows: list[dict[str, Any]] = []
-    for split, folder in found.items():
+    for split, folder in folders.items():
         for path, stem in media_files(folder, VIDEOS).items():
             label = path.rpartition("/")[0].replace("_", " ")
             if label and "/" not in label:
@@ -117,10 +117,10 @@ def _from_folders(data_set: DataSet, root: Path) -> Annotations:
     copies = Counter(row["id"] for row in rows)
     unique = {row["id"]: row for row in reversed(rows)}
     rows = [row for row in rows if unique[row["id"]] is row]
-    oddities = [f"no folder of the {split} split: left out" for split in WORDS if split not in found]
+    oddities = [f"no folder of the {split} split: left out" for split in WORDS if split not in folders]
     if len(copies) < copies.total():
         oddities.append(f"{copies.total() - len(copies)} clips lie in several class folders: the first counts")
     named = {row["uri"] for row in rows}
     extra = [path for path in media_files(root, VIDEOS) if path not in named]
-    layout = f"class folders in {', '.join(folder.name for folder in found.values())}; no lists"
+    layout = f"class folders in {', '.join(folder.name for folder in folders.values())}; no lists"
     return Annotations(data_set, layout, rows, oddities, extra)

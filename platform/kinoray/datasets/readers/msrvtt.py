@@ -73,12 +73,12 @@ def captions_of(root: Path) -> tuple[dict[str, list[str]], dict[str, str], list[
     if len(files) > 1 and files[0].name == CAPTION_FILES[0]:  # it has all that the others have
         files = files[:1]
     for file in files:
-        found = read_json(file, dict)
-        for entry in found.get("sentences", ()):
+        annotations = read_json(file, dict)
+        for entry in annotations.get("sentences", ()):
             captions.setdefault(entry["video_id"], []).append(entry["caption"])
-        for entry in found.get("annotations", ()):
+        for entry in annotations.get("annotations", ()):
             captions.setdefault(str(entry["image_id"]), []).append(entry["caption"])
-        for entry in found.get("videos", ()):
+        for entry in annotations.get("videos", ()):
             categories[entry["video_id"]] = str(entry["category"])
     return captions, categories, files
 
@@ -132,8 +132,7 @@ def _one_k(data_set: DataSet, root: Path, captions: dict[str, list[str]]) -> Spl
     train_file, test_file = LISTS[data_set.name]
     table = read_table(need(data_set, root, test_file, folders=PLACES), "video_id", "sentence")
     queries = {row["video_id"]: [row["sentence"]] for row in table}
-    found = find(root, train_file, folders=PLACES)
-    if found is None and captions:
+    if find(root, train_file, folders=PLACES) is None and captions:
         limit = 10_000 if data_set.name == "msrvtt" else 7_010
         numbered = [video for video in captions if official_split(video)]
         training = [v for v in numbered if v not in queries and int(v.removeprefix("video")) < limit]

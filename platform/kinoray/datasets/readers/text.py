@@ -27,20 +27,20 @@ def finish(
         if unique.setdefault(row["id"], row) is not row:
             oddities["clips were listed twice: the first counts"] += 1
         row["captions"] = tidy(row["captions"], oddities)
-    kept = list(unique.values())
-    extra = attach_videos(kept, root, other_names)
+    clips = list(unique.values())
+    extra = attach_videos(clips, root, other_names)
     for split in ("train", "validation", "test"):
-        silent = sum(row["split"] == split and not row["captions"] for row in kept)
+        silent = sum(row["split"] == split and not row["captions"] for row in clips)
         if silent:
             oddities[f"{split} clips have no caption in the files that are there"] = silent
-    names = {row["video"] for row in kept}
+    names = {row["video"] for row in clips}
     for text, counted in (
         ("video names begin with `-`: read as any other", lambda name: name.startswith("-")),
         ("video names end in a bare dot: matched without it", lambda name: name.endswith(".")),
     ):
         if count := sum(map(counted, names)):
             oddities[text] = count
-    return Annotations(data_set, layout, kept, [f"{count} {text}" for text, count in oddities.items()], extra)
+    return Annotations(data_set, layout, clips, [f"{count} {text}" for text, count in oddities.items()], extra)
 
 
 def tidy(captions: Iterable[str], oddities: Counter[str]) -> list[str]:

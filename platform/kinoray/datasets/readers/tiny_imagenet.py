@@ -76,15 +76,15 @@ def _from_folders(data_set: DataSet, root: Path, wnids: Path) -> Annotations:
     rows: list[dict[str, Any]] = []
     unknown: list[str] = []
     for path, stem in media_files(home / "train", PICTURES).items():
-        found = TRAIN.fullmatch(f"train/{path}")
-        if found and found[1] in classes:
-            rows.append({"id": stem, "uri": f"{prefix}train/{path}", "label": found[1], "split": "train"})
+        match = TRAIN.fullmatch(f"train/{path}")
+        if match and match[1] in classes:
+            rows.append({"id": stem, "uri": f"{prefix}train/{path}", "label": match[1], "split": "train"})
         else:
             unknown.append(f"{prefix}train/{path}")
     if len(classes) == 200:
-        found_rows, rows = rows, _with_missing(rows, list(classes))
+        rows_on_disk, rows = rows, _with_missing(rows, list(classes))
         named = {row["uri"] for row in rows}
-        unknown += [row["uri"] for row in found_rows if row["uri"] not in named]
+        unknown += [row["uri"] for row in rows_on_disk if row["uri"] not in named]
     on_disk = {Path(path).name: path for path in media_files(home / "val", PICTURES)}
     for file, wnid in _annotated(home):
         uri = f"{prefix}val/{on_disk[file]}" if file in on_disk else None
@@ -96,10 +96,10 @@ def _from_folders(data_set: DataSet, root: Path, wnids: Path) -> Annotations:
 
 def _with_missing(rows: list[dict[str, Any]], classes: list[str]) -> list[dict[str, Any]]:
     """All published training pictures, `<wnid>_0` to `_499` of each class; those not on disk have no file."""
-    found = {row["id"]: row for row in rows}
+    rows_by_id = {row["id"]: row for row in rows}
     missing = {"uri": None, "split": "train"}
     ids = [(wnid, f"{wnid}_{number}") for wnid in classes for number in range(500)]
-    return [found.get(id) or {"id": id, "label": wnid} | missing for wnid, id in ids]
+    return [rows_by_id.get(id) or {"id": id, "label": wnid} | missing for wnid, id in ids]
 
 
 def _annotated(home: Path) -> list[tuple[str, str]]:

@@ -1,26 +1,27 @@
-"""Drives the engine in this process, for tests."""
+"""Drives the engine in this process, without Ray: whole runs, runs stopped on the way, and single steps."""
 
 import json
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
 from kinoray.execution.rank_session import RankSession
-from kinoray.execution.run_rank import run_rank
-from kinoray.method import BaseMethod, Batch, TaskFacts
+from kinoray.execution.run_rank import run_rank, stage_by_stage
+from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, build_method, make_spec
 from kinoray.streams import Stream
 from kinoray.training.distributed import World
-from kinoray.training.loop import RunState, begin_task, grow, train_step
+from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream
 from kinoray.training.optim import make_optimizer, names_and_params
 
 
@@ -57,27 +58,33 @@ def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
     return run_rank(spec, World(), monitor or RunMonitor(spec.folder), None)
 
 
+def stages_of(spec: RunSpec) -> Iterator[int]:
+    """The run stage by stage; yields the number of stages done."""
+    yield from stage_by_stage(spec, World(), RunMonitor(spec.folder), None)
+
+
+def stopped(spec: RunSpec, looks: int) -> BaseMethod:
+    """Go on with a run until its monitor stops it, or to its end; the method as the process leaves it."""
+    torch.set_num_threads(spec.threads)
+    session = RankSession(spec, World(), StopAfter(spec.folder, looks), None)
+    for _ in train_stream(session.method, spec.stages, session.recipe, session, session.resume()):
+        pass
+    session.client.flush()
+    return session.method
+
+
+def resumed(spec: RunSpec) -> BaseMethod:
+    """The method of a stopped run, as another process finds it before its next step."""
+    session = RankSession(spec, World(), RunMonitor(spec.folder), None)
+    session.resume()
+    return session.method
+
+
 def digest_of_run(spec: RunSpec) -> str:
     """The finished run's `state_digest`."""
     outcome = json.loads((Path(spec.folder) / "result.json").read_text())
     assert outcome["state"] == "finished", outcome
     return outcome["state_digest"]
-
-
-def on_protocol(stream: Stream, protocol: str) -> Stream:
-    """The same tasks under another protocol."""
-    return replace(stream, protocol=protocol)
-
-
-def suited(method: Any, stream: Stream) -> Stream:
-    """The stream under the first protocol that the method suits."""
-    suits = find_method(method).load().suits
-    return on_protocol(stream, suits[0]) if suits else stream
-
-
-def facts_of(task: int) -> TaskFacts:
-    """What is known of a task of `micro`."""
-    return TaskFacts(task, f"task {task}", num_tasks=2, num_samples=12, num_classes=0, steps=4)
 
 
 def built(spec: RunSpec) -> BaseMethod:
@@ -119,7 +126,7 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
         between.update(state_of(method))
         original(*arguments)
 
-    method.after_step = after_step  # type: ignore[method-assign]
+    method.after_step = after_step  # type: ignore[method-assign, assignment]
     with session.batches(spec.stages[0], 1, RunState()) as batches:
         facts, batch = next(batches)
         values = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
@@ -133,11 +140,24 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
     }
 
 
-def two_ranks(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
+def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
     """The first step of each run, as one of two gloo processes."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name, spec in specs.items():
-        step = one_step(spec, World(rank, 2))
-        del step["method"]
+        try:
+            step = one_step(spec, World(rank, 2))
+            del step["method"]
+        except Exception as error:  # one method's fault must not hide what the others do
+            step = {"error": f"{type(error).__name__}: {error}"}
         torch.save(step, Path(folder) / f"{name}-{rank}.pt")
     dist.destroy_process_group()
+
+
+def on_two_ranks(specs: Mapping[str, RunSpec]) -> dict[str, list[dict[str, Any]]]:
+    """What `one_step` gives, without the method, on each of two gloo processes; one start of them for all runs.
+
+    Where a step fails its place holds {"error": message}.
+    """
+    with tempfile.TemporaryDirectory(prefix="kinoray-ranks-") as folder:
+        mp.spawn(rank_of_two, (folder, dict(specs)), nprocs=2)
+        return {name: [torch.load(f"{folder}/{name}-{rank}.pt") for rank in range(2)] for name in specs}

@@ -1,0 +1,1 @@
+"""What `kinoray new` writes, as files that run, are linted and typed: `my_method` stands for the name."""

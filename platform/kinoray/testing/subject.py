@@ -1,0 +1,80 @@
+"""A method under test, with the runs of it that several promises look at, each made once."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kinoray.method import BaseMethod
+from kinoray.runs.method_source import MethodSource
+from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
+from kinoray.streams import Stream
+from kinoray.testing.engine import on_two_ranks, resolved, resumed, run_spec, spec_of, stopped
+from kinoray.testing.small_stream import suited
+from kinoray.training.plain_state import attribute_place, changed_attributes, plain_state
+
+STOPS = (0, 1, 2, 1)
+"""Looks of a rank at its monitor before each stop: after the first step, again in the first task, between tasks, and in
+the second task."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method on a small stream, with a folder for its runs. `Subject(find_method("./my_method.py"), small_stream(),
+    folder)`."""
+
+    method: MethodSource
+    small: Stream
+    folder: Path
+    peers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Steps on two ranks by the method's name, where they were made beforehand."""
+
+    @cached_property
+    def cls(self) -> type[BaseMethod]:
+        """The class."""
+        return self.method.load()
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The small stream under the first protocol that the method suits."""
+        return suited(self.method, self.small)
+
+    def resolved(self, name: str, stream: Stream | None = None, **options: Any) -> Resolved:
+        """A run of it that has not started, below a folder of its own."""
+        return resolved(self.method, stream or self.stream, self.folder / name, **options)
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """What a rank of its usual run gets."""
+        return spec_of(self.method, self.stream, self.folder)
+
+    def copy(self, name: str) -> RunSpec:
+        """The usual run in a new folder."""
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        return replace(self.spec, folder=str(folder))
+
+    @cached_property
+    def whole(self) -> RunSpec:
+        """Its usual run, learned without a stop."""
+        assert run_spec(self.spec)
+        return self.spec
+
+    @cached_property
+    def broken(self) -> tuple[RunSpec, list[tuple[str, str, str]]]:
+        """The same run, stopped and resumed all along, and (class, attribute, place) of what resumes have lost."""
+        spec, lost = self.copy("broken"), dict[tuple[str, str], tuple[str, str, str]]()
+        for looks in STOPS:
+            left, again = stopped(spec, looks), resumed(spec)
+            for module, attribute in changed_attributes(plain_state(left), plain_state(again)):
+                owner = left.get_submodule(module)
+                found = (type(owner).__name__, attribute, attribute_place(left, owner, attribute))
+                lost.setdefault((module, attribute), found)
+        assert run_spec(spec)
+        return spec, list(lost.values())
+
+    @cached_property
+    def two_ranks(self) -> list[dict[str, Any]]:
+        """The second step of its usual run on each of two ranks; memories have rows by then."""
+        return self.peers.get(self.method.name) or on_two_ranks({self.method.name: self.spec})[self.method.name]
