@@ -1,4 +1,4 @@
-"""Batch normalisation over groups of the global batch: against PyTorch's own, and on two ranks."""
+"""Batch normalisation over groups of the global batch: against PyTorch's own, and on two and four ranks."""
 
 import copy
 import tempfile
@@ -117,21 +117,22 @@ def test_copies_keep_their_world() -> None:
     twin.eval()(torch.zeros(3, 2))  # eval mode asks nobody
 
 
-@pytest.fixture(scope="module")
-def two() -> list[dict[str, dict[str, torch.Tensor]]]:
+@pytest.fixture(scope="module", params=[2, 4])
+def ranks(request: pytest.FixtureRequest) -> list[dict[str, dict[str, torch.Tensor]]]:
     folder = tempfile.mkdtemp()
-    mp.spawn(normalise, (folder,), nprocs=2)
-    return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+    mp.spawn(normalise, (folder, request.param), nprocs=request.param)
+    return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(request.param)]
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_two_ranks_normalise_as_one(name: str, two) -> None:
+def test_several_ranks_normalise_as_one(name: str, ranks) -> None:
     whole = normalised(name, World())
-    first, second = (result[name] for result in two)
+    parts = [result[name] for result in ranks]
     for key in ("out", "rows"):
-        torch.testing.assert_close(torch.cat([first[key], second[key]]), whole[key], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(torch.cat([part[key] for part in parts]), whole[key], rtol=1e-6, atol=1e-6)
     for key in ("weight", "bias"):
-        torch.testing.assert_close(first[key] + second[key], whole[key], rtol=1e-6, atol=1e-6)
+        total = torch.stack([part[key] for part in parts]).sum(dim=0)
+        torch.testing.assert_close(total, whole[key], rtol=1e-6, atol=1e-6)
     for key in ("running_mean", "running_var"):
-        assert torch.equal(first[key], second[key])
-        torch.testing.assert_close(first[key], whole[key], rtol=1e-6, atol=1e-6)
+        assert all(torch.equal(part[key], parts[0][key]) for part in parts)
+        torch.testing.assert_close(parts[0][key], whole[key], rtol=1e-6, atol=1e-6)

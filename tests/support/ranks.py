@@ -116,6 +116,16 @@ def train_two(rank: int, folder: str, specs: list[Any]) -> None:
     dist.destroy_process_group()
 
 
+def two_ranks_with(rank: int, folder: str, specs: dict[str, Any], strangers: str) -> None:
+    """`two_ranks` where a stranger's protocols, backbones and streams are found."""
+    from support.engine import two_ranks
+    from support.strangers import PACKAGES, paths_with
+
+    for name, path in paths_with(Path(strangers)).items():
+        PACKAGES[name].__path__ = path
+    two_ranks(rank, folder, specs)
+
+
 NORMS = {"1": {"groups": 1}, "2": {"groups": 2}, "4": {"groups": 4}, "3 across ranks": {"groups": 3}}
 NORMS |= {"interleaved": {"groups": 2, "interleaved": True}}
 
@@ -137,10 +147,10 @@ def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
     return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients
 
 
-def normalise(rank: int, folder: str) -> None:
-    """`normalised` as one of two processes."""
+def normalise(rank: int, folder: str, size: int) -> None:
+    """`normalised` as one of several processes."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    results = {name: normalised(name, World(rank, 2)) for name in NORMS}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    results = {name: normalised(name, World(rank, size)) for name in NORMS}
     torch.save(results, os.path.join(folder, f"{rank}.pt"))
     dist.destroy_process_group()
