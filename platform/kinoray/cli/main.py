@@ -25,6 +25,7 @@ from kinoray.cli import data as cli_data
 from kinoray.cli import export as cli_export
 from kinoray.cli import extend as cli_extend
 from kinoray.cli import jobs as cli_jobs
+from kinoray.cli import pretrain as cli_pretrain
 from kinoray.cli import printing
 from kinoray.cli import reproduce as cli_reproduce
 from kinoray.cli import sweep as cli_sweep
@@ -45,12 +46,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
 app.add_typer(cli_jobs.jobs_app, name="jobs")
 app.add_typer(cli_data.data_app, name="data")
 app.add_typer(cli_export.export_app, name="export")
-app.add_typer(pretrain_app, name="pretrain")
+app.add_typer(cli_pretrain.pretrain_app, name="pretrain")
 app.add_typer(new_app, name="new")
 
 EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
@@ -294,45 +294,3 @@ def new_rule(
 
     for file in write_method(name, Path(), single, kind="rule"):
         print(f"Wrote {file}")
-
-
-@pretrain_app.command("tiny")
-def pretrain_tiny(
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny"),
-    steps: Annotated[int, typer.Option(min=1)] = 1500,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    debug: Debug = False,
-) -> None:
-    """Make the small towers that ship with kinoray again, from pairs of the embedded world."""
-    from kinoray.execution import pretrain
-
-    pretrain.pretrain_tiny(out, steps=steps, seed=seed)
-    print(f"Wrote {out}. Use it with --backbone tiny:{out}")
-
-
-@pretrain_app.command("vit-bert")
-def pretrain_vit_bert(
-    data: Annotated[Path, typer.Option(help="Table of image and caption (.parquet, .csv, .jsonl).")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/vit-bert"),
-    start: Annotated[str | None, typer.Option(help="Backbone to go on from, as vit-bert:FOLDER.")] = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 10,
-    batch_size: Annotated[int, typer.Option(min=2)] = 48,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 5e-5,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    debug: Debug = False,
-) -> None:
-    """Train ViT-Base and BERT-Base on image-text pairs of your own, as the paper does."""
-    from kinoray.execution import pretrain
-
-    pretrain.pretrain_vit_bert(
-        data,
-        out,
-        start=start,
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        seed=seed,
-        device=device,
-    )
-    print(f"Wrote {out}. Use it with --backbone vit-bert:{out}")
