@@ -8,16 +8,60 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
-from support.engine import StopAfter, digest_of_run, one_step, run_spec, spec_of
 from support.ranks import two_ranks_with
 from support.strangers import PACKAGES, copy_files, paths_with
-from support.toys import Pictures
+from support.toys import ToyConfig
+from torch import Tensor, nn
 
+from kinoray.backbones.backbone import Backbone
+from kinoray.equations import unit
+from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, Replay, StepInfo, StepOutput, trainable
+from kinoray.momentum import Momentum, average_into
+from kinoray.rehearsal import joined
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream, load_stream
+from kinoray.testing.engine import StopAfter, digest_of_run, one_step, run_spec, spec_of
 from kinoray.training.checkpoint import newest
+
+
+class Pictures(BaseMethod):
+    """Tells classes of current and replayed pictures apart, normalised over both; an average in train mode follows."""
+
+    Config = ToyConfig
+    suits = ("nearest-class",)
+    backbones = Backbone
+    uses_num_tasks = False
+
+    def __init__(self, config: ToyConfig, backbone: Backbone, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.online = backbone
+        self.head = nn.Linear(backbone.dim, 4)
+        self.average = Momentum(backbone, train=True)
+
+    @classmethod
+    def needs(cls, config: ToyConfig) -> Needs:
+        return Needs(replay=Replay("reservoir", capacity=8, rows=4))
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {"online": trainable(self.online, "online"), "head": trainable(self.head, "head")}
+
+    def loss(self, batch: Batch) -> StepOutput:
+        both = joined(batch)
+        feature = self.online.embed_video(both.video)
+        with torch.no_grad():
+            steady = self.average.module.embed_video(both.video)
+        named = nn.functional.cross_entropy(self.head(feature), both.labels, reduction="sum")
+        near = (unit(feature) - unit(steady)).square().sum()
+        log = {"replayed": torch.tensor((len(both.ids) - len(batch.ids)) / both.global_size)}
+        return StepOutput((named + near) / both.global_size, log=log)
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        average_into(self.average.module, self.online, keep=0.9)
+
+    def encoder(self) -> nn.Module:
+        return self.online
 
 
 @pytest.fixture(scope="module")

@@ -117,13 +117,13 @@ def train_two(rank: int, folder: str, specs: list[Any]) -> None:
 
 
 def two_ranks_with(rank: int, folder: str, specs: dict[str, Any], strangers: str) -> None:
-    """`two_ranks` where a stranger's protocols, backbones and streams are found."""
-    from support.engine import two_ranks
+    """`rank_of_two` where a stranger's protocols, backbones and streams are found."""
+    from kinoray.testing.engine import rank_of_two
     from support.strangers import PACKAGES, paths_with
 
     for name, path in paths_with(Path(strangers)).items():
         PACKAGES[name].__path__ = path
-    two_ranks(rank, folder, specs)
+    rank_of_two(rank, folder, specs)
 
 
 NORMS = {"1": {"groups": 1}, "2": {"groups": 2}, "4": {"groups": 4}, "3 across ranks": {"groups": 3}}

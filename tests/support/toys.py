@@ -2,8 +2,7 @@
 
 `PerBlock` scores per task of the gallery, `Replays` draws on a memory, `Exemplars` chooses what to keep at a task's
 end, `Opposed` follows two opposed objectives in one step, `Rehearses` has one loss over current and replayed rows and
-keeps payloads with them, `BlockRehearses` keeps payloads beside queries per block, `Pictures` normalises over current
-and replayed pictures (it runs where there is a protocol for it, so not among `TOYS`).
+keeps payloads with them, `BlockRehearses` keeps payloads beside queries per block.
 """
 
 import random
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Backbone
 from kinoray.backbones.norm import SplitBatchNorm1d
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import Positive, config
@@ -312,38 +310,6 @@ class BlockRehearses(PerBlock):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         self.payloads.write(carry["slots"], carry["ids"], carry["video"])
-
-
-class Pictures(_Toy):
-    """Tells classes of current and replayed pictures apart, normalised over both; an average in train mode follows."""
-
-    suits = ("nearest-class",)
-    backbones = Backbone
-
-    def __init__(self, config: ToyConfig, backbone: Backbone, num_tasks: int) -> None:
-        super().__init__(config, backbone, num_tasks)
-        self.head = nn.Linear(backbone.dim, 4)
-        self.average = Momentum(backbone, train=True)
-
-    @classmethod
-    def needs(cls, config: ToyConfig) -> Needs:
-        return Needs(replay=Replay("reservoir", capacity=8, rows=4))
-
-    def param_groups(self) -> dict[str, ParamGroup]:
-        return super().param_groups() | {"head": trainable(self.head, "head")}
-
-    def loss(self, batch: Batch) -> StepOutput:
-        both = joined(batch)
-        feature = self.online.embed_video(both.video)
-        with torch.no_grad():
-            steady = self.average.module.embed_video(both.video)
-        named = nn.functional.cross_entropy(self.head(feature), both.labels, reduction="sum")
-        near = (unit(feature) - unit(steady)).square().sum()
-        log = {"replayed": torch.tensor((len(both.ids) - len(batch.ids)) / both.global_size)}
-        return StepOutput((named + near) / both.global_size, log=log)
-
-    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
-        average_into(self.average.module, self.online, keep=0.9)
 
 
 TOYS = {
