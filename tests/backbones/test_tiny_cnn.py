@@ -16,6 +16,7 @@ from kinoray.method import Needs
 from kinoray.testing.engine import resolved
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import World
+from kinoray.training.encode import encode_split
 
 
 def clips(*shape: int) -> torch.Tensor:
@@ -111,5 +112,6 @@ def test_captions_become_tokens_only_for_a_backbone_that_reads_them(backbone: st
     assert (batch.text is not None) == (batch.replay.text is not None) == reads
     assert feed.towers.eval().embed_video(batch.video).shape == (4, feed.towers.dim)
     seen = []
-    ids, features = feed.encode(0, lambda rows: seen.append(rows.text) or feed.towers.embed_video(rows.video))
+    towers = feed.towers
+    ids, features = encode_split(feed, 0, lambda rows: seen.append(rows.text) or towers.embed_video(rows.video))
     assert len(ids) == len(features) and all((text is not None) == reads for text in seen)

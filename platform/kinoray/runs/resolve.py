@@ -98,11 +98,11 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     released = _released(cls, source.name, family) if request.as_released else {}
     usual = split_overrides(cls.RECIPES.get(family, {}) | released, parts)
     method_part, recipe_part = parts
-    usual_config = build(cls.Config, usual[method_part], method_part)
+    usual_config: Any = build(cls.Config, usual[method_part], method_part)
     usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
     if request.smoke:
         given[recipe_part] = {"max_steps": 2, "validations": 1} | given[recipe_part]
-    config = build(cls.Config, usual[method_part] | given[method_part], method_part)
+    config: Any = build(cls.Config, usual[method_part] | given[method_part], method_part)
     recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
     preset_of(recipe)
     cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
