@@ -226,7 +226,7 @@ def test_two_classes_of_the_same_lines_are_told_apart_by_what_stands_around_them
         run = base(micro, tmp_path, method=importlib.import_module(f"around_{share}").Method)
         keys |= {prefix_key(run, 1, 1), prefix_key(base(micro, tmp_path, method=run.method.load()), 1, 1)}
         digests.add(run.method.digest)
-    assert len(digests) == 1 and len(keys) == 2
+    assert len(digests) == len(keys) == 2
 
 
 SOURCE = """
@@ -259,9 +259,9 @@ def test_an_edited_method_has_other_keys_and_publishes_nothing_under_them(micro,
     learn(before, 1)
     file.write_text(SOURCE.format(uses=False) + "    unused = 1\n")
     after = base(micro, tmp_path, method=str(file))
-    assert after.folder == before.folder  # the run goes on, with a note
-    assert not publish(after.folder, 1, prefix_key(after, threads_of(after), 1))
-    assert publish(after.folder, 1, prefix_key(before, threads_of(before), 1))
+    assert after.folder != before.folder
+    assert not publish(before.folder, 1, prefix_key(after, threads_of(after), 1))
+    assert publish(before.folder, 1, prefix_key(before, threads_of(before), 1))
 
 
 def test_joint_training_and_zero_shot_share_nothing(micro, tmp_path) -> None:

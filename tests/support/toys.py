@@ -64,7 +64,7 @@ class _Toy(BaseMethod):
 class PerBlock(_Toy):
     """Grows a random prototype per task; queries and scores depend on the task of the gallery block."""
 
-    suits = ("ctvr",)
+    suits = ("ctvr", "cvlm")
     per_block = True
 
     def __init__(self, config: ToyConfig, backbone: TwoTower, num_tasks: int) -> None:
