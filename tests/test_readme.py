@@ -75,7 +75,7 @@ def test_what_moves_results_is_told_here_and_where_it_is_made(file, fact) -> Non
 
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
-    assert [link for link in links if not (ROOT / link).is_file()] == []
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_python_of_the_readme_uses_public_names() -> None:

@@ -67,11 +67,11 @@ def test_a_journal_whose_last_line_a_full_disk_cut_goes_on(tmp_path) -> None:
     assert [t.values for t in Fake(tmp_path, SPACE).study.trials] == [[1.0], [2.0]]
 
 
-def test_a_task_is_known_only_once_all_about_it_is_kept(tmp_path, monkeypatch) -> None:
+def test_a_task_is_known_only_once_all_about_it_is_saved(tmp_path, monkeypatch) -> None:
     """Killed between two writes of one report, a trial that goes on must not take the second for done."""
     fake = Fake(tmp_path, SPACE)
     fake.search.suggest("a")
-    monkeypatch.setattr(fake.search, "_keep", lambda trial, result: 1 / 0)
+    monkeypatch.setattr(fake.search, "_save", lambda trial, result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fake.search.on_trial_result("a", last(1.0) | {"task": 1, "done": False})
     assert fake.study.trials[0].intermediate_values == {}

@@ -412,7 +412,7 @@ def test_a_killed_trial_process_and_a_failing_trial_leave_the_others_alone(clust
 def test_the_named_space_is_in_the_record(micro, tmp_path) -> None:
     plan = plan_of(micro, tmp_path, space="bmu-fig4")
     assert plan.record["space"] == load_space(find_method("bmu_moco"), "bmu-fig4")
-    assert plan.settings == FIXED | {"m": 0.99}
+    assert plan.run.settings == FIXED | {"m": 0.99}
 
 
 @pytest.mark.ray
