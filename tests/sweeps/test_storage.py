@@ -113,7 +113,7 @@ def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkey
 
         return patiently(once)
 
-    monkeypatch.setattr("kinoray.sweeps.study.patiently", noting)
+    monkeypatch.setattr("kinoray.sweeps.study_search.patiently", noting)
     file = tmp_path / "s.db"
     held: list[float] = []
 
