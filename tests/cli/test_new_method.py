@@ -4,12 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kinoray.cli.templates import test_method, test_rule
 from kinoray.testing.promises import PROMISES
 
 Outcome = tuple[int, str, str]
 
 
+@pytest.mark.slow
 def test_a_new_method_keeps_every_promise_as_it_is(
     kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -39,6 +42,7 @@ def test_a_new_method_in_the_repository_is_three_files(
     assert "from kinoray.methods.my_method import" in (tmp_path / "tests/methods/test_my_method.py").read_text()
 
 
+@pytest.mark.slow
 def test_a_new_rule_keeps_every_promise_around_a_learner(
     kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_rule_switched_off_is_its_learner_bit_for_bit(rule, learner, micro, tm
     assert_same(alone, wrapped)
 
 
+@pytest.mark.slow
 def test_rules_switched_off_are_their_learners_on_two_ranks(micro, tmp_path) -> None:
     short = {"max_steps": 2, "validations": 1}
     alone = {name: spec_of(learner, micro, tmp_path, settings=short) for name, learner in LEARNERS.items()}

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 CELLS = {
     "config": """
 from kinoray.config import config
@@ -54,6 +56,7 @@ def edited(cell: str, old: str, new: str) -> dict[str, str]:
     return CELLS | {cell: CELLS[cell].replace(old, new)}
 
 
+@pytest.mark.slow
 def test_the_same_cells_give_one_digest_in_two_interpreters_and_an_edit_of_any_part_another() -> None:
     first, listing, unknown = in_a_kernel(1, CELLS)
     assert in_a_kernel(2, CELLS)[0] == first and unknown == []
@@ -73,6 +76,7 @@ def test_the_same_cells_give_one_digest_in_two_interpreters_and_an_edit_of_any_p
     assert in_a_kernel(4, unrelated)[0] == first, "names of attributes and locals are not globals"
 
 
+@pytest.mark.slow
 def test_a_class_without_source_has_one_digest_as_well_and_says_what_it_lacks() -> None:
     blind = KERNEL.replace("linecache.cache[file]", "_")
     first, listing, unknown = in_a_kernel(1, CELLS, blind)

@@ -71,6 +71,7 @@ def test_four_ranks_resume_bit_for_bit(micro, tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
+@pytest.mark.slow
 def test_ranks_that_choose_otherwise_go_on_with_the_first_ones_choice(micro, tmp_path: Path) -> None:
     mp.spawn(choose_apart, (str(tmp_path), micro), nprocs=2)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
