@@ -2,7 +2,6 @@
 
 import html
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from kinoray.display.heat_map import CELL, TABLE
-from kinoray.display.text import printable, show
+from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import Result, Results
@@ -48,7 +47,7 @@ class BestTrial:
         brief = self.runs[0].protocol.brief if self.runs else ()
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
-        return f"trial {self.number}: {worded(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds)"
+        return f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds)"
 
 
 class SweepResult:
@@ -224,10 +223,6 @@ class SweepResult:
         )
         lines = "<br>".join(html.escape(line) for line in repr(self).splitlines())
         return f"<div>{lines}<table style='{TABLE}'><tr>{head}</tr>{body}</table></div>"
-
-
-def worded(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
 
 
 def _cell(value: Any) -> str:
