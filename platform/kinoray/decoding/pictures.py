@@ -14,7 +14,6 @@ Differs: the usual loaders ignore the EXIF orientation, and clip 16-bit grey at 
 
 import io
 import os
-import stat
 import struct
 import time
 import zlib
@@ -26,6 +25,7 @@ from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import RETRY_WAITS_S, Limits, UnreadableStorage
+from kinoray.decoding.video import check_file
 from kinoray.errors import VideoError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -117,14 +117,7 @@ def _bytes_of(clip: Clip, limits: Limits) -> bytes:
 
 
 def _check_file(path: str, limits: Limits | None = None) -> os.stat_result:
-    try:
-        state = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise VideoError("open", "the file is missing") from error
-    if not stat.S_ISREG(state.st_mode):
-        raise VideoError("open", "not a regular file")
-    if state.st_size == 0:
-        raise VideoError("open", "the file is empty")
+    state = check_file(path)
     if limits and state.st_size > limits.packet_bytes:
         raise VideoError("limits", f"a file of {state.st_size} bytes is more than the limit of {limits.packet_bytes}")
     return state

@@ -90,7 +90,7 @@ def with_retries(clip: Clip, work: Callable[[], Result]) -> Result:
     """
     for wait_s in (*RETRY_WAITS_S, None):
         try:
-            _check_file(clip.path)
+            check_file(clip.path)
             return work()
         except OSError as error:  # decoders use some of these classes for damaged files, so ask the storage itself
             failure = error if not isinstance(error, av.error.FFmpegError) else _read_failure(clip.path)
@@ -104,7 +104,8 @@ def with_retries(clip: Clip, work: Callable[[], Result]) -> Result:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _check_file(path: str) -> None:
+def check_file(path: str) -> os.stat_result:
+    """The state of a file that may hold a clip. Raises: VideoError for a missing, empty or special one."""
     try:
         state = os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -113,6 +114,7 @@ def _check_file(path: str) -> None:
         raise VideoError("open", "not a regular file")
     if state.st_size == 0:
         raise VideoError("open", "the file is empty")
+    return state
 
 
 def _read_failure(path: str) -> OSError | None:
