@@ -20,9 +20,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/kinoray run base_moco bmu_moco --stream moving-cvlm
 
-# Fast tests, one crash and one two-worker run.
+# Fast tests, one crash and one two-worker run; two processes share them by files.
 test: setup
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
 test-slow: setup
 	$(BIN)/pytest -m slow

@@ -517,14 +517,14 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     hold.touch()
     (user / "held.py").write_text((user / "random.py").read_text() + HELD.format(first=str(first), hold=str(hold)))
     (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
-    words = ["sweep", "./held.py", "--stream", "../clips", "--space", "space.yaml", "--trials", "3", *where]
+    words = ["sweep", "./held.py", "--stream", "../clips", "--space", "space.yaml", "--trials", "2", *where]
     words += ["--concurrent", "1", "--no-prune", "--smoke"]
     code, _, err = head.kino("submit", *words, cwd=user, token="wrong")
     assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
     with head.popen("submit", "--follow", *words, cwd=user) as follower:
         limit = threading.Timer(120, follower.kill)
         limit.start()
-        assert follower.stdout is not None and any("1/3 trial 0 complete" in line for line in follower.stdout)
+        assert follower.stdout is not None and any("1/2 trial 0 complete" in line for line in follower.stdout)
         limit.cancel()
         follower.kill()
     code, _, err = head.kino("submit", *words, cwd=user)
@@ -534,11 +534,11 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     code, out, err = head.kino("jobs", "logs", id, "--follow")
     assert code == 0, out + err
     ended = [line for line in out.splitlines() if "complete in" in line]
-    assert [line[:11] for line in ended] == ["1/3 trial 0", "2/3 trial 1", "3/3 trial 2"], out
+    assert [line[:11] for line in ended] == ["1/2 trial 0", "2/2 trial 1"], out
     code, _, err = head.kino("submit", *words, cwd=user)
     assert code == 0 and "has finished; the same is not run twice." in err
     said = head.python(
         f"import kinoray.cluster.submit as s; found = s.find_job({id!r}).result(); "
-        "print(found.states['complete'], len(found.trials), found.best.number in range(3))"
+        "print(found.states['complete'], len(found.trials), found.best.number in range(2))"
     )
-    assert said == "3 3 True\n"
+    assert said == "2 2 True\n"

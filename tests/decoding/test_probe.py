@@ -74,7 +74,7 @@ def check_plans(clip, plans, monkeypatch, size_px=24):
     return len(fallen)
 
 
-@pytest.mark.parametrize("plans", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plans", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_every_sampled_frame_of_real_clips_is_the_frame_of_a_plain_decode(clips_folder, monkeypatch, plans):
     listed = {}
     for name, row in table_of(clips_folder).items():

@@ -224,6 +224,7 @@ def test_a_method_is_refused_on_a_stream_of_another_protocol_before_it_starts(mi
 # Elsewhere: workers, extended runs
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 def test_a_rule_outside_the_repository_travels_to_a_worker(cluster, rule: Path, micro, tmp_path: Path) -> None:
     settings = {"max_steps": 1, "validations": 1}
