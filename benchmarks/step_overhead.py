@@ -254,7 +254,7 @@ def bare_copy(method: Method) -> BareLoop:
     towers.load_state_dict(online.state_dict())
     queues = {
         f"{name}_{kind}": queue.keys_KD.clone()
-        for name, family in method.families.items()
+        for name, family in zip(method.variant.families, method.families(), strict=True)
         for kind, queue in (("video", family.videos), ("text", family.texts))
     }
     config = method.config
