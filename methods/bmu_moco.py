@@ -133,12 +133,13 @@ class Method(BaseMethod):
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Algorithm 1, lines 13-18: the pulls in sequence, then averages of the pulled encoders, then the queues."""
         families = self.families()
+        weights, averages = list(self.online.parameters()), [family.average.weights for family in families]
         if self.variant.pull == "step":
-            for family in families:
-                pull_towards(family.encoder, self.online, keep=self.config.m_hat)  # Eqs. 12, 13
+            for average in averages:
+                pull_towards(average, weights, keep=self.config.m_hat)  # Eqs. 12, 13
         if self.variant.average:
-            for family in families:
-                average_into(family.encoder, self.online, keep=self.config.m)  # Eqs. 8, 14
+            for average in averages:
+                average_into(average, weights, keep=self.config.m)  # Eqs. 8, 14
         for family, kV_BD, kT_BD in zip(families, carry["kV_BFD"].unbind(1), carry["kT_BFD"].unbind(1), strict=True):
             family.enqueue(kV_BD, kT_BD)
 

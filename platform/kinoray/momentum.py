@@ -5,6 +5,7 @@ private API: one kernel for all parameters where a loop would need one for each.
 """
 
 import copy
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from kinoray.backbones.backbone import TwoTower
 
 M = TypeVar("M", bound=nn.Module)
+Weights = nn.Module | list[nn.Parameter]
+"""A module, or its parameters: collecting them costs as much as the update of a small module."""
 
 
 class Frozen(nn.Module, Generic[M]):
@@ -26,6 +29,11 @@ class Frozen(nn.Module, Generic[M]):
         super().__init__()
         self.module = copy.deepcopy(source).requires_grad_(False)
         self.train(False)
+
+    @cached_property
+    def weights(self) -> list[nn.Parameter]:
+        """The copy's parameters."""
+        return list(self.module.parameters())
 
     def train(self, mode: bool = True) -> "Frozen[M]":
         """Stay in eval mode whatever the mode, unless the copy follows."""
@@ -47,22 +55,26 @@ class Momentum(Frozen[M]):
 
 
 @torch.no_grad()
-def average_into(average: nn.Module, source: nn.Module, keep: float) -> None:
+def average_into(average: Weights, source: Weights, keep: float) -> None:
     """average <- keep * average + (1 - keep) * source, for every parameter (BMU-MoCo, Eqs. 8 and 14).
 
     Ranges: keep in [0, 1]; 1 changes nothing, 0 copies.
     """
-    torch._foreach_lerp_(list(average.parameters()), list(source.parameters()), 1.0 - keep)
+    torch._foreach_lerp_(_parameters(average), _parameters(source), 1.0 - keep)
 
 
 @torch.no_grad()
-def pull_towards(anchor: nn.Module, module: nn.Module, keep: float) -> None:
+def pull_towards(anchor: Weights, module: Weights, keep: float) -> None:
     """module <- keep * module + (1 - keep) * anchor, outside autograd (BMU-MoCo, Eqs. 12 and 13).
 
     The optimizer's moments are not touched. keep = 1 turns the pull off exactly.
     """
     if keep < 1.0:
-        torch._foreach_lerp_(list(module.parameters()), list(anchor.parameters()), 1.0 - keep)
+        torch._foreach_lerp_(_parameters(module), _parameters(anchor), 1.0 - keep)
+
+
+def _parameters(weights: Weights) -> list[nn.Parameter]:
+    return weights if isinstance(weights, list) else list(weights.parameters())
 
 
 @torch.no_grad()
