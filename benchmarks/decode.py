@@ -4,10 +4,11 @@
 
 Every side delivers the same frames of the same clips, uint8 at the training size, in the order of the rows, from as
 many processes with one thread each: 12 uniform frames at 224 px, and 32 consecutive ones at 112 px, of the real clips
-of 10 to 31 seconds (rendered ones where there are none). The limit is `decode_clip` in plain processes that send
-nothing anywhere. Rates are those between a quarter and nine tenths of the rows, so nobody's start or end counts; sides
-take turns, and ratios are medians over the rounds. The last column is the mean difference to kinoray's frames in grey
-levels: other readers scale and convert colours a little differently, but a wrong frame shows.
+of 10 to 31 seconds (rendered ones where there are none). The limit is `read_clip` in plain processes that send nothing
+anywhere. Rates of all sides are those between a quarter and nine tenths of the rows, so nobody's start or end counts;
+sides take turns, ratios are medians over the rounds, and every round's rates are printed. The last column is the mean
+difference to kinoray's frames in grey levels: other readers scale and convert colours a little differently, but a wrong
+frame shows.
 
 The other readers are no dependencies; one that cannot be imported is left out, with the reason. To have them:
 `pip install --no-deps --target FOLDER torchcodec==0.13.* opencv-python-headless decord`, and for torchcodec the shared
@@ -20,6 +21,7 @@ Takes a quarter of an hour on two cores with all peers.
 
 import argparse
 import csv
+import itertools
 import json
 import multiprocessing
 import os
@@ -51,9 +53,14 @@ class Case:
     kind: str
     count: int
     size_px: int
+    share: float
+    """Rows of the case in those asked for: the cases take equally long."""
 
 
-CASES = (Case("12 uniform, 224 px", "uniform", 12, 224), Case("32 consecutive, 112 px", "consecutive", 32, 112))
+CASES = (
+    Case("12 uniform, 224 px", "uniform", 12, 224, share=1.0),
+    Case("32 consecutive, 112 px", "consecutive", 32, 112, share=2.5),
+)
 
 
 # Readers: the same frames by other means.
@@ -145,13 +152,10 @@ def _render(path: Path, num_frames: int, size: tuple[int, int], key_frames_every
     return path
 
 
-def make_manifest(clips: list[Path], rows: int, path: Path) -> Any:
-    """`rows` rows over the clips, probed as `kinoray data prepare` does."""
+def make_manifest(clips: list[Path], probed: list[dict[str, Any]], rows: int, path: Path) -> Any:
+    """`rows` rows over the clips and what `kinoray data prepare` knows of them."""
     from kinoray.data.manifest import write_manifest
-    from kinoray.decoding.clip import Clip
-    from kinoray.decoding.probe import probe_clip
 
-    probed = [probe_clip(Clip("clip", str(clip))) for clip in clips]
     table = [
         {"id": str(row), "uri": clips[row % len(clips)].name, "split": "train", **probed[row % len(clips)]}
         for row in range(rows)
@@ -219,36 +223,42 @@ def steady_rate(batches: Iterator[np.ndarray], rows: int) -> float:
         seen += len(batch)
         arrivals.append((time.perf_counter(), seen))
     assert seen == rows, (seen, rows)
+    return slope(arrivals, rows)
+
+
+def slope(arrivals: list[tuple[float, int]], rows: int) -> float:
+    """Rows per second of (time, rows so far) while the count is within `STEADY`."""
     times, counts = zip(*[(at, n) for at, n in arrivals if STEADY[0] <= n / rows <= STEADY[1]], strict=True)
     return float(np.polyfit(times, counts, 1)[0])
 
 
-def _limit_process(clips: list[Any], case: Case, gate: Any, rates: Any) -> None:
+def _limit_process(clips: list[Any], case: Case, gate: Any, times: Any) -> None:
     from kinoray.decoding.read_clip import read_clip
     from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     read_clip(clips[0], rule, 0, case.size_px)
     gate.wait()
-    begun = time.perf_counter()
+    done = []
     for clip in clips:
         read_clip(clip, rule, 0, case.size_px)
-    rates.put(len(clips) / (time.perf_counter() - begun))
+        done.append(time.perf_counter())  # one clock for all processes
+    times.put(done)
 
 
 def limit_rate(manifest: Any, case: Case, processes: int) -> float:
-    """Clips per second of the decoder alone: the sum over processes, each with its share of the rows, nothing sent."""
+    """Clips per second of the decoder alone: processes that have a share of the rows each, and nothing is sent."""
     context = multiprocessing.get_context("spawn")
-    gate, rates = context.Barrier(processes), context.Queue()
+    gate, times = context.Barrier(processes), context.Queue()
     clips = [manifest.clip(row) for row in range(len(manifest.table))]
     shares = [clips[rank::processes] for rank in range(processes)]
-    started = [context.Process(target=_limit_process, args=(share, case, gate, rates)) for share in shares]
+    started = [context.Process(target=_limit_process, args=(share, case, gate, times)) for share in shares]
     for process in started:
         process.start()
-    speeds = [rates.get() for _ in started]
+    done = sorted(itertools.chain.from_iterable(times.get() for _ in started))
     for process in started:
         process.join()
-    return sum(speeds)
+    return slope([(at, rows) for rows, at in enumerate(done, 1)], len(clips))
 
 
 def read_videos_rate(rows: list[tuple[str, list[int]]], case: Case) -> float:
@@ -314,7 +324,8 @@ def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int,
     gaps = {name: f"{difference(reader, rows, manifest, case):.2f}" for name, reader in peers.items()}
     print(f"\n{case.name}, {len(rows)} rows, {processes} processes")
     for name, per_round in rates.items():
-        print(f"  {name:26} {median(per_round):8.1f} clips/s  {gaps.get(name, ''):>6}")
+        each = " ".join(f"{rate:.1f}" for rate in per_round)
+        print(f"  {name:26} {median(per_round):8.1f} clips/s  {gaps.get(name, ''):>6}   {each}")
     best = [max(per_round) for per_round in zip(*others, strict=True)]
     return {
         "vs_pyav_limit": median(a / b for a, b in zip(ours, limit, strict=True)),
@@ -376,17 +387,28 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
     import ray
 
+    from kinoray.decoding.clip import Clip
+    from kinoray.decoding.probe import probe_clip
+
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
         made = Path(folder)
         numbers["seek_speedup"] = seek_speedup(made)
-        manifest = make_manifest(clips_to_read(options.clips, made), options.rows, made / "manifest.parquet")
+        clips = clips_to_read(options.clips, made)
+        probed = [probe_clip(Clip("clip", str(clip))) for clip in clips]
+        manifests = [
+            make_manifest(clips, probed, round(options.rows * case.share), made / f"{number}.parquet")
+            for number, case in enumerate(CASES)
+        ]
         ray.init(num_cpus=options.processes, include_dashboard=False, log_to_driver=False, _temp_dir=str(made / "ray"))
         try:
-            cold_s, warm_s = first_batches(manifest, options.processes)
+            cold_s, warm_s = first_batches(manifests[0], options.processes)
             numbers |= {"decode_first_batch_cold_s": cold_s, "decode_first_batch_warm_s": warm_s}
-            peers = usable(PEERS, manifest.clip(0).path)
-            results = [compare(manifest, case, peers, options.processes, options.rounds) for case in CASES]
+            peers = usable(PEERS, manifests[0].clip(0).path)
+            results = [
+                compare(manifest, case, peers, options.processes, options.rounds)
+                for manifest, case in zip(manifests, CASES, strict=True)
+            ]
         finally:
             ray.shutdown()
     numbers |= {name: min(result[name] for result in results) for name in results[0]}
