@@ -133,7 +133,8 @@ class Method(BaseMethod):
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Algorithm 1, lines 13-18: the pulls in sequence, then averages of the pulled encoders, then the queues."""
         families = self.families()
-        weights, averages = list(self.online.parameters()), [family.average.weights for family in families]
+        weights: list[Tensor] = list(self.online.parameters())
+        averages = [family.average.weights for family in families]
         if self.variant.pull == "step":
             for average in averages:
                 pull_towards(average, weights, keep=self.config.m_hat)  # Eqs. 12, 13

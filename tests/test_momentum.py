@@ -1,5 +1,7 @@
 """Averages, pulls and queues."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given
@@ -84,3 +86,9 @@ def test_a_queue_holds_the_newest_keys_whatever_the_batch(size: int, batches: li
 
 def test_a_new_queue_has_unit_rows() -> None:
     assert torch.allclose(Queue(50, 8).keys_KD.norm(dim=1), torch.ones(50))
+
+
+def test_a_copy_knows_its_parameters_wherever_it_is_moved_or_copied() -> None:
+    frozen = Frozen(nn.Linear(2, 3))
+    for twin in (frozen, copy.deepcopy(frozen), copy.deepcopy(frozen).double(), copy.deepcopy(frozen).to("meta")):
+        assert [id(p) for p in twin.weights] == [id(p) for p in twin.module.parameters()]

@@ -5,8 +5,7 @@ private API: one kernel for all parameters where a loop would need one for each.
 """
 
 import copy
-from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from kinoray.backbones.backbone import TwoTower
 
 M = TypeVar("M", bound=nn.Module)
-Weights = nn.Module | list[nn.Parameter]
+Weights = nn.Module | list[Tensor]
 """A module, or its parameters: collecting them costs as much as the update of a small module."""
 
 
@@ -22,18 +21,22 @@ class Frozen(nn.Module, Generic[M]):
     """A frozen copy of a module (a teacher): no gradients, in eval mode whatever is called."""
 
     module: M
+    weights: list[Tensor]
+    """The copy's parameters, collected once."""
     follows_training = False
     """Whether `train` reaches the copy: batch normalisation then uses, and remembers, the statistics of its batches."""
 
     def __init__(self, source: M) -> None:
         super().__init__()
         self.module = copy.deepcopy(source).requires_grad_(False)
+        self.weights = list(self.module.parameters())
         self.train(False)
 
-    @cached_property
-    def weights(self) -> list[nn.Parameter]:
-        """The copy's parameters."""
-        return list(self.module.parameters())
+    def _apply(self, *args: Any, **options: Any) -> "Frozen[M]":
+        """Moving to another device may make other parameters of them."""
+        moved = super()._apply(*args, **options)
+        self.weights = list(self.module.parameters())
+        return moved
 
     def train(self, mode: bool = True) -> "Frozen[M]":
         """Stay in eval mode whatever the mode, unless the copy follows."""
@@ -73,7 +76,7 @@ def pull_towards(anchor: Weights, module: Weights, keep: float) -> None:
         torch._foreach_lerp_(_parameters(module), _parameters(anchor), 1.0 - keep)
 
 
-def _parameters(weights: Weights) -> list[nn.Parameter]:
+def _parameters(weights: Weights) -> list[Tensor]:
     return weights if isinstance(weights, list) else list(weights.parameters())
 
 

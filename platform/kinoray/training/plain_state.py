@@ -31,8 +31,10 @@ State = dict[tuple[str, str], str]
 
 
 def plain_state(method: nn.Module) -> State:
-    """The print of every attribute beyond parameters, saved buffers and modules; equal values have equal prints."""
-    own = {id(module) for module in method.modules()}
+    """The print of every attribute beyond parameters, saved buffers and modules; equal values have equal prints.
+
+    What an attribute holds of these counts by its type alone: it is saved where it belongs."""
+    own = {id(part) for part in (*method.modules(), *method.parameters(), *method.state_dict(keep_vars=True).values())}
     prints = {}
     for name, module in method.named_modules():
         if type(module).__module__.partition(".")[0] in LIBRARIES:
@@ -120,7 +122,9 @@ def _attributes_of(code: CodeType) -> Iterator[tuple[int, str, int]]:
 def _lines(value: Any, own: set[int], depth: int) -> Iterator[str]:
     """A value as lines of text that are equal for equal values. Callables and what cannot be looked into count by
     their type alone."""
-    if isinstance(value, Tensor):
+    if id(value) in own:
+        yield type(value).__name__
+    elif isinstance(value, Tensor):
         tensor = value.detach().cpu().contiguous()
         data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
         yield f"tensor {tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(data).hexdigest()}"
@@ -129,7 +133,7 @@ def _lines(value: Any, own: set[int], depth: int) -> Iterator[str]:
         yield f"array {value.dtype} {value.shape} {hashlib.sha256(data).hexdigest()}"
     elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
         yield f"{type(value).__name__} {value!r}"
-    elif depth == DEEPEST or id(value) in own:
+    elif depth == DEEPEST:
         yield type(value).__name__
     elif isinstance(value, torch.Generator):
         yield from _lines(value.get_state(), own, depth + 1)
