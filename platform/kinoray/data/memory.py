@@ -41,8 +41,9 @@ class Replay:
     policy: Literal["ring", "reservoir", "class_balanced", "exemplars"]
     capacity: int
     """Slots; 0 is no replay at all (`Needs`). `exemplars` holds what was chosen, whatever this says."""
-    rows: int
-    """Replayed rows of a step over all workers; 0 is in proportion to the memory (`replay_rows`)."""
+    rows: int | None
+    """Replayed rows of a step over all workers; 0 is in proportion to the memory (`replay_rows`), None as many as there
+    are current rows."""
     views: tuple[str, ...] = ()
     """One entry per view that a replayed row comes with; () is as the current rows. An entry is
 

@@ -82,9 +82,10 @@ class TaskPlan:
 
 
 def _check_replay(plan: TaskPlan, replay: Replay) -> None:
-    if replay.rows < 0 or replay.capacity < 1:
+    if (replay.rows or 0) < 0 or replay.capacity < 1:
         raise UsageError(
-            f"Replay needs rows >= 0 (0: in proportion) and a slot, but got {replay.rows=}, {replay.capacity=}."
+            "Replay needs rows >= 0 (0: in proportion) or None (as the batch), and a slot, but got "
+            f"{replay.rows=}, {replay.capacity=}."
         )
     if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
         raise UsageError(
@@ -150,12 +151,14 @@ def num_rows(plan: TaskPlan, step: int) -> tuple[int, int]:
 def replay_rows(plan: TaskPlan) -> int:
     """Replayed rows (R) of every step of the task whose memory is not empty; one number for the whole task.
 
-    `Replay.rows`, or, where that is 0, in proportion: round(B M / N), halves up, for the M rows that the memory holds
-    at the beginning of the task, then up to a multiple of 4, and at least 4 unless M = 0. Rings and reservoirs are
-    empty at the beginning of the first task, which then replays nothing.
+    `Replay.rows`; where that is None, B, the current rows; where it is 0, in proportion: round(B M / N), halves up, for
+    the M rows that the memory holds at the beginning of the task, then up to a multiple of 4, and at least 4 unless
+    M = 0. Rings and reservoirs are empty at the beginning of the first task, which then replays nothing in proportion.
     """
-    if plan.replay is None or plan.replay.rows:
-        return plan.replay.rows if plan.replay else 0
+    if plan.replay is None:
+        return 0
+    if plan.replay.rows != 0:
+        return plan.batch_size if plan.replay.rows is None else plan.replay.rows
     held, samples = _memory_size(plan, 0), plan.samples[plan.task]
     if held == 0:
         return 0

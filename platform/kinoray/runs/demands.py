@@ -21,7 +21,7 @@ def check_division(run: Resolved, workers: int) -> None:
     """
     rank_slice(run.recipe.batch_size, 0, workers)
     replay = needs_of(run).replay
-    if replay:
+    if replay and replay.rows is not None:  # None: as many as the current rows
         rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
 
 
