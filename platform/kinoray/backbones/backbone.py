@@ -22,6 +22,18 @@ class Tokens(NamedTuple):
     """(B, L) bool; true where a token stands."""
 
 
+class MixedTokens(NamedTuple):
+    """A batch of captions, each a mixture of two in the space of token vectors (LUMP), position by position."""
+
+    ids: Tensor
+    other_ids: Tensor
+    """Both (B, L) int64, of one length."""
+    mask: Tensor
+    """(B, L) bool; true where a token of either stands."""
+    share: float
+    """Of the first ones' vectors, in [0, 1]."""
+
+
 class Backbone(nn.Module, ABC):
     """What a method trains."""
 
@@ -48,6 +60,8 @@ class TwoTower(Backbone):
     """A backbone that embeds videos and captions in one space."""
 
     tokenizes: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False
+    """Whether `embed_text` takes `MixedTokens`, too."""
 
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:

@@ -27,7 +27,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower
 from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
 from kinoray.errors import UsageError
 
@@ -37,6 +37,8 @@ WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json",
 
 class VitBertTowers(TwoTower):
     """ViT per frame and BERT per token, each projected to `dim` and averaged."""
+
+    mixes = True
 
     def __init__(
         self,
@@ -64,9 +66,16 @@ class VitBertTowers(TwoTower):
         frame_BTD = self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2
         return nn.functional.normalize(frame_BTD.mean(dim=1), dim=-1)  # Eq. 3
 
-    def embed_text(self, tokens: Tokens) -> Tensor:
+    def embed_text(self, tokens: Tokens | MixedTokens) -> Tensor:
         """Unit vectors (B, D) of tokenised captions; padding changes nothing."""
-        states_BLH = self.text(input_ids=tokens.ids, attention_mask=tokens.mask).last_hidden_state
+        if isinstance(tokens, MixedTokens):
+            vectors_of = self.text.get_input_embeddings()
+            words: dict[str, Tensor] = {
+                "inputs_embeds": vectors_of(tokens.other_ids).lerp(vectors_of(tokens.ids), tokens.share)
+            }
+        else:
+            words = {"input_ids": tokens.ids}
+        states_BLH = self.text(**words, attention_mask=tokens.mask).last_hidden_state
         token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
         kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
         mean_BD = (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
