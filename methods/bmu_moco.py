@@ -112,7 +112,7 @@ class Method(BaseMethod):
         return {"encoders": trainable(self.online, "online")}
 
     def loss(self, batch: Batch) -> StepOutput:
-        """L_final = L_V2T + L_T2V (Eqs. 16-18; with one family Eqs. 10-11)."""
+        """L_final = L_V2T + L_T2V (Eqs. 16-18; with one family 10-11). Features: `video` and `text`, the queries."""
         families = self.families()
         qV_BD, qT_BD = self.online.embed_video(batch.video), self.online.embed_text(batch.text)  # Eq. 7
         with torch.no_grad():
@@ -124,6 +124,7 @@ class Method(BaseMethod):
             objectives=video_to_text + text_to_video,
             log={"loss/video_to_text": video_to_text, "loss/text_to_video": text_to_video},
             carry={"kV_BFD": torch.stack(kVs_BD, dim=1), "kT_BFD": torch.stack(kTs_BD, dim=1)},
+            features={"video": qV_BD, "text": qT_BD},
         )
 
     def _contrast(self, q_BD: Tensor, keys_BD: list[Tensor], queues: list[Queue]) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.equations import in_batch_nce, info_nce, info_nce_families, unit
+from kinoray.equations import in_batch_nce, info_nce, info_nce_families, soft_cross_entropy, unit
 
 # Logits of `methods.md` 16.1, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
@@ -78,3 +78,15 @@ def test_in_batch_nce_equals_plain_loops(batch: int, others: int, seed: int, tem
         scores = [math.exp(q[i] @ key / temperature) for key in keys]
         loss -= math.log(scores[others + i] / sum(scores))
     assert in_batch_nce(q, keys[others:], keys, temperature).item() == pytest.approx(loss, rel=1e-9, abs=1e-9)
+
+
+def test_soft_targets_give_the_worked_numbers() -> None:
+    """`methods.md` 16.17 and 16.10, whose form has a factor T^2."""
+
+    def taught(student: tuple[float, float], teacher: tuple[float, float]) -> float:
+        logits = torch.tensor([student, teacher], dtype=torch.float64) / 2
+        return float(soft_cross_entropy(logits[:1], logits[1:]))
+
+    assert taught((1, 0), (2, 0)) == pytest.approx(0.6085476949, abs=1e-10)
+    assert 4 * taught((1, 1), (2, 0)) == pytest.approx(2.7725887222, abs=1e-10)
+    assert 4 * taught((2, 0), (2, 0)) == pytest.approx(2.3288124355, abs=1e-10)

@@ -17,6 +17,8 @@ T = TypeVar("T")
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0.0)]
+Capacity = Annotated[int, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 

@@ -66,6 +66,22 @@ def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: flo
         return ((q_BD @ keys_GD.T / temperature).logsumexp(dim=1) - positive_B).sum()
 
 
+def soft_cross_entropy(student_BC: Tensor, teacher_BC: Tensor) -> Tensor:
+    """Teach one distribution per row to another.
+
+        loss = sum_i  - sum_c softmax(teacher_i)_c log softmax(student_i)_c
+
+    Shapes:  logits (B, C), each already divided by its temperature; returns a scalar, summed over rows.
+    Gradient: to the student only when the teacher is detached, as it is meant to be.
+    Source:  Hinton et al. (arXiv 1503.02531), without the factor T^2; LwF (arXiv 1606.09282), Eq. 3; Co2L (arXiv
+             2106.14413), Eq. 5.
+    """
+    with full_precision(student_BC):
+        precision = torch.promote_types(student_BC.dtype, torch.float32)
+        student_BC, teacher_BC = student_BC.to(precision), teacher_BC.to(precision)
+        return -(teacher_BC.softmax(dim=1) * student_BC.log_softmax(dim=1)).sum()
+
+
 def full_precision(x: Tensor) -> torch.autocast:
     """Leave mixed precision: similarities over a small temperature need the queue's own precision."""
     return torch.autocast(x.device.type, enabled=False)

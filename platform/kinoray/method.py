@@ -1,8 +1,8 @@
 """What a continual-learning method is: one class with these verbs and no others.
 
-A method file imports torch, `backbones`, `config`, `equations`, `momentum` and this module. Order of tasks, plan,
-device, precision, processes, gradients and their reduction, optimizer, evaluation, checkpoints and logs are the
-engine's.
+A method file imports torch, `backbones`, `config`, `equations`, `errors`, `momentum`, `rehearsal`, `rule` and this
+module. Order of tasks, plan, device, precision, processes, gradients and their reduction, optimizer, evaluation,
+checkpoints and logs are the engine's.
 """
 
 from abc import ABC, abstractmethod

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinoray.backbones.towers import TwoTower
 from kinoray.config import config, names_of
 from kinoray.errors import UsageError
-from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepInfo, StepOutput, Task, TaskFacts, Tokens
+from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, Rows, StepInfo, StepOutput, Task, TaskFacts, Tokens
 
 C = TypeVar("C")
 
@@ -88,6 +88,10 @@ class Rule(BaseMethod):
         """The learner's."""
         return self.learner.score(queries, block)
 
+    def features(self, output: StepOutput, rows: Rows) -> dict[str, Tensor]:
+        """The learner's features of these rows, (B, D) with their graph: what its loss gave, or else encoded now."""
+        return output.features or encoded(self.encoder(), rows)
+
     def with_term(self, output: StepOutput, name: str, term: Tensor) -> StepOutput:
         """A learner's output with a term of the rule, a scalar, added to the objective and logged as `loss/{name}`.
 
@@ -106,6 +110,12 @@ class Rule(BaseMethod):
                 for group, value in objectives.items()
             }
         return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
+
+
+def encoded(encoder: TwoTower, rows: Rows, view: int = 0) -> dict[str, Tensor]:
+    """Features (B, D) of rows by name: `video`, of the given view, and, where the rows have captions, `text`."""
+    features = {"video": encoder.embed_video(rows.views[view])}
+    return features if rows.text is None else features | {"text": encoder.embed_text(rows.text)}
 
 
 @functools.lru_cache(maxsize=64)
