@@ -108,8 +108,10 @@ def test_a_method_knows_the_equations_and_not_the_machine(name: str) -> None:
         "kinoray.backbones",
         "kinoray.config",
         "kinoray.equations",
+        "kinoray.errors",
         "kinoray.method",
         "kinoray.momentum",
+        "kinoray.rehearsal",
         "kinoray.rule",
         "torch",
     )

@@ -9,10 +9,12 @@ from support.places import REPOSITORY
 from support.rules import RULES
 from support.toys import TOYS
 
-from kinoray.runs.method_source import find_method, method_names
+from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
+from kinoray.streams import Stream
 from kinoray.testing.engine import on_two_ranks
 from kinoray.testing.promise import BrokenPromise
 from kinoray.testing.promises import PROMISES, Promise, settings_matter_when_they_say
+from kinoray.testing.small_stream import suited
 from kinoray.testing.subject import Subject
 
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES | {"late": Late}
@@ -22,9 +24,15 @@ METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES
 def subjects(micro, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     """Every method with the runs of it that several promises look at; one start of two ranks for all."""
     folder, peers = tmp_path_factory.mktemp("subjects"), dict[str, list[dict[str, Any]]]()
-    found = {name: Subject(find_method(method), micro, folder / name, peers) for name, method in METHODS.items()}
+    found = {name: Subject(source_of(method, micro), micro, folder / name, peers) for name, method in METHODS.items()}
     peers.update(on_two_ranks({subject.method.name: subject.spec for subject in found.values()}))
     return found
+
+
+def source_of(method: Any, stream: Stream) -> MethodSource:
+    """A method, or a rule around the default learner of its first protocol."""
+    source = find_method(method)
+    return with_learner(source, suited(source, stream).protocol)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -1,7 +1,5 @@
 """Rules around learners: composed settings, words and needs; switched off, a rule is its learner bit for bit."""
 
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 import torch.multiprocessing as mp
 from pydantic import Field
 from support.ranks import train_two
-from support.rules import OFF, Distill, Pairs, Rehearse, base_moco
+from support.rules import OFF, Distill, Pairs, Rehearse, assert_same, base_moco, learned
 from support.toys import TOYS, Exemplars, Opposed, ToyConfig
 
 from kinoray.config import Positive, Recipe, build, config, matters_from, names_of
@@ -18,34 +16,13 @@ from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method, method_names
-from kinoray.runs.run_spec import RunSpec
 from kinoray.testing.engine import built, run_spec, spec_of, state_of
-from kinoray.training.checkpoint import newest
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}
 
 
 def off(rule: type[Rule]) -> dict[str, Any]:
     return {name: value for name, value in OFF.items() if name in names_of(rule.Config)}
-
-
-def learned(spec: RunSpec) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """A finished run's method state and logged lines."""
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
-    lines = [json.loads(line) for line in (Path(spec.folder) / "metrics.jsonl").read_text().splitlines()]
-    return found.tensors("method"), lines
-
-
-def assert_same(alone: RunSpec, wrapped: RunSpec) -> None:
-    """The learner's part of the state and its logged values are those of the learner alone."""
-    (state, lines), (other, more) = learned(alone), learned(wrapped)
-    part = {name.removeprefix("learner."): value for name, value in other.items() if name.startswith("learner.")}
-    assert part.keys() == state.keys()
-    assert all(torch.equal(part[name], value) for name, value in state.items())
-    assert len(lines) == len(more) > 4
-    for line, wide in zip(lines, more, strict=True):
-        assert {**{name: wide[name] for name in line}, "time_s": 0} == {**line, "time_s": 0}
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -12,7 +12,7 @@ from kinoray.backbones.backbone import TwoTower
 from kinoray.browse.listing import kind_of, list_methods
 from kinoray.config import names_of
 from kinoray.errors import UsageError
-from kinoray.rule import compose
+from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, names_in, with_learner
 from kinoray.sweeps.space import check_space, load_space, space_names
 from kinoray.testing.engine import resolved
@@ -148,7 +148,8 @@ def test_the_kind_of_a_method_is_read_without_running_it(rule: Path, tmp_path: P
     rule.write_text(RULE + "\nraise SystemExit\n")
     assert kind_of(rule) == "rule"
     for name in method_names():
-        assert kinds[name] == ("whole" if find_method(name).load().whole else "learner")
+        cls = find_method(name).load()
+        assert kinds[name] == ("rule" if issubclass(cls, Rule) else "whole" if cls.whole else "learner")
 
 
 # Released settings

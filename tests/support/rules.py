@@ -1,21 +1,29 @@
-"""Toy rules, and a second toy learner for them to wrap: they prove that a rule goes with any learner.
+"""Toy rules, a second toy learner for them to wrap, and what the tests of all rules ask.
 
 `Distill` keeps features near a teacher's (as LwF), `Rehearse` replays from a ring (as ER), `Pairs` is a learner.
 """
 
+import json
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import nn
 
 from kinoray.config import Count, Positive, config, from_task
+from kinoray.execution.rank_session import RankSession
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rehearsal import joined
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method
+from kinoray.runs.run_spec import RunSpec
+from kinoray.testing.engine import run_spec, spec_of, stopped
+from kinoray.training.checkpoint import newest
+from kinoray.training.distributed import World
 from support.toys import Opposed, _Toy
 
 
@@ -103,3 +111,40 @@ RULES = {
 
 OFF = {"distill_weight": 0.0, "memory_capacity": 0}
 """Settings that switch the rules off."""
+
+
+def learned(spec: RunSpec) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """A finished run's method state and logged lines."""
+    found = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert found is not None
+    lines = [json.loads(line) for line in (Path(spec.folder) / "metrics.jsonl").read_text().splitlines()]
+    return found.tensors("method"), lines
+
+
+def assert_same(alone: RunSpec, wrapped: RunSpec) -> None:
+    """The learner's part of the state and its logged values are those of the learner alone."""
+    (state, lines), (other, more) = learned(alone), learned(wrapped)
+    part = {name.removeprefix("learner."): value for name, value in other.items() if name.startswith("learner.")}
+    assert part.keys() == state.keys()
+    assert all(torch.equal(part[name], value) for name, value in state.items())
+    assert len(lines) == len(more) > 4
+    for line, wide in zip(lines, more, strict=True):
+        assert {**{name: wide[name] for name in line}, "time_s": 0} == {**line, "time_s": 0}
+
+
+def assert_off(rule: str, settings: dict[str, Any], micro: Any, folder: Path) -> None:
+    """A packaged rule with these settings ends as its default learner does alone, bit for bit."""
+    alone, wrapped = spec_of("base_moco", micro, folder), spec_of(rule, micro, folder, settings=settings)
+    assert run_spec(alone) and run_spec(wrapped)
+    assert_same(alone, wrapped)
+
+
+def in_second_task(method: str, micro: Any, folder: Path, **settings: Any) -> tuple[Any, Batch]:
+    """A method in the midst of its second task, where its memory holds rows of both, and its next batch."""
+    spec = spec_of(method, micro, folder, settings=settings)
+    stopped(spec, looks=10)
+    session = RankSession(spec, World(), RunMonitor(spec.folder), None)
+    state = session.resume()
+    assert (state.position.stage, state.position.step) == (1, 2)
+    with session.batches(spec.stages[1], state.position.step, state) as batches:
+        return session.method, next(batches)[1]
