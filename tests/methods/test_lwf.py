@@ -1,0 +1,53 @@
+"""LwF beside BMU-MoCo's supplement, Sec. 3 (1): both readings as plain loops, and off from the first task on."""
+
+import math
+
+import pytest
+import torch
+from support.rules import assert_off, in_second_task
+
+from kinoray.testing.engine import first_batch, fresh_session, spec_of
+
+
+def test_features_are_aligned_as_one_minus_cosine(micro, tmp_path) -> None:
+    method, batch = in_second_task("lwf", micro, tmp_path, distill_weight=2.0)
+    expected = 0.0
+    for name, rows in (("embed_video", batch.video), ("embed_text", batch.text)):
+        now, old = getattr(method.encoder(), name)(rows), getattr(method.old.module, name)(rows)
+        expected += sum(1 - (a @ b).item() for a, b in zip(now, old, strict=True))
+    term = method.loss(batch).log["loss/distill"].item()
+    assert term == pytest.approx(2.0 * expected / len(batch.ids), rel=1e-4)
+    assert term > 1e-4
+
+
+def test_similarities_are_taught_as_soft_targets(micro, tmp_path) -> None:
+    method, batch = in_second_task("lwf", micro, tmp_path, distill_of="similarities", distill_temperature=0.5)
+    student, teacher = (
+        module.embed_video(batch.video) @ module.embed_text(batch.text).T / 0.5
+        for module in (method.encoder(), method.old.module)
+    )
+
+    def shares(logits: list[float]) -> list[float]:
+        whole = sum(map(math.exp, logits))
+        return [math.exp(x) / whole for x in logits]
+
+    expected = 0.0
+    for now, old in ((student, teacher), (student.T, teacher.T)):
+        for logits, targets in zip(now.tolist(), old.tolist(), strict=True):
+            expected -= sum(p * math.log(q) for p, q in zip(shares(targets), shares(logits), strict=True))
+    assert method.loss(batch).log["loss/distill"].item() == pytest.approx(expected / len(batch.ids), rel=1e-5)
+
+
+def test_the_objective_is_the_learners_and_the_term(micro, tmp_path) -> None:
+    method, batch = in_second_task("lwf", micro, tmp_path)
+    output, alone = method.loss(batch), method.learner.loss(batch)
+    assert torch.equal(output.objectives, alone.objectives + output.log["loss/distill"])
+
+
+def test_nothing_is_taught_in_the_first_task(micro, tmp_path) -> None:
+    session = fresh_session(spec_of("lwf", micro, tmp_path))
+    assert "loss/distill" not in session.method.loss(first_batch(session)[1]).log
+
+
+def test_at_weight_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:
+    assert_off("lwf", {"distill_weight": 0.0}, micro, tmp_path)
