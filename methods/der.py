@@ -1,0 +1,105 @@
+"""DER, dark experience replay (Buzzega et al., NeurIPS 2020), as BMU-MoCo's supplement, Sec. 3 (3), puts it to video
+and text: a ring keeps, with each pair, the retrieval logits that it had when it was learned.
+
+    L = L_learner + memory_weight * mean_i || h(x_i) - stored h_i ||^2 / C          over rows x_i of the memory
+
+h are similarities over a temperature, of a video to C texts and of a text to C videos.
+
+Differs: similarities to a moving queue mean something else at each step, so the C keys of a task are frozen: the
+features of its first batch. The supplement saves the logits "instead of the original pairs"; without the pairs there is
+nothing to compare them with, so the memory counts pairs. The paper's setting keeps a ring where DER has a reservoir.
+Pairs come back with frames and augmentation drawn anew, as in the original.
+"""
+
+# B current rows   R replayed rows   C keys of a task   D embedding
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kinoray.config import Capacity, Count, Positive, Weight, config
+from kinoray.method import BaseMethod, Batch, Needs, Replay, StepInfo, StepOutput, Task
+from kinoray.rehearsal import Payloads
+from kinoray.rule import Rule, encoded
+
+DIRECTIONS = (("video", "text"), ("text", "video"))
+
+
+@config
+class Config:
+    """Hyper-parameters of the rule; the capacity is the paper's (Sec. 4.1)."""
+
+    memory_capacity: Capacity = 10_000
+    """Pairs in memory over all tasks; 0 turns the rule off."""
+    memory_weight: Weight = 0.3
+    """Of the rule's term (alpha); 0 turns it off. 0.3 is DER's for CIFAR-100."""
+    logit_keys: Count = 48
+    """Keys per task and modality (C) that logits refer to; of a smaller first batch those that it has."""
+    logit_temperature: Positive = 0.07
+    """Divides cosine similarities."""
+
+
+RECIPES = {"moving-cvlm": {"memory_capacity": 240}}
+
+
+class Method(Rule):
+    """The learner, the keys of each task, and the logits of the memory's pairs."""
+
+    suits = ("cvlm", "ctvr")
+    keys_N2CD: Tensor
+
+    def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
+        super().__init__(config, learner, num_tasks)
+        keys, dim = config.logit_keys, learner.encoder().dim
+        self.register_buffer("keys_N2CD", torch.zeros(num_tasks, 2, keys, dim))
+        self.task = 0
+        self.logits = Payloads(config.memory_capacity if self._is_on(config) else 0, 2, keys)
+
+    @classmethod
+    def needs(cls, config: Config) -> Needs:
+        """A ring; as many rows of it as of the task."""
+        return Needs(
+            replay=Replay(policy="ring", capacity=config.memory_capacity, rows=None) if cls._is_on(config) else None
+        )
+
+    @staticmethod
+    def _is_on(config: Config) -> bool:
+        return config.memory_weight > 0 and config.memory_capacity > 0
+
+    def begin_task(self, task: Task) -> None:
+        """Which task's keys the first step freezes."""
+        self.task = task.index
+        super().begin_task(task)
+
+    def loss(self, batch: Batch) -> StepOutput:
+        """The learner's loss, and how far memory's logits have moved."""
+        output = super().loss(batch)
+        if not self._is_on(self.config):
+            return output
+        now = {name: value.detach() for name, value in self.features(output, batch).items()}
+        output = replace(output, carry=output.carry | now | {"slots": batch.slots, "ids": batch.ids})
+        again = batch.replay
+        if again is None:
+            return output
+        stored_R2C, theirs_R = self.logits.read(again.slots, again.ids)
+        moved_R2C = self._logits(encoded(self.encoder(), again), again.tasks) - stored_R2C
+        term = (moved_R2C.square().mean(dim=(1, 2)) * theirs_R).sum() / batch.replay_size
+        return self.with_term(output, "memory", self.config.memory_weight * term)
+
+    def _logits(self, features: dict[str, Tensor], tasks: Tensor) -> Tensor:
+        """Similarities (n, 2, C) of rows to the keys of their tasks, over the temperature."""
+        queries_n2D = torch.stack([features["video"], features["text"]], dim=1)
+        return torch.einsum("nmd,nmcd->nmc", queries_n2D, self.keys_N2CD[tasks]) / self.config.logit_temperature
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        """Freeze the task's keys at its first step; keep the logits of the rows that the memory keeps."""
+        super().after_step(carry, step)
+        if not self._is_on(self.config):
+            return
+        if step.step == 0:
+            for keys_CD, name in zip(self.keys_N2CD[self.task], ("text", "video"), strict=True):
+                first = carry[name][: len(keys_CD)]
+                keys_CD[: len(first)] = first.to(keys_CD.dtype)
+        tasks = torch.full_like(carry["ids"], self.task)
+        self.logits.write(carry["slots"], carry["ids"], self._logits(carry, tasks))

@@ -1,0 +1,50 @@
+"""DER beside BMU-MoCo's supplement, Sec. 3 (3): logits of the step that wrote a pair against those of today."""
+
+import pytest
+import torch
+from support.rules import assert_off, in_second_task
+
+from kinoray.method import StepInfo
+from kinoray.testing.engine import first_batch, fresh_session, spec_of
+
+
+def test_the_term_is_the_squared_distance_to_the_stored_logits(micro, tmp_path) -> None:
+    method, batch = in_second_task("der", micro, tmp_path, memory_weight=0.5, logit_keys=5)
+    again = batch.replay
+    assert again is not None
+    with torch.no_grad():
+        video, text = method.encoder().embed_video(again.video), method.encoder().embed_text(again.text)
+    expected = 0.0
+    for row, (slot, task) in enumerate(zip(again.slots.tolist(), again.tasks.tolist(), strict=True)):
+        assert method.logits.ids[slot] == again.ids[row]
+        text_keys, video_keys = method.keys_N2CD[task]
+        stored = method.logits.values[slot]
+        differences = [float(video[row] @ text_keys[c]) / 0.07 - float(stored[0, c]) for c in range(5)]
+        differences += [float(text[row] @ video_keys[c]) / 0.07 - float(stored[1, c]) for c in range(5)]
+        expected += sum(d * d for d in differences) / len(differences)
+    term = method.loss(batch).log["loss/memory"].item()
+    assert term == pytest.approx(0.5 * expected / len(again.ids), rel=1e-3)
+    assert term > 0
+
+
+def test_the_first_batch_of_a_task_gives_its_keys_and_every_step_its_logits(micro, tmp_path) -> None:
+    session = fresh_session(spec_of("der", micro, tmp_path, settings={"logit_keys": 10}))
+    method, (_, batch) = session.method, first_batch(session)
+    output = method.loss(batch)
+    carry = {name: value.detach() for name, value in output.carry.items()}
+    method.after_step(carry, StepInfo(step=0, last_of_epoch=False, learning_rate=1e-3))
+    texts, videos = method.keys_N2CD[0]
+    assert torch.equal(texts[:8], carry["text"]) and torch.equal(videos[:8], carry["video"])
+    assert not texts[8:].any() and not method.keys_N2CD[1].any()
+    kept = batch.slots >= 0
+    stored, theirs = method.logits.read(batch.slots[kept], batch.ids[kept])
+    assert theirs.all()
+    assert torch.allclose(stored[:, 0, :8], carry["video"][kept] @ carry["text"].T / 0.07, atol=1e-4)
+    keys = method.keys_N2CD[0].clone()
+    method.after_step({**carry, "text": -carry["text"]}, StepInfo(step=1, last_of_epoch=False, learning_rate=1e-3))
+    assert torch.equal(method.keys_N2CD[0], keys), "they are frozen"
+
+
+@pytest.mark.parametrize("off", [{"memory_weight": 0.0}, {"memory_capacity": 0}])
+def test_switched_off_it_is_its_learner_bit_for_bit(off, micro, tmp_path) -> None:
+    assert_off("der", off, micro, tmp_path)
