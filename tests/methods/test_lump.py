@@ -1,0 +1,76 @@
+"""LUMP beside its mixture and BMU-MoCo's supplement, Sec. 3 (5)."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.rules import assert_off, in_second_task, learned
+
+from kinoray.backbones import load_backbone
+from kinoray.backbones.backbone import MixedTokens, Tokens
+from kinoray.errors import UsageError
+from kinoray.methods import lump
+from kinoray.rule import compose
+from kinoray.runs.method_source import find_method
+from kinoray.testing.engine import run_spec, spec_of
+
+
+def test_the_learner_sees_mixtures_and_its_queues_their_keys(micro, tmp_path, monkeypatch) -> None:
+    method, batch = in_second_task("lump", micro, tmp_path)
+    monkeypatch.setattr(method, "share", lambda: 0.25)
+    again = batch.replay
+    output = method.loss(batch)
+    video = 0.25 * batch.video + 0.75 * again.video
+    text = lump.mixed(batch.text, again.text, 0.25)
+    expected = method.learner.loss(replace(batch, views=(video,), text=text, replay=None))
+    assert torch.allclose(output.objectives, expected.objectives, rtol=1e-5)
+    assert torch.allclose(output.carry["kV"], expected.carry["kV"], atol=1e-6)
+    assert output.carry["kV"].shape == (8, method.encoder().dim)
+
+
+def test_captions_are_mixed_as_vectors_of_their_tokens() -> None:
+    towers = load_backbone("tiny").eval()
+    one, two = (
+        Tokens(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool)) for ids in ([2, 9, 3], [2, 8, 7, 11, 3])
+    )
+    both = lump.mixed(one, two, 0.3)
+    assert both.mask.tolist() == [[True] * 5]
+    table = towers.text.get_input_embeddings().weight
+    vectors = torch.stack(
+        [0.3 * table[a] + 0.7 * table[b] for a, b in zip([2, 9, 3, 0, 0], [2, 8, 7, 11, 3], strict=True)]
+    )
+    states = towers.text(inputs_embeds=vectors[None], attention_mask=both.mask).last_hidden_state
+    expected = torch.nn.functional.normalize(towers.text_projection(states).mean(dim=1), dim=-1)
+    assert torch.allclose(towers.embed_text(both), expected, atol=1e-6)
+    same = MixedTokens(two.ids, two.ids, two.mask, 0.4)
+    assert torch.allclose(towers.embed_text(same), towers.embed_text(two), atol=1e-6)
+
+
+def test_lambda_is_one_draw_a_step_from_its_beta(micro, tmp_path) -> None:
+    method, _ = in_second_task("lump", micro, tmp_path, mix_alpha=0.4)
+    torch.manual_seed(0)
+    draws = torch.tensor([method.share() for _ in range(4000)])
+    assert float(draws.min()) >= 0 and float(draws.max()) <= 1
+    assert float(draws.mean()) == pytest.approx(0.5, abs=0.03)
+    assert float(draws.var()) == pytest.approx(1 / (4 * (2 * 0.4 + 1)), abs=0.01)  # of Beta(a, a)
+
+
+def test_with_lambda_one_it_is_its_learner_to_rounding(micro, tmp_path, monkeypatch) -> None:
+    alone, wrapped = spec_of("base_moco", micro, tmp_path), spec_of("lump", micro, tmp_path)
+    monkeypatch.setattr(lump.Method, "share", lambda self: 1.0)
+    assert run_spec(alone) and run_spec(wrapped)
+    (state, _), (other, _) = learned(alone), learned(wrapped)
+    for name, value in state.items():
+        assert torch.allclose(value, other[f"learner.{name}"], atol=1e-6), name
+
+
+def test_at_capacity_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:
+    assert_off("lump", {"memory_capacity": 0}, micro, tmp_path)
+
+
+def test_a_backbone_that_mixes_no_captions_is_refused_in_one_line() -> None:
+    cls = compose(find_method("lump").load(), find_method("base_moco").load())
+    towers = load_backbone("tiny")
+    towers.mixes = False
+    with pytest.raises(UsageError, match="token vectors"):
+        cls(cls.Config(), towers, 2)
