@@ -1,0 +1,73 @@
+"""SI beside its equations, one weight followed by hand, and the numbers of `methods.md` 16.15."""
+
+from typing import Any
+
+import pytest
+import torch
+from support.rules import assert_off, in_second_task
+
+from kinoray.method import StepInfo
+from kinoray.testing.engine import first_batch, fresh_session, spec_of
+
+
+def session_of(micro, tmp_path, **settings: Any):
+    return fresh_session(spec_of("si", micro, tmp_path, settings=settings))
+
+
+def step_of(method, gradient: float, change: float, rate: float = 0.03) -> None:
+    """An optimizer step that moves every weight by `change` where the gradient is `gradient`."""
+    with torch.no_grad():
+        for parameter in method.encoder().parameters():
+            parameter.grad = torch.full_like(parameter, gradient)
+            parameter.add_(change)
+        carry = {name: torch.nn.functional.normalize(torch.randn(8, method.encoder().dim)) for name in ("kV", "kT")}
+        method.after_step(carry, StepInfo(step=0, last_of_epoch=False, learning_rate=rate))
+
+
+@pytest.mark.parametrize(("form", "gain"), [("textbook", 0.2), ("ucl", 0.12)])
+def test_a_step_gains_what_the_paper_or_the_benchmark_counts(form, gain, micro, tmp_path) -> None:
+    session = session_of(micro, tmp_path, importance_form=form)
+    method = session.method
+    step_of(method, gradient=2.0, change=-0.1)
+    assert torch.allclose(method.gain_P, torch.tensor(gain), atol=1e-5)
+    method.end_task(session.task(session.spec.stages[0]))
+    assert torch.allclose(method.importance_P, torch.tensor(gain / 1.01), atol=1e-5)  # 0.01 = (theta - theta*)^2
+    assert not method.gain_P.any()
+
+
+def test_gains_of_several_steps_and_tasks_add_up(micro, tmp_path) -> None:
+    session = session_of(micro, tmp_path, importance_damping=0.5, importance_weight=0.0)
+    method, importance = session.method, 0.0
+    for stage in session.spec.stages:
+        method.begin_task(session.task(stage))
+        step_of(method, 1.0, -0.2)
+        step_of(method, 3.0, -0.1)
+        method.end_task(session.task(stage))
+        importance += (0.2 + 0.3) / (0.3**2 + 0.5)
+    assert torch.allclose(method.importance_P, torch.tensor(importance), atol=1e-4)
+
+
+def test_the_penalty_holds_to_the_weights_before_the_task_and_its_gradient_gains_nothing(micro, tmp_path) -> None:
+    session = session_of(micro, tmp_path, importance_weight=0.5)
+    method = session.method
+    method.begin_task(session.task(session.spec.stages[1]))
+    method.importance_P.fill_(4.0)
+    _, batch = first_batch(session)
+    step_of(method, gradient=0.0, change=0.1)
+    count = method.start_P.numel()
+    assert float(method.loss(batch).log["loss/importance"].detach()) == pytest.approx(0.5 * 4 * 0.01 * count, rel=1e-4)
+    method.gain_P.zero_()
+    # of a gradient 3 the penalty is 2 c Omega (theta - theta*) = 2 x 0.5 x 4 x 0.1 = 0.4
+    step_of(method, gradient=3.0, change=-0.1)
+    assert torch.allclose(method.gain_P, torch.tensor(2.6 * 0.1), atol=1e-4)
+
+
+def test_importances_of_a_real_task_are_finite_and_not_all_alike(micro, tmp_path) -> None:
+    method, batch = in_second_task("si", micro, tmp_path)
+    assert torch.isfinite(method.importance_P).all()
+    assert method.importance_P.std() > 0
+    assert "loss/importance" in method.loss(batch).log
+
+
+def test_at_weight_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:
+    assert_off("si", {"importance_weight": 0.0}, micro, tmp_path)
