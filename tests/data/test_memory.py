@@ -112,6 +112,13 @@ def test_the_proportion_of_a_ring_is_that_of_the_tasks_beginning():
     assert [num_rows(plan_of(facts, "ring", 1), step)[1] for step in range(4)] == [4] * 4  # 8 * 8 / 16
 
 
+def test_as_many_rows_as_current_ones_come_once_the_memory_holds_any():
+    facts = {"seed": 0, "samples": (8, 16, 8), "steps": (4, 4, 4), "batch_size": 8, "capacity": 6, "rows": None}
+    assert [num_rows(plan_of(facts, "ring", 0), step) for step in range(3)] == [(8, 0), (8, 8), (8, 8)]
+    assert num_rows(plan_of(facts, "ring", 1), 0) == (8, 8)
+    assert len(step_rows(plan_of(facts, "ring", 1), 0)) == 16
+
+
 def test_a_capacity_of_zero_is_no_replay_and_less_is_refused():
     assert Needs(replay=Replay("ring", 0, 4)).replay is None
     assert Needs(replay=Replay("ring", 5, 4)).replay is not None
