@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kinoray.config import Capacity, Positive, Weight, config, from_task
-from kinoray.equations import in_batch_nce, soft_cross_entropy
+from kinoray.equations import in_batch_nce, similarities, soft_cross_entropy
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.rehearsal import joined
@@ -112,6 +112,6 @@ class Method(Rule):
     def _relations(self, videos: list[Tensor], text: Tensor, both: Batch, temperature: float) -> list[Tensor]:
         """Logits (n, G) of both directions and views: whom a row is near to."""
         texts_GD = both.gather(text)
-        return [video @ texts_GD.T / temperature for video in videos] + [
-            text @ both.gather(video).T / temperature for video in videos
+        return [similarities(video, texts_GD, temperature) for video in videos] + [
+            similarities(text, both.gather(video), temperature) for video in videos
         ]

@@ -19,11 +19,10 @@ import torch
 from torch import Tensor
 
 from kinoray.config import Capacity, Count, Positive, Weight, config
+from kinoray.equations import full_precision
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepInfo, StepOutput, Task
 from kinoray.rehearsal import Payloads
 from kinoray.rule import Rule, encoded
-
-DIRECTIONS = (("video", "text"), ("text", "video"))
 
 
 @config
@@ -77,29 +76,31 @@ class Method(Rule):
         output = super().loss(batch)
         if not self._is_on(self.config):
             return output
-        now = {name: value.detach() for name, value in self.features(output, batch).items()}
-        output = replace(output, carry=output.carry | now | {"slots": batch.slots, "ids": batch.ids})
+        rows = {f"der.{name}": value.detach() for name, value in self.features(output, batch).items()}
+        output = replace(output, carry=output.carry | rows | {"der.slots": batch.slots, "der.ids": batch.ids})
         again = batch.replay
         if again is None:
             return output
         stored_R2C, theirs_R = self.logits.read(again.slots, again.ids)
-        moved_R2C = self._logits(encoded(self.encoder(), again), again.tasks) - stored_R2C
+        now = encoded(self.encoder(), again)
+        moved_R2C = self._logits(now["video"], now["text"], again.tasks) - stored_R2C
         term = (moved_R2C.square().mean(dim=(1, 2)) * theirs_R).sum() / batch.replay_size
         return self.with_term(output, "memory", self.config.memory_weight * term)
 
-    def _logits(self, features: dict[str, Tensor], tasks: Tensor) -> Tensor:
+    def _logits(self, video_nD: Tensor, text_nD: Tensor, tasks: Tensor) -> Tensor:
         """Similarities (n, 2, C) of rows to the keys of their tasks, over the temperature."""
-        queries_n2D = torch.stack([features["video"], features["text"]], dim=1)
-        return torch.einsum("nmd,nmcd->nmc", queries_n2D, self.keys_N2CD[tasks]) / self.config.logit_temperature
+        with full_precision(video_nD):
+            queries_n2D = torch.stack([video_nD, text_nD], dim=1).to(self.keys_N2CD.dtype)
+            return torch.einsum("nmd,nmcd->nmc", queries_n2D, self.keys_N2CD[tasks]) / self.config.logit_temperature
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Freeze the task's keys at its first step; keep the logits of the rows that the memory keeps."""
         super().after_step(carry, step)
         if not self._is_on(self.config):
             return
+        video, text, slots, ids = (carry[f"der.{name}"] for name in ("video", "text", "slots", "ids"))
         if step.step == 0:
-            for keys_CD, name in zip(self.keys_N2CD[self.task], ("text", "video"), strict=True):
-                first = carry[name][: len(keys_CD)]
+            for keys_CD, features in zip(self.keys_N2CD[self.task], (text, video), strict=True):
+                first = features[: len(keys_CD)]
                 keys_CD[: len(first)] = first.to(keys_CD.dtype)
-        tasks = torch.full_like(carry["ids"], self.task)
-        self.logits.write(carry["slots"], carry["ids"], self._logits(carry, tasks))
+        self.logits.write(slots, ids, self._logits(video, text, torch.full_like(ids, self.task)))

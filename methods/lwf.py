@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kinoray.config import Positive, Weight, config, from_task
-from kinoray.equations import soft_cross_entropy
+from kinoray.equations import similarities, soft_cross_entropy
 from kinoray.method import BaseMethod, Batch, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.rule import Rule, encoded
@@ -63,7 +63,7 @@ class Method(Rule):
         with torch.no_grad():
             old = encoded(self.old.module, batch)
         if self.config.distill_of == "features":
-            term = sum((1 - (now[name] * old[name]).sum(dim=1)).sum() for name in old)
+            term = sum((1 - (now[name].float() * old[name].float()).sum(dim=1)).sum() for name in old)
         else:
             term = self._similarities(now, old, batch)
         return self.with_term(output, "distill", self.config.distill_weight * term / batch.global_size)
@@ -73,7 +73,7 @@ class Method(Rule):
         losses = []
         for rows, columns in (("video", "text"), ("text", "video")):
             logits_BG, old_BG = (
-                features[rows] @ batch.gather(features[columns]).T / self.config.distill_temperature
+                similarities(features[rows], batch.gather(features[columns]), self.config.distill_temperature)
                 for features in (now, old)
             )
             losses.append(soft_cross_entropy(logits_BG, old_BG))

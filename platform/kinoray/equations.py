@@ -82,6 +82,13 @@ def soft_cross_entropy(student_BC: Tensor, teacher_BC: Tensor) -> Tensor:
         return -(teacher_BC.softmax(dim=1) * student_BC.log_softmax(dim=1)).sum()
 
 
+def similarities(first_BD: Tensor, second_GD: Tensor, temperature: float) -> Tensor:
+    """Logits (B, G) of all pairs of rows: dot products over a temperature, in full precision."""
+    with full_precision(first_BD):
+        precision = torch.promote_types(first_BD.dtype, torch.float32)
+        return first_BD.to(precision) @ second_GD.to(precision).T / temperature
+
+
 def full_precision(x: Tensor) -> torch.autocast:
     """Leave mixed precision: similarities over a small temperature need the queue's own precision."""
     return torch.autocast(x.device.type, enabled=False)
