@@ -216,8 +216,8 @@ def test_a_signal_while_ray_trains_commits_the_state_and_leaves_no_process(numbe
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
-    wish, end = err.splitlines()
-    assert wish.startswith("Stopping after this step") and end.startswith("Stopped: ")
+    request, end = err.splitlines()
+    assert request.startswith("Stopping after this step") and end.startswith("Stopped: ")
     assert end.endswith(f"stopped by {number.name}; the same command continues it.")
     (run,) = kinoray.list_runs(runs)
     assert run["state"] == "stopped"

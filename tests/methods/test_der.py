@@ -34,14 +34,16 @@ def test_the_first_batch_of_a_task_gives_its_keys_and_every_step_its_logits(micr
     carry = {name: value.detach() for name, value in output.carry.items()}
     method.after_step(carry, StepInfo(step=0, last_of_epoch=False, learning_rate=1e-3))
     texts, videos = method.keys_N2CD[0]
-    assert torch.equal(texts[:8], carry["text"]) and torch.equal(videos[:8], carry["video"])
+    assert torch.equal(texts[:8], carry["der.text"]) and torch.equal(videos[:8], carry["der.video"])
     assert not texts[8:].any() and not method.keys_N2CD[1].any()
     kept = batch.slots >= 0
     stored, theirs = method.logits.read(batch.slots[kept], batch.ids[kept])
     assert theirs.all()
-    assert torch.allclose(stored[:, 0, :8], carry["video"][kept] @ carry["text"].T / 0.07, atol=1e-4)
+    assert torch.allclose(stored[:, 0, :8], carry["der.video"][kept] @ carry["der.text"].T / 0.07, atol=1e-4)
     keys = method.keys_N2CD[0].clone()
-    method.after_step({**carry, "text": -carry["text"]}, StepInfo(step=1, last_of_epoch=False, learning_rate=1e-3))
+    method.after_step(
+        {**carry, "der.text": -carry["der.text"]}, StepInfo(step=1, last_of_epoch=False, learning_rate=1e-3)
+    )
     assert torch.equal(method.keys_N2CD[0], keys), "they are frozen"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.rules import assert_off, in_second_task, learned
+from support.rules import assert_off, in_second_task
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import MixedTokens, Tokens
@@ -12,7 +12,7 @@ from kinoray.errors import UsageError
 from kinoray.methods import lump
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method
-from kinoray.testing.engine import run_spec, spec_of
+from kinoray.testing.engine import one_step, spec_of
 
 
 def test_the_learner_sees_mixtures_and_its_queues_their_keys(micro, tmp_path, monkeypatch) -> None:
@@ -55,13 +55,14 @@ def test_lambda_is_one_draw_a_step_from_its_beta(micro, tmp_path) -> None:
     assert float(draws.var()) == pytest.approx(1 / (4 * (2 * 0.4 + 1)), abs=0.01)  # of Beta(a, a)
 
 
-def test_with_lambda_one_it_is_its_learner_to_rounding(micro, tmp_path, monkeypatch) -> None:
-    alone, wrapped = spec_of("base_moco", micro, tmp_path), spec_of("lump", micro, tmp_path)
+def test_with_lambda_one_a_step_is_its_learners_to_rounding(micro, tmp_path, monkeypatch) -> None:
+    """The second step, where memory holds rows. Weights after several are compared by no test: Adam makes a full step
+    of a gradient that is rounding alone."""
     monkeypatch.setattr(lump.Method, "share", lambda self: 1.0)
-    assert run_spec(alone) and run_spec(wrapped)
-    (state, _), (other, _) = learned(alone), learned(wrapped)
-    for name, value in state.items():
-        assert torch.allclose(value, other[f"learner.{name}"], atol=1e-6), name
+    alone, wrapped = (one_step(spec_of(method, micro, tmp_path)) for method in ("base_moco", "lump"))
+    assert wrapped["values"] == pytest.approx(alone["values"], rel=1e-6)
+    for name, value in alone["gradients"].items():
+        torch.testing.assert_close(wrapped["gradients"][name], value, rtol=1e-4, atol=1e-6)
 
 
 def test_at_capacity_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:

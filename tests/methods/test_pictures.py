@@ -106,6 +106,7 @@ def test_two_ranks_equal_one_in_values_gradients_and_statistics(home: Path, stre
     mp.spawn(two_ranks_with, (str(tmp_path), {"pictures": spec}, str(home)), nprocs=2)
     ranks = [torch.load(tmp_path / f"pictures-{rank}.pt") for rank in range(2)]
     for rank in ranks:
+        assert "error" not in rank, rank["error"]
         assert rank["values"] == pytest.approx(alone["values"], rel=1e-5, abs=1e-6)
         for name, value in alone["gradients"].items():
             torch.testing.assert_close(rank["gradients"][name], value, rtol=1e-3, atol=2e-5)

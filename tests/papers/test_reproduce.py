@@ -26,6 +26,7 @@ from kinoray.papers.reproduce import reproduce
 from kinoray.papers.reproduction import Reproduction
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
+from kinoray.streams import load_stream
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import RECORD, SweepResult
 from kinoray.sweeps.space import distributions, load_space
@@ -360,8 +361,10 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
     ],
 )
 def test_a_wrong_command_is_one_line_and_makes_nothing(
-    words: list[str], message: str, kino: Any, tmp_path: Path
+    words: list[str], message: str, kino: Any, micro: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    streams = {"moving-cvlm": micro}  # instead of rendering it
+    monkeypatch.setattr("kinoray.sweeps.plan.load_stream", lambda name: streams.get(name) or load_stream(name))
     code, out, err = kino("reproduce", *words, "--runs", tmp_path)
     assert (code, out) == (2, "")
     assert message in err

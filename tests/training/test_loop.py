@@ -1,4 +1,4 @@
-"""The loop in surroundings of a few lines: the order of things, the best weights, a wish to stop."""
+"""The loop in surroundings of a few lines: the order of things, the best weights, a request to stop."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
