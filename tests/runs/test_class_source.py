@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 
+import cloudpickle
 import pytest
+
+from kinoray.runs.method_source import find_method
 
 CELLS = {
     "config": """
@@ -93,3 +96,12 @@ def test_a_class_without_source_has_one_digest_as_well_and_says_what_it_lacks() 
     assert changed[0] != first
     (again,) = in_a_kernel(2, CELLS, has_source=False)
     assert again[0] == first
+
+
+def test_a_class_that_type_made_does_not_make_the_standard_library_travel() -> None:
+    """It is said to live in `abc`; by value `ABCMeta` would be another one where the class arrives."""
+    shipped = find_method("base_moco").load()
+    made = type("Made", (shipped,), {"Config": shipped.Config})
+    assert made.__module__ == "abc"
+    find_method(made)
+    assert "abc" not in cloudpickle.list_registry_pickle_by_value()

@@ -178,8 +178,9 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
     if cls.__module__ == f"kinoray.methods.{name}":
         return find_method(name)
     for base in cls.__mro__:  # the classes it builds on may be as unknown to a worker as itself
-        home = sys.modules.get(base.__module__)
-        if home is not None and issubclass(base, BaseMethod) and not base.__module__.startswith("kinoray."):
+        home, top = sys.modules.get(base.__module__), base.__module__.partition(".")[0]
+        known = ("kinoray", *sys.stdlib_module_names)  # a class that type() made is said to live in `abc`
+        if home is not None and issubclass(base, BaseMethod) and top not in known:
             cloudpickle.register_pickle_by_value(home)
     listing = listing_of(cls)
     return MethodSource(
