@@ -58,7 +58,7 @@ def test_lambda_is_one_draw_a_step_from_its_beta(micro, tmp_path) -> None:
 def test_with_lambda_one_a_step_is_its_learners_to_rounding(micro, tmp_path, monkeypatch) -> None:
     """The second step, where memory holds rows. Weights after several are compared by no test: Adam makes a full step
     of a gradient that is rounding alone."""
-    monkeypatch.setattr(lump.Method, "share", lambda self: 1.0)
+    monkeypatch.setattr(find_method("lump").load(), "share", lambda self: 1.0)
     alone, wrapped = (one_step(spec_of(method, micro, tmp_path)) for method in ("base_moco", "lump"))
     assert wrapped["values"] == pytest.approx(alone["values"], rel=1e-6)
     for name, value in alone["gradients"].items():

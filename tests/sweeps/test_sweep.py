@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,15 @@ Method = _Leaks
 """
 
 
+@pytest.fixture
+def _modules_come_back() -> Iterator[None]:
+    """What a test takes out of `sys.modules` is put back, so that a name stays one class for the tests to come."""
+    before = dict(sys.modules)
+    yield
+    sys.modules.update(before)
+
+
+@pytest.mark.usefixtures("_modules_come_back")
 def test_a_then_b_then_a_again_in_one_process_is_bitwise_the_same(micro, tmp_path) -> None:
     """A method that leaves module globals, environment, threads and random numbers behind does not reach the next."""
     path = tmp_path / "leaky.py"
