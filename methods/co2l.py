@@ -45,6 +45,8 @@ class Config:
     """Divides the old model's."""
 
 
+Features = tuple[list[Tensor], Tensor]
+"""Of n rows: videos, a view each, and texts, all (n, D)."""
 RECIPES = {"moving-cvlm": {"memory_capacity": 240}}
 
 
@@ -75,22 +77,24 @@ class Method(Rule):
         if not (self.config.contrast_weight or self.relates):
             return output
         both = joined(batch)
-        videos, text = self._features(output, batch, both)
+        features = self._features(output, batch, both)
+        keys = gathered(both, features)
         if self.config.contrast_weight:
-            contrast = self._contrast(videos, text, batch, both) / both.global_size  # masked rows count, as released
+            contrast = (
+                self._contrast(features, keys, len(batch.ids)) / both.global_size
+            )  # masked rows count, as released
             output = self.with_term(output, "contrast", self.config.contrast_weight * contrast)
         if self.relates:
             with torch.no_grad():
-                old_videos = [self.old.module.embed_video(view) for view in both.views]
-                old_text = self.old.module.embed_text(both.text)
-            student = self._relations(videos, text, both, self.config.relation_temperature)
-            teacher = self._relations(old_videos, old_text, both, self.config.relation_old_temperature)
-            relation = sum(map(soft_cross_entropy, student, teacher)) / (len(videos) * both.global_size)  # Eq. 5
+                old = [self.old.module.embed_video(view) for view in both.views], self.old.module.embed_text(both.text)
+            student = relations(features, keys, self.config.relation_temperature)
+            teacher = relations(old, gathered(both, old), self.config.relation_old_temperature)
+            relation = sum(map(soft_cross_entropy, student, teacher)) / (len(both.views) * both.global_size)  # Eq. 5
             output = self.with_term(output, "relation", self.config.relation_weight * relation)
         return output
 
-    def _features(self, output: StepOutput, batch: Batch, both: Batch) -> tuple[list[Tensor], Tensor]:
-        """Of all rows: videos, a view each, and texts; what the learner computed is not computed again."""
+    def _features(self, output: StepOutput, batch: Batch, both: Batch) -> Features:
+        """What the learner computed is not computed again."""
         now = self.features(output, batch)
         second = self.encoder().embed_video(both.views[1])
         if batch.replay is None:
@@ -98,20 +102,27 @@ class Method(Rule):
         again = encoded(self.encoder(), batch.replay)
         return [torch.cat([now["video"], again["video"]]), second], torch.cat([now["text"], again["text"]])
 
-    def _contrast(self, videos: list[Tensor], text: Tensor, batch: Batch, both: Batch) -> Tensor:
+    def _contrast(self, features: Features, keys: Features, current: int) -> Tensor:
         """Eq. 3 in both directions, mean over views, summed over this rank's current rows, which stand first."""
-        current, temperature = slice(len(batch.ids)), self.config.contrast_temperature
-        texts_GD = both.gather(text)
+        (videos, text), (videos_GD, texts_GD) = features, keys
+        temperature = self.config.contrast_temperature
         losses = [
-            in_batch_nce(video[current], text[current], texts_GD, temperature)
-            + in_batch_nce(text[current], video[current], both.gather(video), temperature)
-            for video in videos
+            in_batch_nce(video[:current], text[:current], texts_GD, temperature)
+            + in_batch_nce(text[:current], video[:current], video_GD, temperature)
+            for video, video_GD in zip(videos, videos_GD, strict=True)
         ]
         return (losses[0] + losses[1]) / 2
 
-    def _relations(self, videos: list[Tensor], text: Tensor, both: Batch, temperature: float) -> list[Tensor]:
-        """Logits (n, G) of both directions and views: whom a row is near to."""
-        texts_GD = both.gather(text)
-        return [similarities(video, texts_GD, temperature) for video in videos] + [
-            similarities(text, both.gather(video), temperature) for video in videos
-        ]
+
+def gathered(both: Batch, features: Features) -> Features:
+    """Those of all ranks (G, D)."""
+    videos, text = features
+    return [both.gather(video) for video in videos], both.gather(text)
+
+
+def relations(features: Features, keys: Features, temperature: float) -> list[Tensor]:
+    """Logits (n, G) of both directions and views: whom a row is near to."""
+    (videos, text), (videos_GD, texts_GD) = features, keys
+    return [similarities(video, texts_GD, temperature) for video in videos] + [
+        similarities(text, video_GD, temperature) for video_GD in videos_GD
+    ]
