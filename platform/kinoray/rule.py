@@ -112,9 +112,9 @@ class Rule(BaseMethod):
         return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
 
 
-def encoded(encoder: TwoTower, rows: Rows, view: int = 0) -> dict[str, Tensor]:
-    """Features (B, D) of rows by name: `video`, of the given view, and, where the rows have captions, `text`."""
-    features = {"video": encoder.embed_video(rows.views[view])}
+def encoded(encoder: TwoTower, rows: Rows) -> dict[str, Tensor]:
+    """Features (B, D) of rows by name: `video`, of the first view, and, where the rows have captions, `text`."""
+    features = {"video": encoder.embed_video(rows.video)}
     return features if rows.text is None else features | {"text": encoder.embed_text(rows.text)}
 
 

@@ -177,9 +177,9 @@ def _from_class(cls: "type[BaseMethod]") -> MethodSource:
     name = title(cls)
     if cls.__module__ == f"kinoray.methods.{name}":
         return find_method(name)
+    known = sys.stdlib_module_names | {"kinoray"}  # a class that type() made is said to live in `abc`
     for base in cls.__mro__:  # the classes it builds on may be as unknown to a worker as itself
         home, top = sys.modules.get(base.__module__), base.__module__.partition(".")[0]
-        known = ("kinoray", *sys.stdlib_module_names)  # a class that type() made is said to live in `abc`
         if home is not None and issubclass(base, BaseMethod) and top not in known:
             cloudpickle.register_pickle_by_value(home)
     listing = listing_of(cls)

@@ -34,7 +34,7 @@ def plain_state(method: nn.Module) -> State:
     """The print of every attribute beyond parameters, saved buffers and modules; equal values have equal prints.
 
     What an attribute holds of these counts by its type alone: it is saved where it belongs."""
-    own = {id(part) for part in (*method.modules(), *method.parameters(), *method.state_dict(keep_vars=True).values())}
+    own = {id(part) for part in (*method.modules(), *method.state_dict(keep_vars=True).values())}
     prints = {}
     for name, module in method.named_modules():
         if type(module).__module__.partition(".")[0] in LIBRARIES:
