@@ -64,25 +64,27 @@ def ask(address: str, path: str = "") -> str:
         return answer.read().decode()
 
 
-def gone(process: psutil.Process, seconds: float = 20.0) -> bool:
-    """Whether a process ended in time."""
+def soon(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether a condition holds in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+        if condition():
             return True
         time.sleep(0.05)
     return False
 
 
-def refused(port: int, seconds: float = 20.0) -> bool:
-    """Whether nobody listens on a port in time: a process may count as ended while its last threads still hold it."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return True
-        time.sleep(0.05)
+def gone(process: psutil.Process, seconds: float = 20.0) -> bool:
+    """Whether a process ended in time."""
+    return soon(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, seconds)
+
+
+def refuses(port: int) -> bool:
+    """Whether nobody listens on a port; a process may count as ended while its last threads still hold it."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return True
     return False
 
 
@@ -171,7 +173,7 @@ def test_it_outlives_ctrl_c_and_dies_with_a_killed_driver(tmp_path) -> None:
     parent.kill()
     parent.wait()
     assert gone(server)
-    assert refused(port_of(address))
+    assert soon(lambda: refuses(port_of(address)))
 
 
 @pytest.mark.slow
