@@ -3,8 +3,10 @@
 import html
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -14,18 +16,29 @@ from kinoray.display.text import clock, printable
 
 PLAIN_EVERY_S = 10.0
 """Seconds between two plain lines of a run."""
+MANY = 6
+"""With more runs than these only those that are on are shown, and a line for all together."""
 WINDOW = 64
 """Updates over which the speed is averaged."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What one run will do."""
+
+    tasks: Sequence[str]
+    steps: Sequence[int]
+    """Optimizer steps of each task."""
 
 
 class _Line:
     """Where one run stands."""
 
-    def __init__(self, name: str, tasks: Sequence[str], steps: Sequence[int]) -> None:
+    def __init__(self, name: str, course: Course) -> None:
         self.name = name
-        self.tasks = tasks
-        self.steps = steps
-        self.total = sum(steps)
+        self.tasks = course.tasks
+        self.steps = course.steps
+        self.total = sum(course.steps)
         self.done = 0
         self.text = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
@@ -49,6 +62,29 @@ class _Line:
         return ", ".join(parts)
 
 
+class _All:
+    """Where all runs together stand."""
+
+    name = "all runs"
+
+    def __init__(self, lines: Collection[_Line]) -> None:
+        self.lines = lines
+        self.total = sum(line.total for line in lines)
+        self.done = 0
+        self.text = ""
+        self.began: tuple[float, int] | None = None
+        """When steps were first seen, and how many there were: a resumed run brings some along."""
+
+    def describe(self, now: float) -> None:
+        """Count the runs and the steps again. The time left is that at the speed of all steps so far."""
+        self.done = sum(line.done for line in self.lines)
+        self.began = self.began or (now, self.done)
+        made, took = self.done - self.began[1], now - self.began[0]
+        finished = sum(line.done == line.total for line in self.lines)
+        left = clock((self.total - self.done) * took / made) if made else "-:--"
+        self.text = f"{finished} of {len(self.lines)} done, ETA {left}"
+
+
 class _Cell:
     """The lines as one output of a notebook's cell, written anew; rich's own bars need ipywidgets there."""
 
@@ -58,7 +94,7 @@ class _Cell:
         self.handle = display({"text/plain": ""}, raw=True, display_id=True)
         self.shown_at = -1.0
 
-    def show(self, lines: Iterable[_Line], now: float, last: bool) -> None:
+    def show(self, lines: Iterable[_Line | _All], now: float, last: bool) -> None:
         """At most four times a second, and at the end."""
         if now - self.shown_at < 0.25 and not last:
             return
@@ -70,22 +106,19 @@ class _Cell:
 
 
 class RunProgress:
-    """Shows runs that train side by side, one line each.
+    """Shows runs that train side by side, one line each; of many those that are on, and one for all together.
 
-        with RunProgress("bmu_moco", tasks, steps, quiet=False, runs=["seed 0", "seed 1"]) as bar:
-            bar.update(task=0, step=12, loss=3.1, clips_per_step=48, epoch=0, run="seed 1")
-            bar.warn("seed 1: the frame cache is full")
+        with RunProgress({"bmu_moco/seed-0": Course(tasks, steps)}, quiet=False) as bar:
+            bar.update("bmu_moco/seed-0", task=0, step=12, loss=3.1, clips_per_step=48, epoch=0)
+            bar.warn("the frame cache is full")
 
-    `steps` holds the optimizer steps of each task; `quiet` shows nothing but warnings.
+    `quiet` shows nothing but warnings.
     """
 
     def __init__(
         self,
-        title: str,
-        tasks: Sequence[str],
-        steps: Sequence[int],
+        runs: Mapping[str, Course],
         quiet: bool = False,
-        runs: Sequence[str] = ("",),
         console: Console | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,14 +126,21 @@ class RunProgress:
         self._quiet = quiet
         self._now = now
         self._warned: set[str] = set()
-        self._lines = {run: _Line(f"{title} {run}".strip(), tasks, steps) for run in runs}
+        self._lines = {name: _Line(name, course) for name, course in runs.items()}
+        self._all = _All(self._lines.values()) if len(runs) > MANY else None
         self._cell = None if quiet or not self._console.is_jupyter else _Cell()
         self._bars = _bars(self._console) if not quiet and self._console.is_terminal and not self._cell else None
-        self._ids = {
-            run: self._bars.add_task(line.name, total=line.total, text="")
-            for run, line in self._lines.items()
-            if self._bars
-        }
+        self._ids: dict[str, Any] = {}
+        shown = [self._all] if self._all else list(self._lines.values())
+        for line in shown if self._bars else ():
+            self._bar_of(line)
+
+    def _bar_of(self, line: "_Line | _All") -> Any:
+        """The live bar of a line, made when it is first needed."""
+        assert self._bars
+        if line.name not in self._ids:
+            self._ids[line.name] = self._bars.add_task(line.name, total=line.total, text="")
+        return self._ids[line.name]
 
     def __enter__(self) -> "RunProgress":
         if self._bars:
@@ -111,21 +151,26 @@ class RunProgress:
         if self._bars:
             self._bars.stop()
 
-    def update(self, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0, run: str = "") -> None:
+    def update(self, run: str, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0) -> None:
         """After `step` steps of `task`; task and epoch are counted from 0."""
         if self._quiet:
             return
         line, now = self._lines[run], self._now()
         before = line.done
-        text = line.describe(now, task, step, loss, clips_per_step, epoch)
-        line.text = text
+        line.text = line.describe(now, task, step, loss, clips_per_step, epoch)
+        if self._all:
+            self._all.describe(now)
         if self._bars:
-            self._bars.update(self._ids[run], completed=line.done, text=text)
+            for shown in filter(None, (line, self._all)):
+                self._bars.update(self._bar_of(shown), completed=shown.done, text=shown.text)
+            if self._all and line.done == line.total:
+                self._bars.update(self._bar_of(line), visible=False)
         elif self._cell:
-            self._cell.show(self._lines.values(), now, last=line.done == line.total)
+            begun = [one for one in self._lines.values() if not self._all or 0 < one.done < one.total]
+            self._cell.show([*begun, *filter(None, [self._all])], now, last=line.done == line.total)
         elif line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.printed_at = now
-            self._print(f"{line.name}: {text}")
+            self._print(f"{line.name}: {line.text}" + (f"; {self._all.name}: {self._all.text}" if self._all else ""))
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""

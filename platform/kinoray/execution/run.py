@@ -22,7 +22,7 @@ from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_optio
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
-from kinoray.runs.run_spec import make_spec
+from kinoray.runs.run_spec import RunSpec, make_spec
 
 
 @shows_options(RunRequest)
@@ -38,18 +38,30 @@ def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
     Stopped after Ctrl-C or SIGTERM.
     """
     request = request_of(RunRequest, method, options)
-    seed_runs = [resolve(request, seed) for seed in request.all_seeds]
-    say = printer(request.quiet)
-    with ExitStack() as stack:
-        for seed_run in seed_runs:
-            stack.enter_context(hold_run(seed_run))
-            if request.fresh:
-                set_aside(seed_run.folder)
-        unfinished = [seed_run for seed_run in seed_runs if not is_finished(seed_run, say)]
-        if unfinished:
-            _start(unfinished, request, say)
-    results = [Result(seed_run.folder) for seed_run in seed_runs]
+    (results,) = run_all([request])
     return Results(results) if request.seeds else results[0]
+
+
+def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
+    """Carry out several requests; small runs side by side, as many at a time as there are CPUs.
+
+    The first request says how many workers each run has, and whether anything is shown. A run that several requests
+    name is done once. Raises: as `run`, when all runs have ended; what the others did is committed.
+    Returns: for each request its results, by seed.
+    """
+    wanted = [[resolve(request, seed) for seed in request.all_seeds] for request in requests]
+    fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
+    different = {run.folder: run for runs in wanted for run in runs}.values()
+    say = printer(requests[0].quiet)
+    with ExitStack() as stack:
+        for run in different:
+            stack.enter_context(hold_run(run))
+            if fresh[run.folder]:
+                set_aside(run.folder)
+        unfinished = [run for run in different if not is_finished(run, say)]
+        if unfinished:
+            _start(unfinished, requests[0], say)
+    return [[Result(run.folder) for run in runs] for runs in wanted]
 
 
 @shows_options(RunRequest)
@@ -109,10 +121,13 @@ def _outlook(runs: Sequence[Resolved], where: str, cpus: float) -> str:
     """What the start will cost, in one line; how long it takes, the first steps tell."""
     run = runs[0]
     folder = run.folder.parent
-    seeds = f"{len(runs)} seeds of " if len(runs) > 1 else ""
-    work = f"{seeds}{len(run.stream.tasks)} tasks, {sum(run.steps)} steps of {run.recipe.batch_size} clips"
+    settings = len({run.folder.parent for run in runs})
+    name = folder.name if settings == 1 else f"{len(runs)} runs of {settings} settings"
+    seeds = f"{len(runs)} seeds of " if settings == 1 < len(runs) else ""
+    most = max(sum(run.steps) for run in runs)
+    work = f"{seeds}{len(run.stream.tasks)} tasks, {most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
-    return f"{folder.name}: {work}, {where} ({cpus:g} CPUs); {free} in {folder.parent}."
+    return f"{name}: {work}, {where} ({cpus:g} CPUs); {free} in {folder.parent}."
 
 
 def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
@@ -127,8 +142,8 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
     threads = torch.get_num_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with progress_of(run, quiet) as bar:
-        monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, "", last))
+    with progress_of([run], quiet) as bar:
+        monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
         try:
             with signals.passed_to(monitor.request_stop):
                 finished = run_rank(spec, World(device=device), monitor, None)
@@ -155,7 +170,7 @@ def on_workers(
     worker_cpus = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
     slots = decode_slots(workers, worker_cpus)
     spec = make_spec(run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
-    with run_actors(run, spec.folder) as (monitor, momentum), progress_of(run, quiet) as bar:
+    with run_actors(run, spec.folder) as (monitor, momentum), progress_of([run], quiet) as bar:
         trainer = TorchTrainer(
             train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "momentum": momentum},
@@ -168,7 +183,7 @@ def on_workers(
             ),
         )
         try:
-            answer = attend(trainer.fit, {"": (run, monitor)}, bar, signals).return_value
+            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals).return_value
         except KinorayError:
             raise
         except Exception as error:
@@ -184,16 +199,25 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
     from kinoray.execution.workers import run_actors, run_alone
     from kinoray.processes.ray_session import num_cpus
 
-    with ExitStack() as stack:
-        bar = stack.enter_context(progress_of(runs[0], quiet, [run.folder.name for run in runs]))
-        shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
-        specs = [make_spec(run, say=say, **shared) for run in runs]
-        actors = [stack.enter_context(run_actors(run, str(run.folder))) for run in runs]
-        watched = {run.folder.name: (run, monitor) for run, (monitor, _) in zip(runs, actors, strict=True)}
-        # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
-        abreast = max(1, int(num_cpus()) // specs[0].threads)
-        pool = stack.enter_context(ThreadPoolExecutor(abreast))
-        answers = attend(lambda: list(pool.map(run_alone, specs, *zip(*actors, strict=True))), watched, bar, signals)
+    shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
+    specs = [make_spec(run, say=say, **shared) for run in runs]
+    watched: dict[str, Any] = {}
+
+    def carry_out(run: Resolved, spec: RunSpec) -> dict[str, Any]:
+        """One run, with actors for as long as it lasts: many runs must not keep two processes each."""
+        if signals.number is not None:
+            return {"finished": False}
+        with run_actors(run, spec.folder) as (monitor, momentum):
+            watched[run.label] = run, monitor
+            try:
+                return run_alone(spec, monitor, momentum)
+            finally:
+                del watched[run.label]
+
+    # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
+    abreast = max(1, int(num_cpus()) // specs[0].threads)
+    with progress_of(runs, quiet) as bar, ThreadPoolExecutor(abreast) as pool:
+        answers = attend(lambda: list(pool.map(carry_out, runs, specs)), watched, bar, signals)
     problems: list[KinorayError] = []
     for run, answer in zip(runs, answers, strict=True):
         try:
