@@ -134,7 +134,7 @@ def test_captions_name_every_attribute_with_words_of_the_vocabulary():
                 said = set(caption.split())
                 assert said <= known
                 for name in world.ATTRIBUTES:
-                    assert said & set(world.CONCEPT_WORDS[getattr(scene, name)])
+                    assert said & set(world.CONCEPT_WORDS[look.called(getattr(scene, name))])
 
 
 def test_shrinking_averages_boxes():
@@ -172,3 +172,15 @@ def test_the_cache_folder_honours_xdg(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert str(moving.cache_folder()) == "/home/somebody/.cache/kinoray"
+
+
+def test_some_colours_are_called_otherwise_in_some_tasks_and_never_before_them():
+    scene = world.Scene("circle", "pink", "black", "small", "left", "slides")
+    plain, tape, street = (
+        {word for caption in world.captions_of(look, scene, world.generator(0)) for word in caption.split()}
+        for look in (world.LOOKS[0], world.LOOKS[2], world.LOOKS[4])
+    )
+    assert "pink" in plain and "purple" not in plain
+    assert "purple" in tape & street and "pink" not in tape | street
+    tape_look = world.LOOKS[2]
+    assert [tape_look.called(c) for c in ("brown", "white", "red")] == ["white", "brown", "red"]

@@ -1,13 +1,14 @@
 """A small world of coloured shapes that move: scenes, their captions and their pixels. Pure functions of seeds.
 
 A scene is six attributes. A **look** is how one task draws and describes scenes: its drawing style, light, frame size,
-words and sentences. Every look has its own word for most attributes, so that each task brings new words for things
-already seen and new looks for words already known; that is what makes plain fine-tuning forget.
+words and sentences. Every look has its own words for some attributes, so that each task brings new words for things
+already seen and new looks for words already known; and two looks exchange the words of some colours, so that what one
+task teaches another takes back. That is what makes plain fine-tuning forget, at any learning rate.
 """
 
 # T frames   H, W pixels
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -98,8 +99,18 @@ class Look:
     """Captions of each video."""
     clips: tuple[int, int, int]
     """Videos for training, validation and test."""
+    exchanged: tuple[tuple[str, str], ...] = ()
+    """Pairs of concepts that it calls by each other's words."""
     concepts: tuple[int, int, int] = (8, 8, 6)
     """How many shapes, colours and grounds the task uses; the world's seed chooses which."""
+
+    def called(self, concept: str) -> str:
+        """The concept whose word stands for this one."""
+        other = dict([*self.exchanged, *((b, a) for a, b in self.exchanged)])
+        return other.get(concept, concept)
+
+
+EXCHANGED_COLOURS = (("purple", "pink"), ("brown", "white"))
 
 
 LOOKS: tuple[Look, ...] = (
@@ -109,7 +120,7 @@ LOOKS: tuple[Look, ...] = (
             "a {size} {colour} {shape} {motion} at the {place} on {ground}",
             "on {ground} a {colour} {shape} that is {size} {motion} near the {place}",
         ),
-        1, (600, 80, 200),
+        1, (900, 120, 300),
     ),
     Look(
         "neon", 1, ("colour", "place"), 80, 64, 24, (14, 20), "outline", "gradient", (1.0, 0.8, 1.15),
@@ -118,7 +129,7 @@ LOOKS: tuple[Look, ...] = (
             "look , the {colour} {shape} {motion} {place} , {size} over {ground}",
             "{place} side : {size} neon {shape} in {colour} {motion} , {ground} behind",
         ),
-        2, (300, 60, 200),
+        2, (450, 120, 300),
     ),
     Look(
         "tape", 2, ("shape", "size"), 56, 56, 10, (10, 14), "striped", "stripes", (1.1, 1.0, 0.75),
@@ -126,7 +137,7 @@ LOOKS: tuple[Look, ...] = (
             "someone films a {colour} {shape} , {size} , which {motion} on the {place} of the {ground}",
             "old tape of {ground} : {place} a {size} {shape} coloured {colour} {motion}",
         ),
-        1, (480, 70, 200),
+        1, (720, 120, 300), EXCHANGED_COLOURS,
     ),
     Look(
         "radar", 3, ("ground", "motion"), 48, 48, 8, (8, 12), "glow", "checker", (0.8, 1.1, 0.9),
@@ -134,7 +145,7 @@ LOOKS: tuple[Look, ...] = (
             "there is a {shape} . it is {size} and {colour} . it {motion} {place} while the {ground} stays behind it",
             "we see {ground} . then a {colour} thing comes , a {shape} . the {size} one {motion} {place}",
         ),
-        1, (420, 60, 200),
+        1, (630, 120, 300),
     ),
     Look(
         "street", 4, ("shape", "place"), 72, 56, 30, (16, 20), "solid", "speckle", (0.8, 0.9, 1.15),
@@ -143,7 +154,7 @@ LOOKS: tuple[Look, ...] = (
             "during {ground} the {colour} {shape} , quite {size} , {motion} to the {place}",
             "my {shape} {motion} {place} . {colour} and {size} against {ground}",
         ),
-        3, (240, 60, 200),
+        3, (360, 120, 300), EXCHANGED_COLOURS,
     ),
 )  # fmt: skip
 
@@ -182,7 +193,7 @@ def scenes_of(look: Look, count: int, rng: np.random.Generator) -> list[Scene]:
 def captions_of(look: Look, scene: Scene, rng: np.random.Generator) -> list[str]:
     """The look's captions of a scene, each from another template."""
     columns = {name: look.column if name in look.own_words else 0 for name in ATTRIBUTES}
-    words = {name: CONCEPT_WORDS[getattr(scene, name)][columns[name]] for name in ATTRIBUTES}
+    words = {name: CONCEPT_WORDS[look.called(getattr(scene, name))][columns[name]] for name in ATTRIBUTES}
     order = rng.permutation(len(look.sentences))[: look.captions]
     return [look.sentences[i].format(**words) for i in order]
 
@@ -285,13 +296,14 @@ PRETRAINING_LOOKS = (0, 1, 2)
 def pretraining_pairs(count: int, seed: int, world_seed: int = 0, size_px: int = 32) -> tuple[np.ndarray, list[str]]:
     """Stills with one caption each, of a part of the world: uint8 (N, size, size, 3) and N captions.
 
-    The part: of three looks, two thirds of the shapes, colours and grounds of the first and every second of the others.
+    The part: of three looks, two thirds of the shapes, colours and grounds of the first and every second of the others,
+    all by their own words.
     """
     rng = generator(world_seed, seed, 77)
     images = np.empty((count, size_px, size_px, 3), dtype=np.uint8)
     captions = []
     for number in range(count):
-        look = LOOKS[int(rng.choice(PRETRAINING_LOOKS))]
+        look = replace(LOOKS[int(rng.choice(PRETRAINING_LOOKS))], exchanged=())
         scene = Scene(*(str(rng.choice(_seen(name, look))) for name in ATTRIBUTES))
         captions.append(str(rng.choice(captions_of(look, scene, rng))))
         images[number] = shrink(draw(look, scene, 1, rng)[0], size_px)
