@@ -10,4 +10,13 @@ SPACES = {
     "momentum": {  # which average gives the best keys, all else the paper's
         "m": {"choices": [0.9, 0.99, 0.999, 0.9999, 1.0]},  # MoCo's Table: 0.9 to 0.9999; 1 never moves
     },
+    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
+        "m": {"choices": [0.9, 0.99, 0.999]},  # MoCo's range around the paper's 0.99
+    },
+    "recipe": {  # how a stream trains, chosen for the plain learner alone and shared by all methods
+        "learning_rate": {"choices": [3e-4, 5e-4, 1e-3, 2e-3, 3e-3]},
+        "epochs": {"choices": [5, 10]},  # more make a run of moving-cvlm longer than two minutes
+        "schedule": {"choices": ["cosine", "constant"]},
+    },
 }

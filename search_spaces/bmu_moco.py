@@ -25,4 +25,8 @@ SPACES = {
         "m_hat": {"low": 0.9, "high": 1.0},  # the range of Fig. 4
         "m": {"low": 0.9, "high": 1.0},  # COTS 0.99; MoCo 0.999
     },
+    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
+        "m_hat": {"choices": [0.98, 0.99, 0.995]},  # around the paper's 0.99
+    },
 }

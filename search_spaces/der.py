@@ -4,4 +4,9 @@ SPACE = {
     "memory_weight": {"low": 0.03, "high": 3.0, "log": True},  # DER 0.1-1.0 by data set
 }
 
-SPACES: dict[str, dict] = {}
+SPACES = {
+    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
+        "memory_weight": {"choices": [0.1, 0.3, 1.0]},  # DER's range
+    },
+}

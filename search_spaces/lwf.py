@@ -5,4 +5,9 @@ SPACE = {
     "distill_of": {"choices": ["features", "similarities"]},  # two readings of "align"
 }
 
-SPACES: dict[str, dict] = {}
+SPACES = {
+    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
+        "distill_weight": {"choices": [1.0, 10.0, 100.0]},  # LwF 1; on features it is small beside the contrast
+    },
+}

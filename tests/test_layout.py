@@ -22,7 +22,7 @@ FLOORS = """
 errors metrics equations families | config disk processes display | seeds backbones | decoding momentum monitoring
 | data | method datasets
 | rehearsal rule | streams training methods search_spaces | evaluation | runs | lineage browse | execution | sweeps
-| papers report cluster testing | __init__ | cli | __main__
+| report cluster testing | papers | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
 

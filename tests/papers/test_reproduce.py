@@ -20,10 +20,12 @@ from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
-from kinoray.papers.entries import REPRODUCTIONS, Entry, Higher, PeakInside
-from kinoray.papers.figure import course
+from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.claims import ZERO, Above, Higher, Lower, PeakInside
+from kinoray.papers.curves import CurveReproduction, course
+from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduce import reproduce
-from kinoray.papers.reproduction import Reproduction
+from kinoray.papers.statements import judged
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import find_runs
 from kinoray.streams import load_stream
@@ -80,8 +82,8 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
     return SweepResult(folder)
 
 
-def measured(root: Path, scores: Sequence[Any], **options: Any) -> Reproduction:
-    made = Reproduction("bmu-fig4", FIG4, [swept(root, scores, **options)], root)
+def measured(root: Path, scores: Sequence[Any], **options: Any) -> CurveReproduction:
+    made = CurveReproduction("bmu-fig4", FIG4, [swept(root, scores, **options)], root)
     made.write()
     return made
 
@@ -89,9 +91,13 @@ def measured(root: Path, scores: Sequence[Any], **options: Any) -> Reproduction:
 # The catalogue
 
 
-@pytest.mark.parametrize("name", REPRODUCTIONS)
-def test_an_entry_varies_one_knob_and_claims_what_can_be_measured(name: str) -> None:
+CURVES = [name for name, entry in REPRODUCTIONS.items() if isinstance(entry, CurveEntry)]
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_curve_varies_one_knob_and_claims_what_can_be_measured(name: str) -> None:
     entry = REPRODUCTIONS[name]
+    assert isinstance(entry, CurveEntry)
     assert entry.published and entry.source and entry.place
     assert set(entry.metrics) <= set(load_protocol("cvlm").metrics)
     for method, named in entry.sweeps.items():
@@ -100,19 +106,43 @@ def test_an_entry_varies_one_knob_and_claims_what_can_be_measured(name: str) -> 
         assert claim.metric in entry.metrics
         method = claim.method or next(iter(entry.sweeps))
         points = load_space(find_method(method), entry.sweeps[method])[entry.over]["choices"]
-        assert math.isfinite(claim.margin({point: float(i) for i, point in enumerate(points)})), "a point is not there"
+        assert claim.contest({point: float(i) for i, point in enumerate(points)}), "a point is not there"
 
 
-def test_claims_by_hand() -> None:
-    curve = {0.9: 1.0, 0.95: 5.0, 0.99: 3.0, 1.0: 2.0}
-    assert PeakInside(words="", metric="HM").margin(curve) == 3.0
-    assert PeakInside(words="", metric="HM").margin(curve | {1.0: 7.0}) == -2.0
-    assert Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)).margin(curve) == 1.0
-    assert Higher(words="", metric="HM", at=0.9, than=(0.99,)).margin(curve) == -2.0
-    for lost in (0.9, 0.95, 0.99):
-        assert math.isnan(PeakInside(words="", metric="HM").margin(curve | {lost: math.nan}))
-        lacks = Higher(words="", metric="HM", at=0.95, than=(0.9, 0.99)).margin(curve | {lost: math.nan})
-        assert math.isnan(lacks)
+CURVE = {0.9: 1.0, 0.95: 5.0, 0.99: 3.0, 1.0: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("claim", "high", "low"),
+    [
+        (PeakInside(words="", metric="HM"), 0.95, 1.0),
+        (Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)), 0.99, 1.0),
+        (Higher(words="", metric="HM", at=0.9, than=(0.99, 0.95)), 0.9, 0.95),
+        (Lower(words="", metric="HM", at=0.99, than=(0.95, 0.9)), 0.9, 0.99),
+        (Above(words="", metric="HM", at=0.99), 0.99, ZERO),
+    ],
+)
+def test_a_claim_sets_one_place_against_its_strongest_rival(claim: Any, high: Any, low: Any) -> None:
+    assert claim.contest(CURVE) == (high, low)
+    for lost in {high, low} - {ZERO}:
+        assert claim.contest(CURVE | {lost: math.nan}) is None
+
+
+def test_a_claim_is_answered_by_the_interval_of_the_paired_differences() -> None:
+    claim = Higher(words="b is best.", metric="HM", at="b", than=("a", "c"))
+
+    def answer(*gaps: float) -> tuple[str, str]:
+        by_seed = [{"a": 10.0 * seed, "b": 10.0 * seed + gap, "c": -1.0} for seed, gap in enumerate(gaps)]
+        means = {place: float(np.mean([curve[place] for curve in by_seed])) for place in "abc"}
+        statement = judged(claim, means, by_seed)
+        return statement.answer, str(statement)
+
+    # t(0.975, 2) * 1 / sqrt(3) = 2.484
+    assert answer(2.0, 3.0, 4.0) == ("yes", "yes: b is best. (by +3.0 [0.5, 5.5], 3 seeds; b against a)")
+    assert answer(-2.0, -3.0, -4.0)[0] == "no"
+    assert answer(1.0, 2.0, 3.0) == ("undecided", "undecided: b is best. (by +2.0 [-0.5, 4.5], 3 seeds; b against a)")
+    assert answer(4.0) == ("undecided", "undecided: b is best. (by +4.0, one seed; b against a)")
+    assert str(judged(claim, {"a": math.nan, "b": 1.0, "c": 1.0}, [])) == "not measured: b is best."
 
 
 def test_the_course_of_a_curve_in_words() -> None:
@@ -142,45 +172,43 @@ def test_the_table_holds_mean_and_deviation_of_the_test_metrics(tmp_path: Path) 
     assert row["HM std"] == pytest.approx(np.std(harmonic, ddof=1))
 
 
+def answers(made: CurveReproduction) -> list[str]:
+    return [statement.answer for statement in made.statements]
+
+
 def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
-    assert [statement.shown for statement in made.statements] == [True] * 5
+    assert answers(made) == ["yes"] * 5
     assert made.shown is True
-    assert made.verdict.startswith("Yes: 5 of the paper's 5 statements")
+    assert made.verdict == "5 of the paper's 5 statements hold."
     assert exit_code(made) == 0
-    assert made.statements[1].margin == pytest.approx(51.6 - (4 * 40 + 62) / 5)
-    assert made.statements[4].margin == pytest.approx(32 - 12)
-    assert (made.statements[0].agree, made.statements[0].seeds) == (2, 2)
-    assert "Overall R@1 (current): rises throughout, highest at m_hat = 1 (63.5)" in made.courses[0]
-    assert "highest at m_hat = 0.99" in made.courses[2]
+    assert made.statements[1].margin.mean == pytest.approx(51.6 - (4 * 40 + 62) / 5)
+    assert made.statements[4].margin.mean == pytest.approx(32 - 12)
+    assert made.statements[1].contest == (0.99, 0.999)
+    assert "Overall R@1 (current): rises throughout, highest at m_hat = 1 (63.5)" in made.notes()[2]
+    assert "highest at m_hat = 0.99" in made.notes()[4]
 
 
 def test_a_curve_with_another_course_says_what_it_does_not_show(tmp_path: Path) -> None:
     made = measured(tmp_path, RISING)
-    assert [statement.shown for statement in made.statements] == [False, False, True, True, False]
+    assert answers(made) == ["no", "no", "yes", "yes", "undecided"], "FR is the same everywhere"
     assert made.shown is False
-    assert made.verdict.startswith("In part: 2 of the paper's 5 statements")
+    assert made.verdict == "2 of the paper's 5 statements hold, 2 do not, 1 is undecided."
     assert exit_code(made) == 3
     page = (made.folder / "bmu-fig4.md").read_text()
-    assert "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 points; 0 of 2 seeds" in page
+    assert "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 [-3.0, -3.0], 2 seeds; " in page
     assert "highest at m_hat = 1" in page
 
 
-def test_none_of_the_statements_is_a_plain_no(tmp_path: Path) -> None:
-    falling_rising = [(50, 40), (40, 35), (39, 34), (38, 33), (39, 34), (40, 36), (51, 41)]
-    made = measured(tmp_path, falling_rising)
-    assert made.shown is False
-    assert made.verdict.startswith("No: 0 of the paper's 5 statements")
-
-
-def test_the_means_decide_and_the_seeds_are_counted(tmp_path: Path) -> None:
+def test_what_the_seeds_disagree_about_is_undecided(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
-    worse = scored(next(tmp_path.glob("bmu_moco-0.9-*/seed-1")), 59.5, 37.0)  # better than this seed's 59 at 0.99
-    again = Reproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
+    scored(next(tmp_path.glob("bmu_moco-0.9-*/seed-1")), 59.5, 37.0)  # better than this seed's 59 at 0.99
+    again = CurveReproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
     learns = again.statements[2]
-    assert worse.name == "seed-1"
-    assert (learns.shown, learns.agree, learns.seeds) == (True, 1, 2)
-    assert learns.margin == pytest.approx(58.5 - (40 + 59.5) / 2)
+    assert learns.answer == "undecided"
+    assert learns.margin.mean == pytest.approx(58.5 - (40 + 59.5) / 2)
+    assert again.shown is None and exit_code(again) == 0
+    assert again.verdict == "2 of the paper's 5 statements hold, 3 are undecided."
 
 
 def test_a_smoke_run_judges_nothing(tmp_path: Path) -> None:
@@ -194,19 +222,19 @@ def test_a_failed_point_is_named_and_nothing_is_judged(tmp_path: Path) -> None:
     made = measured(tmp_path, [*PUBLISHED[:5], "RunFailed: nan at step 3", None])
     assert made.missing == ["bmu_moco, m_hat = 0.999: RunFailed: nan at step 3", "bmu_moco, m_hat = 1: not run yet"]
     assert made.shown is None
-    assert [statement.shown for statement in made.statements] == [None, None, True, True, True]
-    assert made.verdict.startswith("Points are missing")
+    assert answers(made) == ["not measured", "not measured", "yes", "yes", "yes"]
+    assert made.verdict.startswith("Numbers are missing")
     assert exit_code(made) == 3
     page = (made.folder / "bmu-fig4.md").read_text()
     assert "RunFailed: nan at step 3" in page
     assert "| 0.999 | – | – | – | – |" in page
-    assert json.loads((made.folder / "bmu-fig4.json").read_text())["points"][6]["HM"] is None
+    assert json.loads((made.folder / "bmu-fig4.json").read_text())["table"][6]["HM"] is None
 
 
 def test_runs_that_are_gone_are_missing(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
     next(tmp_path.glob("bmu_moco-0.98-*/seed-1/run.json")).unlink()
-    again = Reproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
+    again = CurveReproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
     assert again.missing == ["bmu_moco, m_hat = 0.98: its run folders are gone"]
     assert again.shown is None
 
@@ -217,14 +245,14 @@ def test_runs_that_are_gone_are_missing(tmp_path: Path) -> None:
 def test_the_files_hold_the_numbers_and_the_published_words(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
     stem = made.folder / "bmu-fig4"
-    assert sorted(p.suffix for p in made.folder.iterdir()) == [".csv", ".json", ".md", ".png", ".svg"]
+    assert sorted(p.suffix for p in made.folder.iterdir()) == [".csv", ".json", ".md", ".png", ".svg", ".tex"]
     pd.testing.assert_frame_equal(pd.read_csv(stem.with_suffix(".csv")), made.table, rtol=1e-9, check_dtype=False)
     record = json.loads(stem.with_suffix(".json").read_text())
-    assert [point["m_hat"] for point in record["points"]] == POINTS
+    assert [point["m_hat"] for point in record["table"]] == POINTS
     assert len(record["runs"]) == 14
     page = stem.with_suffix(".md").read_text()
-    for text in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m = 0.99",
-                 "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2`"):  # fmt: skip
+    for text in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m=0.99",
+                 "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2 --seed 0`"):  # fmt: skip
         assert text in page, text
     assert page.count("\n| ") == 1 + 1 + 7
     assert "| 0.99 | 58.5 ± 0.7 | 52.1 ± 0.7 |" in page
@@ -258,7 +286,7 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
     """Words on the axis, two methods: nothing but the entry is new."""
     space = {"variant": {"choices": ["local", "global", "full"]}}
     scores = {"bmu_moco": [(50, 40), (52, 41), (55, 45)], "base_moco": [(40, 30), (41, 31), (42, 30)]}
-    entry = Entry(
+    entry = CurveEntry(
         title="Two methods", place="Table 9", sweeps=dict.fromkeys(scores, "any"), over="variant",
         panels={"HM": "Overall HM", "FR": "FR"}, published="Full is best.", source="Sec. 9",
         claims=(Higher(words="Full is best.", metric="HM", at="full", than=("local", "global")),
@@ -273,7 +301,7 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(f"{MODULE}.sweep", fake)
     made = reproduce("two", runs=tmp_path, quiet=True)
-    assert [statement.shown for statement in made.statements] == [True, True]
+    assert answers(made) == ["yes", "yes"]
     assert len(made.table) == 6
     page = (made.folder / "two.md").read_text()
     assert "| base_moco | full |" in page
@@ -304,16 +332,16 @@ def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: lis
     words = ["--seeds", "2", "--stream", "moving-cvlm:9", "--set", "epochs=3", "--runs", tmp_path, "--quiet"]
     code, out, err = kino("reproduce", "bmu-fig4", *words)
     assert (code, err) == (0, "")
-    assert "Yes: 5 of the paper's 5 statements" in out
+    assert "5 of the paper's 5 statements hold" in out
     assert "58.5 ± 0.7" in out
     (request,) = fig4
     expected = {
-        "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 0,
+        "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 40,
         "settings": {"epochs": 3}, "sampler": "grid", "prune": False, "quiet": True, "smoke": False,
     }  # fmt: skip
     assert {name: getattr(request, name) for name in expected} == expected
     code, out, _ = kino("reproduce", "bmu-fig4", "--runs", tmp_path, "--json")
-    assert json.loads(out)["statements"][0]["shown"] is True
+    assert json.loads(out)["statements"][0]["answer"] == "yes"
     assert Path(json.loads(out)["folder"]).is_dir()
 
 
@@ -345,14 +373,14 @@ def test_an_incomplete_table_is_not_kept(tmp_path, monkeypatch, capsys) -> None:
 def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
     code, out, _ = kino("reproduce")
     assert code == 0
-    assert out.startswith("bmu-fig4") and "Figure 4" in out
+    assert out.startswith("bmu-table1") and "Figure 4" in out
     assert [row["name"] for row in json.loads(kino("reproduce", "--json")[1])["reproductions"]] == list(REPRODUCTIONS)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bmu-fig5"], "no figure or table named 'bmu-fig5'. Did you mean 'bmu-fig4'?"),
+        (["bmu-fig44"], "no figure or table named 'bmu-fig44'. Did you mean 'bmu-fig4'"),
         (["bmu-fig4", "--retry", "all"], "only failed points"),
         (["bmu-fig4", "--seeds", "0"], "`seeds` must be 1 or more"),
         (["bmu-fig4", "--smoke", "--keep"], "A smoke run measures nothing worth keeping"),
@@ -363,7 +391,7 @@ def test_without_a_name_it_lists_what_there_is(kino: Any) -> None:
 def test_a_wrong_command_is_one_line_and_makes_nothing(
     words: list[str], message: str, kino: Any, micro: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    streams = {"moving-cvlm": micro}  # instead of rendering it
+    streams = {FIG4.stream: micro}  # instead of rendering it
     monkeypatch.setattr("kinoray.sweeps.plan.load_stream", lambda name: streams.get(name) or load_stream(name))
     code, out, err = kino("reproduce", *words, "--runs", tmp_path)
     assert (code, out) == (2, "")
@@ -374,7 +402,7 @@ def test_a_wrong_command_is_one_line_and_makes_nothing(
 
 def test_keeping_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "lib" / "kinoray" / "papers" / "reproduce.py"))
-    with pytest.raises(UsageError, match="--keep copies the table to benchmarks/results of a checkout"):
+    with pytest.raises(UsageError, match="--keep and --tune write into a checkout"):
         reproduce("bmu-fig4", runs=tmp_path, keep=True)
 
 
@@ -406,7 +434,7 @@ def test_report_and_list_know_a_sweeps_folder(kino: Any, tmp_path: Path) -> None
         link = found.folder / "trials" / f"{number:04d}" / "seed-0"
         link.parent.mkdir(parents=True)
         link.symlink_to(Path(found.trials[number].user_attrs["folders"][0]))
-    Reproduction("bmu-fig4", FIG4, [found], tmp_path).write()
+    CurveReproduction("bmu-fig4", FIG4, [found], tmp_path).write()
     for name in (found.folder.name, found.folder):
         code, out, _ = kino("report", name, "--runs", tmp_path)
         assert code == 0

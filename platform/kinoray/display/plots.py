@@ -112,7 +112,7 @@ def overview(results: Sequence[Run]) -> Figure:
         *curves, bars = figure.subplots(1, len(forgettable) + 1)
         for t, axes in enumerate(curves):
             for (label, matrices), colour in zip(runs.items(), cycle(COLOURS)):
-                _draw_curve(axes, matrices, t, colour, label)
+                draw_course(axes, matrices, t, colour, label)
             axes.set_title(plain_text(f"Task {t + 1}: {tasks[t]}"))
             axes.set_xlabel("after task")
             axes.set_xticks(range(t + 1, len(tasks) + 1))
@@ -143,14 +143,15 @@ def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame], score: str) ->
     """The score on task t of the models M_t .. M_n, one line per task (thin: seeds, thick: mean)."""
     names = [plain_text(name) for name in matrices[0].columns]
     for (t, name), colour in zip(enumerate(names), cycle(COLOURS[1:])):
-        _draw_curve(axes, matrices, t, colour, name)
+        draw_course(axes, matrices, t, colour, name)
     axes.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
     axes.set(xlabel="after training task", ylabel=f"{score} (%)")
     axes.set_ylim(bottom=0)
     axes.legend(title="on task", fontsize=8)
 
 
-def _draw_curve(axes: Axes, matrices: Sequence[pd.DataFrame], task: int, colour: str, label: str) -> None:
+def draw_course(axes: Axes, matrices: Sequence[pd.DataFrame], task: int, colour: str, label: str) -> None:
+    """The score on one task after each task, from the one that learned it on (thin: seeds, thick: mean)."""
     scores = np.array([matrix.to_numpy(dtype=float)[:, task] for matrix in matrices])  # (seeds, n)
     after = np.arange(1, scores.shape[1] + 1)
     if len(scores) > 1:

@@ -1,29 +1,34 @@
-"""Measure a figure of a paper: run what is missing, draw, judge."""
+"""Measure a figure or table of a paper: run what is missing, draw, judge."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printer
-from kinoray.errors import UsageError, unknown
-from kinoray.papers.entries import REPRODUCTIONS
-from kinoray.papers.reproduction import Reproduction
-from kinoray.runs.request import request_of, shows_options
+from kinoray.errors import KinorayError, UsageError, unknown
+from kinoray.papers import tuned
+from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.curves import CurveReproduction
+from kinoray.papers.entries import SHARED, TUNED, CurveEntry, MethodRow, TableEntry
+from kinoray.papers.reproduction import Facts, Reproduction
+from kinoray.papers.tables import TableReproduction
+from kinoray.processes.signals import Stopped
+from kinoray.runs.request import RunRequest, request_of, shows_options
+from kinoray.runs.result import Result
 from kinoray.sweeps.request import MeasureOptions, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
-SEEDS = 3
-"""Runs per point by default."""
 
-
-@shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seeds=SEEDS)
-def reproduce(name: str, *, keep: bool = False, **options: Unpack[MeasureOptions]) -> Any:
+@shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seed=None, seeds=None)
+def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: Unpack[MeasureOptions]) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
     name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy the table to `benchmarks/results/` of
-    this checkout. stream: default the embedded one of the same protocol. seeds: runs per point (3), numbered from
-    `seed`. retry: run failed points again. The rest as for `sweep`.
-    Returns: a Reproduction, with its CSV, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
+    this checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
+    stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
+    with. retry: run failed points again. The rest as for `sweep`.
+    Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
     Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM.
     """
     if name not in REPRODUCTIONS:
@@ -34,31 +39,154 @@ def reproduce(name: str, *, keep: bool = False, **options: Unpack[MeasureOptions
     common: dict[str, Any] = {
         **options,
         "stream": options.get("stream") or entry.stream,
-        "seeds": options.get("seeds", SEEDS),
+        "seed": _given(options, "seed", entry.seed),
+        "seeds": _given(options, "seeds", entry.seeds),
         "settings": {**entry.settings, **(options.get("settings") or {})},
     }
+    if isinstance(entry, CurveEntry):
+        return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
+    assert isinstance(entry, TableEntry)
+    if tune:
+        _tune(name, entry, common)
+    return _finished(_table(name, entry, common, runs_root(runs)), place, quiet)
+
+
+def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = options.get(name)
+    return default if value is None else value
+
+
+def _finished(made: Reproduction | dict[str, Any], place: Path | None, quiet: bool) -> Any:
+    """Write the files, and keep the table where it is complete."""
+    if isinstance(made, dict):
+        return made
+    made.write()
+    if place is not None:
+        say = printer(quiet)
+        if made.missing:
+            say(f"{made.name} is not complete, so its table is not kept. Missing: {'; '.join(made.missing)}.")
+        else:
+            say(f"Kept {', '.join(str(path) for path in made.copy_table(place))}.")
+    return made
+
+
+def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
+    """Every sweep of a figure over a knob."""
     # Only numbers are drawn, so no checkpoint but the last trial's need stay.
     fixed: dict[str, Any] = {"sampler": "grid", "prune": False, "keep_best": 0}
     requests = [request_of(SweepRequest, method, common | fixed | {"space": s}) for method, s in entry.sweeps.items()]
     sweeps = [sweep(request) for request in requests]
-    if options.get("dry_run"):
+    if common.get("dry_run"):
         return {"name": name, "title": entry.title, "place": entry.place, "sweeps": sweeps}
-    reproduction = Reproduction(name, entry, sweeps, runs_root(runs))
-    reproduction.write()
-    if place is not None:
-        say = printer(quiet)
-        if reproduction.missing:
-            say(f"{name} is not complete, so its table is not kept. Missing: {'; '.join(reproduction.missing)}.")
-        else:
-            say(f"Kept {', '.join(str(path) for path in reproduction.copy_table(place))}.")
-    return reproduction
+    return CurveReproduction(name, entry, sweeps, root)
+
+
+def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
+    """Every row of a table, at the shared settings and at its own."""
+    best = tuned.tuned_settings(name, str(common["stream"])) if entry.tuned else {}
+    requests = {SHARED: {row.label: _request(row, {}, common) for row in entry.rows}}
+    if best:
+        competing = [row for row in entry.rows if not row.is_bound]
+        requests[TUNED] = {row.label: _request(row, best[row.label], common) for row in competing if row.label in best}
+    flat = [request for by_label in requests.values() for request in by_label.values()]
+    if common.get("dry_run"):
+        from kinoray.execution.run import dry_run
+
+        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
+    results = iter(_results(flat))
+    runs = {column: {label: next(results) for label in by_label} for column, by_label in requests.items()}
+    return TableReproduction(name, entry, runs, best, _facts(runs, common), root)
+
+
+def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
+    """Search every row's best settings with the same number of trials each, and keep them."""
+    if not entry.tuned:
+        raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
+    _checkout()
+    stream = str(common["stream"]).partition(":")[0]  # its first world; the table is of another
+    names = ("backbone", "runs", "quiet", "concurrent", "retry")
+    best = {}
+    for row in entry.rows:
+        if row.is_bound:
+            continue
+        searched = sweep(
+            SweepRequest(
+                row.method,
+                stream=stream,
+                space=tuned.SPACE,
+                sampler="grid",
+                prune=False,
+                keep_best=0,
+                settings={**common["settings"], **row.settings},
+                **{name: common[name] for name in names if name in common},
+            )
+        )
+        if searched.best is not None:
+            best[row.label] = {
+                "settings": searched.best.params,
+                "validation": searched.best.values,
+                "trials": len(searched.complete),
+            }
+    facts = {"stream": stream, "seed": 0, "space": tuned.SPACE, "objective": "HM of the validation splits"}
+    printer(bool(common.get("quiet")))(f"Kept {tuned.write_tuned(name, stream, facts, best)}.")
+
+
+def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
+    """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
+    names = ("stream", "backbone", "seed", "seeds", "smoke", "runs", "quiet")
+    return RunRequest(
+        row.method,
+        **{name: common[name] for name in names if common.get(name) is not None},
+        settings={**common["settings"], **row.settings, **best},
+        joint=row.joint,
+        zero_shot=row.zero_shot,
+    )
+
+
+def _results(requests: list[RunRequest]) -> list[list[Result]]:
+    """Carry out the requests; a run that fails is a gap in the table, and what stands is shown."""
+    from kinoray.execution.run import run_all
+    from kinoray.runs.resolve import resolve
+
+    try:
+        return run_all(requests)
+    except (Stopped, UsageError):
+        raise
+    except KinorayError as error:
+        printer(requests[0].quiet)(str(error))
+        results = []
+        for request in requests:
+            folders = [resolve(request, seed).folder for seed in request.all_seeds]
+            results.append([Result(folder) for folder in folders if (folder / "run.json").is_file()])
+        if not any(results):
+            raise
+        return results
+
+
+def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, Any]) -> Facts:
+    first = next(results[0] for by_label in runs.values() for results in by_label.values() if results)
+    sources = [results[0].folder.parent.name for rows in runs.values() for results in rows.values() if results]
+    return Facts(
+        stream=first.stream,
+        backbone=first.run["backbone"],
+        seeds=range(common["seed"], common["seed"] + common["seeds"]),
+        smoke=bool(common.get("smoke")),
+        settings=common["settings"],
+        code=first.run["digests"]["code"],
+        sources=sources,
+    )
 
 
 def _results_folder(smoke: bool) -> Path:
     """`benchmarks/results` of the checkout that this package runs from. Raises: UsageError where there is none."""
     if smoke:
         raise UsageError("A smoke run measures nothing worth keeping: leave out --keep or --smoke.")
-    place = Path(__file__).parents[3] / "benchmarks" / "results"
-    if not place.is_dir():
-        raise UsageError("--keep copies the table to benchmarks/results of a checkout, but kinoray is installed here.")
-    return place
+    return _checkout() / "benchmarks" / "results"
+
+
+def _checkout() -> Path:
+    """The checkout that this package runs from. Raises: UsageError where it is installed."""
+    root = Path(__file__).parents[3]
+    if not (root / "benchmarks" / "results").is_dir():
+        raise UsageError("--keep and --tune write into a checkout's files, but kinoray is installed here.")
+    return root

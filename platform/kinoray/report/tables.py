@@ -13,6 +13,7 @@ from rich.text import Text
 
 from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
+from kinoray.display.markup import latex_text, markdown_table, markdown_text
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
@@ -100,18 +101,17 @@ class Comparison:
 
     def markdown(self) -> str:
         """A GitHub table."""
-        head = ["method", *(f"{c.group} {c.name}" for c in self.columns)]
-        lines = [head, ["---"] + ["---:"] * len(self.columns)]
+        lines = [["method", *(f"{c.group} {c.name}" for c in self.columns)]]
         for row, cells in zip(self.rows, self.cells(), strict=True):
             lines.append([row.label, *(f"**{text}**" if bold else text for text, bold in cells)])
-        table = "\n".join("| " + " | ".join(_markdown(text) for text in line) + " |" for line in lines)
-        return table + "\n\n" + "\n".join(f"- {_markdown(note)}" for note in self.notes()) + "\n"
+        notes = "\n".join(f"- {markdown_text(note)}" for note in self.notes())
+        return f"{markdown_table(lines)}\n\n{notes}\n"
 
     def latex(self) -> str:
         """A booktabs table."""
         groups = [(name, len(list(members))) for name, members in groupby(self.columns, key=lambda c: c.group)]
-        spans = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{_latex(name)}}}" for name, n in groups)
-        names = " & ".join(_latex(c.name) for c in self.columns)
+        spans = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{latex_text(name)}}}" for name, n in groups)
+        names = " & ".join(latex_text(c.name) for c in self.columns)
         lines = [
             rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
             r"\toprule",
@@ -120,8 +120,8 @@ class Comparison:
             r"\midrule",
         ]
         for row, cells in zip(self.rows, self.cells(), strict=True):
-            shown = (rf"\textbf{{{_latex(text)}}}" if bold else _latex(text) for text, bold in cells)
-            lines.append(" & ".join([_latex(row.label), *shown]) + r" \\")
+            shown = (rf"\textbf{{{latex_text(text)}}}" if bold else latex_text(text) for text, bold in cells)
+            lines.append(" & ".join([latex_text(row.label), *shown]) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in self.notes())]
         return "\n".join(lines) + "\n"
 
@@ -257,12 +257,3 @@ def _json_row(row: Row) -> dict[str, Any]:
         "states": {str(result.seed): result.state for result in row.results},
         "folders": [str(result.folder) for result in row.results],
     }
-
-
-def _markdown(text: str) -> str:
-    return printable(text).replace("|", r"\|").replace("<", "&lt;")
-
-
-def _latex(text: str) -> str:
-    special = {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
-    return "".join(special.get(c, c) for c in printable(text)).replace("±", r"$\pm$").replace("–", "--")

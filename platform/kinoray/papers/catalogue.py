@@ -1,0 +1,284 @@
+"""What `kinoray reproduce` can make. A new figure or table is a new entry."""
+
+from dataclasses import replace
+
+from kinoray.papers.claims import Above, Claim, Higher, Lower, PeakInside
+from kinoray.papers.entries import CurveEntry, Entry, MethodRow, TableEntry
+
+BMU = "Gao et al., BMU-MoCo, NeurIPS 2022"
+
+BASE = MethodRow(label="Base-MoCo", method="base_moco")
+LWF = MethodRow(label="LwF", method="lwf:base_moco")
+ER_RING = MethodRow(label="ER-ring", method="er_ring:base_moco")
+DER = MethodRow(label="DER", method="der:base_moco")
+CO2L = MethodRow(label="Co2L", method="co2l:base_moco")
+LUMP = MethodRow(label="LUMP", method="lump:base_moco")
+LOCAL = MethodRow(label="BMU-MoCo (local)", method="bmu_moco", settings={"variant": "local"})
+BMU_MOCO = MethodRow(label="BMU-MoCo", method="bmu_moco")
+JOINT = MethodRow(label="joint training", method="base_moco", joint=True)
+ZERO_SHOT = MethodRow(label="zero-shot", method="base_moco", zero_shot=True)
+
+RIVALS = tuple(row.label for row in (BASE, LWF, ER_RING, DER, CO2L, LUMP))
+COURSES = tuple(row.label for row in (BASE, ER_RING, CO2L))
+"""The rivals in the figures of single tasks."""
+
+
+def best_of_all(score: str) -> tuple[Claim, ...]:
+    """What the paper says of its main table and of both in the supplement: better than every other method."""
+    row = BMU_MOCO.label
+    return (
+        Higher(words=f"BMU-MoCo has the best overall {score}.", metric=score, at=row, than=RIVALS),
+        Lower(words="BMU-MoCo has the best overall FR.", metric="FR", at=row, than=RIVALS),
+        Higher(words="BMU-MoCo has the best overall HM.", metric="HM", at=row, than=RIVALS),
+    )
+
+
+def best_on_each_task(score: str) -> tuple[Claim, ...]:
+    """The same, task by task; of the last task nothing is forgotten."""
+    scores = [
+        Higher(words=f"BMU-MoCo has the best {score} on task {k}.", metric=f"{k}:{score}", at="BMU-MoCo", than=RIVALS)
+        for k in range(1, 6)
+    ]
+    rates = [
+        Lower(words=f"BMU-MoCo has the best FR on task {k}.", metric=f"{k}:FR", at="BMU-MoCo", than=RIVALS)
+        for k in range(1, 5)
+    ]
+    return (*scores, *rates)
+
+
+def slowest_drop(tasks: tuple[int, ...]) -> tuple[Claim, ...]:
+    """What the paper says of the figures of single tasks."""
+    return tuple(
+        Lower(words=f"On task {k} BMU-MoCo drops most slowly.", metric=f"{k}:FR", at="BMU-MoCo", than=COURSES)
+        for k in tasks
+    )
+
+
+TABLE1 = TableEntry(
+    title="BMU-MoCo and six baselines: R@1 and FR of every task, overall R@1, FR and HM",
+    place=f"{BMU}, Table 1",
+    rows=(BASE, LWF, ER_RING, DER, CO2L, LUMP, LOCAL, BMU_MOCO, JOINT, ZERO_SHOT),
+    table="bmu-table1",
+    tuned=True,
+    seeds=5,
+    published=(
+        "BMU-MoCo has the best R@1 and FR on all tasks and is ahead of the second best by 2.93 points of overall R@1, "
+        "11.85 of FR and 1.78 of HM; its local form beats all baselines, too; what distillation and memory gain over "
+        "Base-MoCo is limited."
+    ),
+    source="Table 1 and Sec. 4.2; on task 5 the table itself has the local form ahead, 41.94 against 41.83",
+    claims=(
+        *best_of_all("R@1"),
+        *best_on_each_task("R@1"),
+        Higher(words="BMU-MoCo (local) beats all baselines in R@1.", metric="R@1", at=LOCAL.label, than=RIVALS),
+        Higher(words="BMU-MoCo (local) beats all baselines in HM.", metric="HM", at=LOCAL.label, than=RIVALS),
+        Lower(words="Every other method gains over Base-MoCo in HM.", metric="HM", at=BASE.label, than=RIVALS[1:]),
+    ),
+)
+
+NO_BMU = {
+    "local": replace(BASE, label="Base-MoCo (local, no BMU)"),
+    "global": MethodRow(label="global, no BMU", method="bmu_moco", settings={"variant": "global_no_bmu"}),
+    "both": MethodRow(label="local + global, no BMU", method="bmu_moco", settings={"variant": "both_no_bmu"}),
+}
+WITH_BMU = {
+    "local": replace(LOCAL, label="BMU local"),
+    "global": MethodRow(label="BMU global", method="bmu_moco", settings={"variant": "global"}),
+    "both": replace(BMU_MOCO, label="BMU local + global"),
+}
+ONE_FAMILY = ("local", "global")
+
+TABLE2 = TableEntry(
+    title="BMU-MoCo's parts: local and global momentum encoders, with and without the update",
+    place=f"{BMU}, Table 2",
+    rows=(*NO_BMU.values(), *WITH_BMU.values()),
+    table="bmu-table2",
+    published=(
+        "The update brings remarkable improvements (HM 37.05 against 34.67 with local encoders), both families are "
+        "better than one of them, and with the update the more so (HM 37.59 with both)."
+    ),
+    source="Table 2 and Sec. 4.3",
+    claims=(
+        *(
+            Higher(
+                words=f"With {which} encoders the update helps: {metric}.",
+                metric=metric,
+                at=WITH_BMU[which].label,
+                than=(NO_BMU[which].label,),
+            )
+            for which in NO_BMU
+            for metric in ("R@1", "HM")
+        ),
+        *(
+            Higher(
+                words=f"Both families are better than one, {how} the update: {metric}.",
+                metric=metric,
+                at=rows["both"].label,
+                than=tuple(rows[which].label for which in ONE_FAMILY),
+            )
+            for how, rows in (("without", NO_BMU), ("with", WITH_BMU))
+            for metric in ("R@1", "HM")
+        ),
+    ),
+)
+
+ENSEMBLE = MethodRow(label="BMU-MoCo-ensemble", method="bmu_moco", settings={"variant": "ensemble"})
+FIXED = MethodRow(label="BMU-MoCo-fixed", method="bmu_moco", settings={"variant": "fixed"})
+
+TABLE3 = TableEntry(
+    title="BMU-MoCo against two other uses of its momentum encoders",
+    place=f"{BMU}, Table 3",
+    rows=(BASE, ENSEMBLE, FIXED, BMU_MOCO),
+    table="bmu-table3",
+    published=(
+        "Merging the averages once at the end of a task (ensemble) is better than Base-MoCo and far behind BMU-MoCo; "
+        "pulling towards averages that stand still within a task (fixed) forgets least and learns less."
+    ),
+    source="Table 3 and Sec. 4.4; the row of ensemble equals the third row of Table 2 digit for digit",
+    claims=(
+        Higher(words="Ensemble is better than Base-MoCo: HM.", metric="HM", at=ENSEMBLE.label, than=(BASE.label,)),
+        Higher(words="BMU-MoCo is better than ensemble: HM.", metric="HM", at="BMU-MoCo", than=(ENSEMBLE.label,)),
+        Higher(words="BMU-MoCo is better than fixed: HM.", metric="HM", at="BMU-MoCo", than=(FIXED.label,)),
+        Lower(
+            words="Fixed forgets least: FR.",
+            metric="FR",
+            at=FIXED.label,
+            than=(BASE.label, ENSEMBLE.label, BMU_MOCO.label),
+        ),
+        Lower(
+            words="Fixed learns the current task less well than BMU-MoCo.",
+            metric="R@1_current",
+            at=FIXED.label,
+            than=("BMU-MoCo",),
+        ),
+    ),
+)
+
+FIG1 = TableEntry(
+    title="Base-MoCo forgets: R@1 on each task right after it was learned, and of the final model",
+    place=f"{BMU}, Figure 1(a)",
+    rows=(BASE,),
+    picture="current",
+    drawn_tasks=(1, 2, 3, 4),
+    table="bmu-table1",
+    published="Current models have great R@1; that of the final one drops significantly on tasks 1 to 4.",
+    source="Sec. 1; the heights follow from R@1 and FR of Table 1",
+    claims=tuple(
+        Above(words=f"On task {k} the final model is worse than the current one was.", metric=f"{k}:FR", at=BASE.label)
+        for k in range(1, 5)
+    ),
+)
+
+FIG3 = TableEntry(
+    title="R@1 on the first two tasks after each task",
+    place=f"{BMU}, Figure 3",
+    rows=(BASE, ER_RING, CO2L, BMU_MOCO),
+    picture="courses",
+    drawn_tasks=(1, 2),
+    table="bmu-table1",
+    published="On both tasks BMU-MoCo drops most slowly.",
+    source="Sec. 4.2; of the figure itself only the text is at hand, the ends follow from Table 1",
+    claims=slowest_drop((1, 2)),
+)
+
+SUPP_FIG1 = replace(
+    FIG3,
+    title="R@1 on every task after each task",
+    place=f"{BMU}, supplement, Figure 1",
+    drawn_tasks=(1, 2, 3, 4, 5),
+    published="BMU-MoCo is better than its competitors on all tasks, drops most slowly and learns current tasks well.",
+    source="Supplement, Sec. 2; the ends follow from Table 1",
+    claims=(
+        *slowest_drop((1, 2, 3, 4)),
+        *(
+            Higher(words=f"BMU-MoCo has the best R@1 on task {k}.", metric=f"{k}:R@1", at="BMU-MoCo", than=COURSES)
+            for k in range(1, 6)
+        ),
+    ),
+)
+
+FIG4 = CurveEntry(
+    title="BMU-MoCo: overall R@1 (current), overall R@1 (final) and HM over m_hat, m fixed",
+    place=f"{BMU}, Figure 4",
+    sweeps={"bmu_moco": "bmu-fig4"},
+    over="m_hat",
+    panels={"R@1_current": "Overall R@1 (current)", "R@1": "Overall R@1 (final)", "HM": "Overall HM"},
+    beside=("FR",),
+    published=(
+        "m_hat can be neither too big nor too small. Too big (0.999 and 1), what the momentum encoders keep is not "
+        "well reviewed; too small (0.9), learning by gradient suffers, which makes overall R@1 (current) and HM "
+        "bad, while FR is lower (14.95, against 22.63 at 0.99 in Table 1). The paper takes 0.99: R@1 (final) "
+        "35.47, HM 37.59."
+    ),
+    source="Sec. 4.3 and Table 1; of the figure itself only the text is at hand, so no value is read off it",
+    claims=(
+        PeakInside(words="HM is best where m_hat is neither too big nor too small.", metric="HM"),
+        Higher(
+            words="Too big an m_hat (0.999, 1) reviews too little: R@1 (final) is lower than at 0.99.",
+            metric="R@1",
+            at=0.99,
+            than=(0.999, 1.0),
+        ),
+        Higher(
+            words="Too small an m_hat (0.9) hinders learning: R@1 (current) is lower than at 0.99.",
+            metric="R@1_current",
+            at=0.99,
+            than=(0.9,),
+        ),
+        Higher(words="HM at 0.9 is lower than at 0.99, too.", metric="HM", at=0.99, than=(0.9,)),
+        Lower(words="FR at 0.9 is lower (better) than at 0.99.", metric="FR", at=0.9, than=(0.99,)),
+    ),
+)
+
+SUPP_FIG2 = TableEntry(
+    title="BMU-MoCo's training loss on two tasks",
+    place=f"{BMU}, supplement, Figure 2",
+    rows=(BMU_MOCO,),
+    picture="losses",
+    drawn_tasks=(2, 3),
+    published="The loss converges on ActivityNet and on MSR-VTT, after some 3,000 iterations.",
+    source="Supplement, Sec. 2; of the figure itself only the text is at hand",
+    claims=tuple(
+        Above(
+            words=f"On task {k} the loss falls, from its first tenth of the steps to its last.",
+            metric=f"{k}:loss fall",
+            at="BMU-MoCo",
+        )
+        for k in (2, 3)
+    ),
+)
+
+
+def _other_score(score: str, number: int) -> TableEntry:
+    """Table 1 with another score (the supplement's)."""
+    return replace(
+        TABLE1,
+        title=TABLE1.title.replace("R@1", score),
+        place=f"{BMU}, supplement, Table {number}",
+        table=f"bmu-supp-table{number}",
+        score=score,
+        tuned=False,
+        seeds=3,
+        published=f"BMU-MoCo outperforms all competitors by a large margin, especially in overall {score}, FR and HM.",
+        source="Supplement, Sec. 2",
+        claims=best_of_all(score),
+    )
+
+
+REPRODUCTIONS: dict[str, Entry] = {
+    "bmu-table1": TABLE1,
+    "bmu-table2": TABLE2,
+    "bmu-table3": TABLE3,
+    "bmu-fig1": FIG1,
+    "bmu-fig3": FIG3,
+    "bmu-fig4": FIG4,
+    "bmu-supp-table1": _other_score("R@5", 1),
+    "bmu-supp-table2": _other_score("R@10", 2),
+    "bmu-supp-fig1": SUPP_FIG1,
+    "bmu-supp-fig2": SUPP_FIG2,
+}
+
+
+def listed() -> list[dict[str, str]]:
+    """Name of each, and what it is."""
+    return [{"name": name, "about": f"{entry.title} ({entry.place})"} for name, entry in REPRODUCTIONS.items()]

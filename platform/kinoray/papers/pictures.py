@@ -1,0 +1,131 @@
+"""The pictures of tables and of figures that follow from their runs, by the name that an entry gives."""
+
+from collections.abc import Callable, Mapping
+from itertools import cycle
+from typing import Any, Protocol
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
+from kinoray.papers.entries import PUBLISHED, SHARED, TableEntry
+from kinoray.report.estimates import Estimate, Row
+
+
+class Drawn(Protocol):
+    """What a picture needs of a table."""
+
+    @property
+    def entry(self) -> TableEntry: ...
+
+    @property
+    def tasks(self) -> list[str]: ...
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    @property
+    def rows(self) -> Mapping[str, Mapping[str, Row]]: ...
+
+    @property
+    def published(self) -> Mapping[str, Mapping[str, float]]: ...
+
+
+def overall(made: Drawn) -> Figure:
+    """Overall score, FR and HM of each row: published as hollow diamonds, measured with 95 % intervals."""
+    labels = [row.label for row in made.entry.rows]
+    metrics = made.columns[-3:]
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(11, 0.42 * len(labels) + 1.3), layout="constrained")
+        for axes, metric in zip(figure.subplots(1, 3, sharey=True), metrics, strict=True):
+            known = [(y, made.published[n][metric]) for y, n in enumerate(labels) if n in made.published]
+            if known:
+                y, x = zip(*known, strict=True)
+                axes.plot(x, y, "D", markerfacecolor="none", color=COLOURS[0], markersize=5, label=PUBLISHED)
+            for number, (column, rows) in enumerate(made.rows.items()):
+                ys = [y + 0.16 * (2 * number - len(made.rows) + 1) for y, n in enumerate(labels) if n in rows]
+                estimates = [rows[n].estimate(metric) for n in labels if n in rows]
+                _draw_estimates(axes, estimates, ys, COLOURS[1 + number], column)
+            arrow = "lower is better" if metric == "FR" else "higher is better"
+            axes.set_title(plain_text(f"Overall {metric} ({arrow})"))
+            axes.grid(axis="y", color="#0001")
+            axes.set_yticks(range(len(labels)), [plain_text(name) for name in labels])
+        figure.axes[0].invert_yaxis()
+        handles = {
+            label: handle
+            for axes in figure.axes
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
+    return figure
+
+
+def _draw_estimates(axes: Axes, estimates: list[Estimate], ys: list[float], colour: str, label: str) -> None:
+    for place, (value, y) in enumerate(zip(estimates, ys, strict=True)):
+        if value.mean is None:
+            continue
+        half = 0.0 if value.high is None else value.high - value.mean
+        named: dict[str, Any] = {"label": label} if not place else {}
+        axes.errorbar(value.mean, y, xerr=half, fmt="o", markersize=4, color=colour, elinewidth=1, capsize=2, **named)
+
+
+def current(made: Drawn) -> Figure:
+    """Of the first row: the score on each task right after it was learned, and of the final model, seeds as dots."""
+    label = made.entry.rows[0].label
+    row, score, tasks = made.rows[SHARED][label], made.entry.score, made.entry.drawn_tasks
+    bars = {
+        "current model": [[v[f"{k}:{score}"] + v[f"{k}:FR"] for v in row.by_seed.values()] for k in tasks],
+        "final model": [[v[f"{k}:{score}"] for v in row.by_seed.values()] for k in tasks],
+    }
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(1.3 * len(tasks) + 1.6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, values) in enumerate(bars.items()):
+            places = np.arange(len(tasks)) + 0.36 * number
+            axes.bar(places, np.mean(values, axis=1), width=0.34, color=COLOURS[1 + number], alpha=0.85, label=name)
+            for x, seeds in zip(places, values, strict=True):
+                axes.plot([x] * len(seeds), seeds, "o", color="#222", markersize=2.5)
+        axes.set_xticks(np.arange(len(tasks)) + 0.18, [f"Task {k}\n{plain_text(made.tasks[k - 1])}" for k in tasks])
+        axes.set_ylabel(f"{score} (%)")
+        axes.set_title(plain_text(label))
+        figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+def courses(made: Drawn) -> Figure:
+    """The score on each task as later ones are learned, one panel per task, one line per row; thin lines: seeds."""
+    tasks = made.entry.drawn_tasks
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(2.4 * len(tasks) + 1, 3.2), layout="constrained")
+        panels = np.atleast_1d(figure.subplots(1, len(tasks)))
+        for axes, task in zip(panels, tasks, strict=True):
+            for (label, row), colour in zip(made.rows[SHARED].items(), cycle(COLOURS)):
+                matrices = [result.matrix_of(made.entry.score) for result in row.results if result.state == "finished"]
+                draw_course(axes, matrices, task - 1, colour, label)
+            axes.set_title(plain_text(f"Task {task}: {made.tasks[task - 1]}"))
+            axes.set_xlabel("after task")
+            axes.set_xticks(range(task, len(made.tasks) + 1))
+        panels[0].set_ylabel(f"{made.entry.score} (%)")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(made.entry.rows))
+    return figure
+
+
+def losses(made: Drawn) -> Figure:
+    """The training loss of the first row within the drawn tasks, one line per seed."""
+    row = made.rows[SHARED][made.entry.rows[0].label]
+    wanted = [task - 1 for task in made.entry.drawn_tasks]
+    curves = {}
+    for result in row.results:
+        steps = result.losses.dropna(subset="loss")
+        curves[f"seed {result.seed}"] = steps[steps["task"].isin(wanted)]
+    return loss_figure(curves, made.tasks)
+
+
+PICTURES: dict[str, Callable[[Drawn], Figure]] = {
+    "overall": overall,
+    "current": current,
+    "courses": courses,
+    "losses": losses,
+}

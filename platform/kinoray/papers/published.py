@@ -1,0 +1,40 @@
+"""Published numbers of the papers' tables, as data files: facts, transcribed from the papers that they are named after.
+
+Checked by arithmetic: means and sums of the cells of each task against the printed overall columns. Where a row does
+not add up (LwF, Co2L, LUMP, global without the update, fixed), the slip is the paper's own.
+"""
+
+import csv
+from pathlib import Path
+
+FILES = ("bmu.csv",)
+
+
+def published(table: str) -> dict[str, dict[str, float]]:
+    """Label of each row of a table -> column -> value, as the tables of `tables` name them; {} for a table unknown.
+
+    Columns: "1:R@1", "1:FR", ... by task, and overall "R@1" (or the table's own score), "FR", "HM"; % and points.
+    """
+    score = SCORES.get(table, "R@1")
+    rows: dict[str, dict[str, float]] = {}
+    for file in FILES:
+        with (Path(__file__).parent / "published" / file).open(newline="", encoding="utf-8") as lines:
+            for line in csv.DictReader(lines):
+                if line["table"] == table:
+                    rows[line["method"]] = {_column(n, score): float(v) for n, v in line.items() if _is_number(n, v)}
+    return rows
+
+
+SCORES = {"bmu-supp-table1": "R@5", "bmu-supp-table2": "R@10"}
+"""Tables whose cells are of another score than R@1."""
+
+
+def _is_number(name: str, value: str) -> bool:
+    return name not in ("table", "method", "memory") and bool(value)
+
+
+def _column(name: str, score: str) -> str:
+    """`task2_fr` -> "2:FR", `overall_hm` -> "HM", `overall` -> the score."""
+    place, _, kind = name.partition("_")
+    metric = kind.upper() or score
+    return metric if place == "overall" else f"{place.removeprefix('task')}:{metric}"

@@ -1,0 +1,201 @@
+"""Tables of methods: runs of each row over seeds, laid beside the published numbers in the paper's own layout.
+
+Each row is run at the settings that all methods share, and, where a table has them, once more at its own best ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from kinoray.display.text import show, words
+from kinoray.papers.claims import Curve
+from kinoray.papers.entries import PUBLISHED, SHARED, TableEntry
+from kinoray.papers.pictures import PICTURES
+from kinoray.papers.published import published
+from kinoray.papers.reproduction import Facts, Reproduction
+from kinoray.papers.statements import Statement, judged
+from kinoray.report.estimates import Estimate, Row, columns_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from kinoray.runs.result import Result
+
+TENTH = 0.1
+"""Share of a task's steps over which a loss is averaged at either end."""
+
+Runs = Mapping[str, Mapping[str, Sequence["Result"]]]
+"""Column (shared, tuned) -> label of a row -> its runs by seed."""
+
+
+class TableReproduction(Reproduction):
+    """Methods by rows: `.rows[column][label]` with means and paired differences, `.table` a line per cell."""
+
+    def __init__(
+        self, name: str, entry: TableEntry, runs: Runs, tuned: Mapping[str, Mapping[str, Any]], facts: Facts, root: Path
+    ) -> None:
+        """tuned: label -> the settings of the column that is named so."""
+        super().__init__(name, entry, facts, root)
+        self.runs, self.tuned = runs, tuned
+        self.rows = {
+            column: {label: NumberedRow(results, entry.score) for label, results in by_label.items() if results}
+            for column, by_label in runs.items()
+        }
+        self.tasks: list[str] = next(iter(runs[SHARED].values()))[0].tasks
+        self.published = published(entry.table)
+
+    @property
+    def columns(self) -> list[str]:
+        """The cells of a line, as the paper has them: "1:R@1", "1:FR", ..., and overall."""
+        score, last = self.entry.score, len(self.tasks)
+        by_task = [
+            f"{k}:{metric}" for k in range(1, last + 1) for metric in (score, "FR") if (k, metric) != (last, "FR")
+        ]
+        return [*by_task, score, "FR", "HM"]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:  # type: ignore[override]
+        """Column (shared or tuned), label, seed, and every number of the run's line."""
+        lines = [
+            {"settings": column, "method": label, "seed": seed} | {name: values.get(name) for name in self._measured}
+            for column, rows in self.rows.items()
+            for label, row in rows.items()
+            for seed, values in row.by_seed.items()
+        ]
+        return pd.DataFrame(lines, columns=["settings", "method", "seed", *self._measured])
+
+    @property
+    def _measured(self) -> list[str]:
+        """The table's columns, and whatever else the claims are about."""
+        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims)]))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A line per cell: method, settings (published, shared, tuned), column, mean, 95 % interval over seeds."""
+        lines: list[tuple[Any, ...]] = []
+        for entry_row in self.entry.rows:
+            label = entry_row.label
+            for name, value in self.published.get(label, {}).items():
+                lines.append((label, PUBLISHED, name, value, None, None, None))
+            for column, rows in self.rows.items():
+                if label in rows:
+                    lines += [(label, column, name, *rows[label].estimate(name)) for name in self._measured]
+        return pd.DataFrame(lines, columns=["method", "settings", "column", "mean", "low", "high", "seeds"])
+
+    @property
+    def missing(self) -> list[str]:
+        """Runs that did not finish, in words."""
+        return [
+            f"{label}, {column}: {row.unfinished}"
+            for column, rows in self.rows.items()
+            for label, row in rows.items()
+            if row.unfinished
+        ]
+
+    @property
+    def failed(self) -> bool:
+        return any(r.state == "failed" for rows in self.runs.values() for results in rows.values() for r in results)
+
+    @property
+    def statements(self) -> list[Statement]:
+        """What the paper says of its table, each statement with what was measured, for each column."""
+        many = len(self.rows) > 1
+        return [
+            judged(
+                claim,
+                self.curve(column, claim.metric),
+                [self.curve(column, claim.metric, seed) for seed in self._seeds_of(column)],
+                column if many else "",
+            )
+            for column in self.rows
+            for claim in self.entry.claims
+        ]
+
+    def _seeds_of(self, column: str) -> list[int]:
+        """Seeds that every row has finished: differences are paired."""
+        rows = [row for row in self.rows[column].values() if not row.is_bound]
+        return [seed for seed in self.seeds if all(seed in row.by_seed for row in rows)]
+
+    def curve(self, column: str, metric: str, seed: int | None = None) -> Curve:
+        """Value of each row by its label: the mean over seeds, or one seed's; nan where there is none."""
+        rows = self.rows[column]
+        if seed is not None:
+            return {label: _number(row.by_seed.get(seed, {}).get(metric)) for label, row in rows.items()}
+        return {label: _number(row.estimate(metric).mean) for label, row in rows.items()}
+
+    def cells(self) -> list[list[str]]:
+        """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
+        overall = self.columns[-3:]
+        lines = [["method", "settings", *(_head(name) for name in self.columns)]]
+        for entry_row in self.entry.rows:
+            label = entry_row.label
+            if label in self.published:
+                known = self.published[label]
+                lines.append([label, PUBLISHED, *(show(known.get(name), 2) for name in self.columns)])
+            for column, rows in self.rows.items():
+                if label in rows:
+                    cells = (_cell(rows[label].estimate(name), name in overall) for name in self.columns)
+                    lines.append([label, column, *cells])
+        return lines
+
+    def notes(self) -> list[str]:
+        """What must be read with it: the tasks, the spread, the settings of the tuned lines."""
+        tasks = ", ".join(f"{k} {name}" for k, name in enumerate(self.tasks, start=1))
+        lines = [f"Tasks: {tasks}. Mean over seeds; of overall columns ± half of the 95 % t interval."]
+        if self.tuned:
+            best = "; ".join(f"{label}: {words(settings) or 'none'}" for label, settings in self.tuned.items())
+            lines.append(f"tuned, chosen by validation with other seeds on another world: {best}.")
+        return lines
+
+    def plot(self) -> "Figure":
+        """The figure that the entry names."""
+        return PICTURES[self.entry.picture](self)
+
+
+class NumberedRow(Row):
+    """A row whose numbers of single tasks are named by the tasks' places: "2:FR"."""
+
+    @cached_property
+    def by_seed(self) -> dict[int, dict[str, float | None]]:
+        """Column name -> value, for each finished seed."""
+        return {result.seed: self._numbers(result) for result in self.results if result.state == "finished"}
+
+    def _numbers(self, result: "Result") -> dict[str, float | None]:
+        values = columns_of(result, self.metric)
+        place = {task: number for number, task in enumerate(result.tasks, start=1)}
+        numbers: dict[str, float | None] = {}
+        for name, value in values.items():
+            task, colon, metric = name.rpartition(":")
+            numbers[f"{place[task]}:{metric}" if task in place else metric if colon else name] = value
+        return numbers | loss_falls(result)
+
+
+def loss_falls(result: "Result") -> dict[str, float | None]:
+    """By how much the loss fell within each task, from the mean of its first tenth of the steps to that of its last."""
+    losses = result.losses.dropna(subset="loss") if not result.zero_shot else result.losses.head(0)
+    falls: dict[str, float | None] = {}
+    for task, part in losses.groupby("task") if len(losses) else ():
+        values = part["loss"].to_numpy()
+        count = max(1, round(TENTH * len(values)))
+        falls[f"{int(task) + 1}:loss fall"] = float(np.mean(values[:count]) - np.mean(values[-count:]))  # type: ignore[arg-type]
+    return falls
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _head(name: str) -> str:
+    """ "2:FR" as the paper's table has it."""
+    place, colon, metric = name.partition(":")
+    return f"Task{place} {metric}" if colon else name
+
+
+def _cell(value: Estimate, with_interval: bool) -> str:
+    if with_interval and value.mean is not None and value.high is not None:
+        return f"{show(value.mean)} ±{value.high - value.mean:.1f}"
+    return show(value.mean)

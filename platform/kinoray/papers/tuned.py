@@ -1,0 +1,37 @@
+"""The best settings of each row of a table, found with an equal small budget: the table's second column.
+
+Every row gets the same number of trials over the learning rate and its method's main knob (the sub-space `budget` of
+its search space), one run each, chosen on the validation splits of a world of its own; the table then runs on another
+world with other seeds. `kinoray reproduce NAME --tune` finds and keeps them here, a file per table and family of
+streams.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SPACE = "budget"
+"""Name of the sub-space that each method's search space has."""
+FOLDER = Path(__file__).parent / "tuned"
+
+
+def file_of(name: str, stream: str) -> Path:
+    """Where the settings of a table's rows stand, for a stream and its other worlds."""
+    return FOLDER / f"{name}-{stream.partition(':')[0]}.json"
+
+
+def tuned_settings(name: str, stream: str) -> dict[str, dict[str, Any]]:
+    """Label of each row -> its best settings; {} where none were found for the stream yet."""
+    file = file_of(name, stream)
+    if not file.is_file():
+        return {}
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    return {label: row["settings"] for label, row in rows.items()}
+
+
+def write_tuned(name: str, stream: str, facts: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Keep what was found. rows: label -> settings, validation score, number of trials."""
+    file = file_of(name, stream)
+    file.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    return file

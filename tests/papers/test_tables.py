@@ -1,0 +1,316 @@
+"""Tables of `kinoray reproduce`: lines, claims, files and gaps on made-up runs; what was published; two runs on Ray."""
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from support.places import REPOSITORY
+from support.run_folders import make_run
+
+from kinoray.cli.reproduce import exit_code
+from kinoray.disk.durable import write_json
+from kinoray.errors import RunFailed, UsageError
+from kinoray.papers import tuned
+from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.entries import TableEntry
+from kinoray.papers.pictures import PICTURES
+from kinoray.papers.published import published
+from kinoray.papers.reproduce import reproduce
+from kinoray.papers.tables import TableReproduction
+from kinoray.report.estimates import estimate
+from kinoray.runs.method_source import find_method
+from kinoray.runs.request import RunRequest
+from kinoray.runs.result import Result
+
+TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}
+TABLE1 = TABLES["bmu-table1"]
+GAINS = {"base_moco": 0.0, "lwf:base_moco": 1.0, "er_ring:base_moco": 2.0, "der:base_moco": 1.5, "co2l:base_moco": 0.8,
+         "lump:base_moco": 1.2, "bmu_moco": 6.0}  # fmt: skip
+"""How much better than the first the made-up runs of a method are; the local variant a point less."""
+MODULE = "kinoray.papers.reproduce"
+
+
+def gain_of(request: RunRequest) -> float:
+    return GAINS[str(request.method)] - (request.settings.get("variant") == "local")
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
+    """`run_all` answers with made-up runs; collects the requests."""
+    asked: list[RunRequest] = []
+
+    def folder(request: RunRequest, seed: int) -> Path:
+        settings = dict(request.settings)
+        kind: dict[str, Any] = {"joint": request.joint, "zero_shot": request.zero_shot}
+        parts = [
+            str(request.method).partition(":")[0],
+            *map(str, settings.values()),
+            *[n for n, on in kind.items() if on],
+        ]
+        root = tmp_path / "made" / "-".join(parts)
+        there = list(root.glob(f"*/seed-{seed}"))
+        return (
+            there[0]
+            if there
+            else make_run(root, str(request.method), seed, gain_of(request), overrides=settings, **kind)
+        )
+
+    def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
+        asked.extend(requests)
+        return [[Result(folder(request, seed)) for seed in request.all_seeds] for request in requests]
+
+    monkeypatch.setattr("kinoray.execution.run.run_all", run_all)
+    monkeypatch.setattr(tuned, "FOLDER", tmp_path / "tuned")
+    (tmp_path / "tuned").mkdir()
+    return asked
+
+
+def made(name: str, tmp_path: Path, **options: Any) -> TableReproduction:
+    return reproduce(name, runs=tmp_path, quiet=True, **options)
+
+
+# The catalogue and what was published
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_names_rows_that_there_are_and_claims_what_can_be_measured(name: str) -> None:
+    entry = TABLES[name]
+    assert entry.published and entry.source and entry.place and entry.picture in PICTURES
+    labels = [row.label for row in entry.rows]
+    assert len(set(labels)) == len(labels)
+    for row in entry.rows:
+        assert find_method(row.method)
+    means = {label: float(n) for n, label in enumerate(labels)}
+    for claim in entry.claims:
+        assert claim.contest(means), f"{claim.words} names a row that is not there"
+    if entry.table:
+        competing = {row.label for row in entry.rows if not row.is_bound}
+        assert competing <= set(published(entry.table)), "a row without published numbers"
+
+
+@pytest.mark.parametrize("table", ["bmu-table1", "bmu-table2", "bmu-table3", "bmu-supp-table1", "bmu-supp-table2"])
+def test_published_overall_columns_are_means_and_sums_but_for_the_papers_own_slips(table: str) -> None:
+    score = {"bmu-supp-table1": "R@5", "bmu-supp-table2": "R@10"}.get(table, "R@1")
+    slips = {"LwF", "Co2L", "LUMP", "global, no BMU", "local + global, no BMU", "BMU-MoCo-ensemble", "BMU-MoCo-fixed"}
+    rows = published(table)
+    assert len(rows) >= 4
+    for label, row in rows.items():
+        scores = [row[f"{k}:{score}"] for k in range(1, 6)]
+        rates = [row[f"{k}:FR"] for k in range(1, 5)]
+        if label not in slips:
+            assert np.mean(scores) == pytest.approx(row[score], abs=0.011), label
+            assert sum(rates) == pytest.approx(row["FR"], abs=0.06), label
+
+
+def test_the_published_numbers_are_those_of_the_transcription() -> None:
+    source = REPOSITORY.parent / "shared" / "published" / "bmu.csv"
+    if not source.is_file():
+        pytest.skip("the transcribed tables are not beside the checkout")
+    with source.open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["table"] == "bmu-table1"]
+    for row in rows:
+        ours = published("bmu-table1")[row["method"]]
+        assert (ours["R@1"], ours["FR"], ours["HM"]) == tuple(
+            float(row[name]) for name in ("overall", "overall_fr", "overall_hm")
+        )
+        assert ours["3:FR"] == float(row["task3_fr"]) and ours["5:R@1"] == float(row["task5"])
+    assert published("no-table") == {}
+
+
+# The numbers and what they say
+
+
+def test_a_table_runs_every_row_over_its_seeds_and_lays_it_beside_the_published_one(made_up, tmp_path) -> None:
+    table = made("bmu-table1", tmp_path)
+    assert [str(request.method) for request in made_up] == [row.method for row in TABLE1.rows]
+    assert {(r.stream, r.seed, r.seeds) for r in made_up} == {("moving-cvlm:9", 40, 5)}
+    assert [(r.joint, r.zero_shot) for r in made_up[-2:]] == [(True, False), (False, True)]
+    assert made_up[6].settings == {"variant": "local"}
+    cells = table.cells()
+    assert cells[0][:6] == ["method", "settings", "Task1 R@1", "Task1 FR", "Task2 R@1", "Task2 FR"]
+    assert cells[0][-4:] == ["Task5 R@1", "R@1", "FR", "HM"], "nothing is forgotten of the last task"
+    assert cells[1] == ["Base-MoCo", "published", "38.99", "15.30", "18.61", "15.23", "28.00", "5.60", "28.22", "7.27",
+                        "40.28", "30.82", "43.40", "34.67"]  # fmt: skip
+    assert [row[1] for row in cells[1:]] == ["published", "shared"] * 8 + ["shared", "shared"]
+    base = [result.metrics for result in table.runs["shared"]["Base-MoCo"]]
+    known = estimate(metrics["HM"] for metrics in base)
+    assert known.mean is not None and known.high is not None
+    assert cells[2][-1] == f"{known.mean:.1f} ±{known.high - known.mean:.1f}"
+    assert cells[-1][-1] == "–", "zero-shot has no HM"
+
+
+def test_claims_are_answered_by_the_paired_interval_over_seeds(made_up, tmp_path) -> None:
+    table = made("bmu-table1", tmp_path)
+    by_words = {statement.words: statement for statement in table.statements}
+    best = by_words["BMU-MoCo has the best overall HM."]
+    rival = table.rows["shared"]["ER-ring"]
+    assert best.answer == "yes" and best.contest == ("BMU-MoCo", "ER-ring")
+    assert best.margin == table.rows["shared"]["BMU-MoCo"].minus(rival, "HM")
+    assert str(best).startswith("yes: BMU-MoCo has the best overall HM. (by +")
+    assert table.shown is not None or "undecided" in table.verdict
+
+
+def test_a_table_of_another_score_has_its_own_forgetting_and_harmonic_mean(made_up, tmp_path) -> None:
+    table = made("bmu-supp-table1", tmp_path)
+    result = table.runs["shared"]["Base-MoCo"][0]
+    row = table.rows["shared"]["Base-MoCo"].by_seed[40]
+    matrix = result.matrix_of("R@5").to_numpy()
+    assert row["R@5"] == pytest.approx(matrix[-1].mean())
+    assert row["1:FR"] == pytest.approx(matrix[0, 0] - matrix[-1, 0])
+    assert row["HM"] == pytest.approx(result.summary("R@5")["HM"])
+    assert table.cells()[1][2] == "70.93"
+
+
+def test_tuned_settings_make_a_second_line_of_every_row_that_has_them(made_up, tmp_path) -> None:
+    best = {"LwF": {"learning_rate": 0.002}, "BMU-MoCo": {"m_hat": 0.995}}
+    rows = {label: {"settings": settings, "validation": {"HM": 60.0}, "trials": 9} for label, settings in best.items()}
+    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm"}, rows)
+    table = made("bmu-table1", tmp_path, seeds=2)
+    assert list(table.rows) == ["shared", "tuned"]
+    assert [dict(r.settings) for r in made_up[10:]] == list(best.values())
+    lines = [row[:2] for row in table.cells()[1:]]
+    assert [label for label, column in lines if column == "tuned"] == list(best)
+    assert any("LwF: learning_rate=0.002" in note for note in table.notes())
+    columns = {statement.column for statement in table.statements}
+    assert columns == {"shared", "tuned"}
+    of_tuned = [s for s in table.statements if s.column == "tuned" and "(local)" in s.words]
+    assert {s.answer for s in of_tuned} == {"not measured"}, "a row without tuned settings cannot be compared"
+    assert made("bmu-table2", tmp_path, seeds=2).tuned == {}, "the ablation has one column"
+
+
+def test_the_files_of_a_table(made_up, tmp_path) -> None:
+    table = made("bmu-table2", tmp_path, seeds=2)
+    stem = table.folder / "bmu-table2"
+    assert sorted(p.suffix for p in table.folder.iterdir()) == [".csv", ".json", ".md", ".png", ".svg", ".tex"]
+    frame = pd.read_csv(stem.with_suffix(".csv"))
+    cell = frame.query("method == 'BMU local' and settings == 'published' and column == 'HM'")
+    assert cell["mean"].tolist() == [37.05]
+    assert set(frame["settings"]) == {"published", "shared"}
+    page = stem.with_suffix(".md").read_text()
+    for text in (TABLES["bmu-table2"].published, table.verdict, "| Base-MoCo (local, no BMU) | published | 38.99 |",
+                 "`kinoray reproduce bmu-table2 --stream moving-cvlm --seeds 2`", "Tasks: 1 plain, 2 night"):  # fmt: skip
+        assert text in page, text
+    assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
+    latex = stem.with_suffix(".tex").read_text()
+    assert latex.startswith(r"\begin{tabular}{lrrr") and r"$\pm$" in latex and r"\bottomrule" in latex
+    record = json.loads(stem.with_suffix(".json").read_text())
+    assert len(record["runs"]) == 12 and len(record["statements"]) == len(TABLES["bmu-table2"].claims)
+    assert "BMU local + global" in repr(table)
+
+
+@pytest.mark.parametrize("name", ["bmu-table1", "bmu-fig1", "bmu-fig3", "bmu-supp-fig1", "bmu-supp-fig2"])
+def test_every_picture_has_ink(name: str, made_up, tmp_path: Path) -> None:
+    table = made(name, tmp_path, seeds=2)
+    with Image.open(table.folder / f"{name}.png") as picture:
+        pixels = np.asarray(picture.convert("L"))
+    assert 0.003 < (pixels < 160).mean() < 0.5
+    assert min(pixels.shape) > 250
+
+
+def test_a_figure_of_current_and_final_models_shows_the_matrix(made_up, tmp_path) -> None:
+    table = made("bmu-fig1", tmp_path, seeds=2)
+    matrices = [result.matrix.to_numpy() for result in table.runs["shared"]["Base-MoCo"]]
+    heights = [bar.get_height() for bars in table.plot().axes[0].containers for bar in bars]
+    diagonal, last = (np.mean([pick(m) for m in matrices], axis=0) for pick in (np.diagonal, lambda m: m[-1]))
+    assert heights == pytest.approx([*diagonal[:4], *last[:4]])
+    assert {s.answer for s in table.statements} == {"yes"} and exit_code(table) == 0
+
+
+def test_the_fall_of_a_loss_is_that_of_a_tasks_own_steps(made_up, tmp_path) -> None:
+    table = made("bmu-supp-fig2", tmp_path, seeds=2)
+    row = table.rows["shared"]["BMU-MoCo"].by_seed[40]
+    first, last = [4.0 / (1 + s) + 0.3 for s in (0, 1)], [4.0 / (1 + s) + 0.3 for s in (18, 19)]  # as made up, 20 steps
+    assert row["2:loss fall"] == pytest.approx(np.mean(first) - np.mean(last))
+
+
+# Gaps, errors, commands
+
+
+def test_a_run_that_failed_is_a_gap_and_the_rest_is_shown(made_up, tmp_path) -> None:
+    whole = made("bmu-table3", tmp_path, seeds=2)
+    folder = whole.runs["shared"]["BMU-MoCo-fixed"][1].folder
+    outcome = json.loads((folder / "result.json").read_text())
+    write_json(folder / "result.json", outcome | {"state": "failed", "error": "RunFailed: nan at step 3"})
+    table = made("bmu-table3", tmp_path, seeds=2)
+    assert table.missing == ["BMU-MoCo-fixed, shared: seed 41 failed"]
+    assert table.failed and exit_code(table) == 3 and table.shown is None
+    assert table.verdict.startswith("Numbers are missing")
+    assert all(s.margin.seeds in (0, 1) for s in table.statements), "only what all rows have is compared"
+
+
+def test_an_error_of_one_run_does_not_take_the_table_along(made_up, tmp_path, monkeypatch, micro) -> None:
+    def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
+        raise RunFailed("one of them: nan")
+
+    monkeypatch.setattr("kinoray.execution.run.run_all", run_all)
+    with pytest.raises(RunFailed, match="one of them: nan"):
+        made("bmu-table3", tmp_path, stream=micro, seeds=1, settings={"learning_rate": 0.1})
+
+
+def test_a_dry_run_says_what_would_be_run(micro, tmp_path: Path) -> None:
+    plan = reproduce("bmu-table3", stream=micro, seeds=2, runs=tmp_path, dry_run=True)
+    assert plan["place"] == TABLES["bmu-table3"].place
+    assert [run["method"] for run in plan["runs"]] == ["base_moco", *["bmu_moco"] * 3]
+    assert not list(tmp_path.iterdir())
+
+
+def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_path, monkeypatch) -> None:
+    asked = []
+
+    class Swept:
+        complete = tuple(range(9))
+
+        class best:
+            params = {"learning_rate": 0.002}
+            values = {"HM": 61.5}
+
+    monkeypatch.setattr(f"{MODULE}.sweep", lambda request: asked.append(request) or Swept)
+    table = made("bmu-table1", tmp_path, tune=True, seeds=2)
+    assert [r.method for r in asked] == [row.method for row in TABLE1.rows if not row.is_bound]
+    assert {(r.stream, r.seed, r.seeds, r.space, r.sampler, r.prune) for r in asked} == {
+        ("moving-cvlm", 0, 1, "budget", "grid", False)
+    }
+    assert list(table.tuned) == [row.label for row in TABLE1.rows if not row.is_bound]
+    kept = json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())
+    assert kept["rows"]["DER"] == {"settings": {"learning_rate": 0.002}, "validation": {"HM": 61.5}, "trials": 9}
+    with pytest.raises(UsageError, match="no column of tuned settings"):
+        made("bmu-table2", tmp_path, tune=True)
+
+
+def test_every_row_with_a_budget_searches_as_many_points() -> None:
+    from kinoray.sweeps.samplers import grid
+    from kinoray.sweeps.space import distributions, load_space
+
+    sizes = {}
+    for row in TABLE1.rows:
+        if not row.is_bound:
+            knobs = distributions(load_space(find_method(row.method), tuned.SPACE))
+            sizes[row.label] = len(grid(knobs))
+            assert "learning_rate" in knobs and len(knobs) == 2
+    assert len(set(sizes.values())) == 1, sizes
+
+
+# On Ray
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_table_runs_what_is_missing_side_by_side_and_reuses_the_rest(cluster, micro, tmp_path) -> None:
+    common: dict[str, Any] = {"stream": micro, "runs": tmp_path, "smoke": True, "seeds": 1, "quiet": True}
+    table = reproduce("bmu-table3", **common)
+    assert table.missing == [] and len(table.frame) == 4
+    assert [math.isfinite(v) for v in table.curve("shared", "HM").values()] == [True] * 4
+    assert table.verdict.startswith("A smoke run")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")}
+    again = reproduce("bmu-table3", **common)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    pd.testing.assert_frame_equal(again.table, table.table)
+    fresh = reproduce("bmu-fig1", **common)
+    assert fresh.runs["shared"]["Base-MoCo"][0].folder in {path.parent for path in before}, "figures share their runs"
