@@ -8,5 +8,6 @@ SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
         "memory_weight": {"choices": [0.1, 0.3, 1.0]},  # DER's range
+        "m": 0.99,  # of Base-MoCo, held
     },
 }

@@ -6,8 +6,5 @@ SPACE = {
 }
 
 SPACES = {
-    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
-        "m": {"choices": [0.9, 0.99, 0.999]},  # of the learner: the rule has no weight
-    },
+    "budget": {},  # Base-MoCo's: the rule has no weight, and its memory is part of the setting
 }

@@ -8,5 +8,6 @@ SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
         "mix_alpha": {"choices": [0.1, 0.4, 1.6]},  # around LUMP's 0.4
+        "m": 0.99,  # of Base-MoCo, held
     },
 }

@@ -9,5 +9,6 @@ SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
         "importance_weight": {"choices": [0.1, 1.0, 10.0]},  # UCL 0.4, SI's own tasks 0.1 to 1
+        "m": 0.99,  # of Base-MoCo, held
     },
 }

@@ -84,3 +84,13 @@ def test_python_of_the_readme_uses_public_names() -> None:
     assert set(re.findall(r"kinoray\.(\w+)", code)) <= set(kinoray.__all__)
     known = set(dir(Result)) | set(dir(Comparison))
     assert set(re.findall(r"(?:result|both)\.(\w+)", code)) <= known
+
+
+def test_its_tables_say_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    import readme_tables
+
+    text = (REPOSITORY / "README.md").read_text()
+    assert readme_tables.rewritten(text) == text, "run python benchmarks/readme_tables.py"
+    changed = text.replace("](methods/base_moco.py)", "](methods/another.py)")
+    assert readme_tables.rewritten(changed) == text, "what somebody typed there is written over"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 DONE, FAILED, WRONG = 0, 1, 2
 SOME_FAILED = 3
-"""Exit code of a sweep some of whose trials failed, and of a figure that does not show the published trend."""
+"""Exit code of a sweep some of whose trials failed, and of a figure or table that does not show all of the paper's."""
 STOPPED = 75
 """Exit code of what stopped early and goes on with the same command (EX_TEMPFAIL)."""
 BY_SIGNAL = 128

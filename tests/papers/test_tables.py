@@ -194,8 +194,14 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
     assert cell["mean"].tolist() == [37.05]
     assert set(frame["settings"]) == {"published", "shared"}
     page = stem.with_suffix(".md").read_text()
-    for text in (TABLES["bmu-table2"].published, table.verdict, "| Base-MoCo (local, no BMU) | published | 38.99 |",
-                 "`kinoray reproduce bmu-table2 --stream moving-cvlm --seeds 2`", "Tasks: 1 plain, 2 night"):  # fmt: skip
+    texts = (
+        TABLES["bmu-table2"].published,
+        table.verdict,
+        "| Base-MoCo (local, no BMU) | published | 38.99 |",
+        "`kinoray reproduce bmu-table2 --stream moving-cvlm --seeds 2`",
+        "Tasks: 1 plain, 2 night",
+    )
+    for text in texts:
         assert text in page, text
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
     latex = stem.with_suffix(".tex").read_text()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kinoray.config import build, names_of, split_overrides
-from kinoray.runs.method_source import find_method, method_names
+from kinoray.config import Recipe, build, names_of, split_overrides
+from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
 from kinoray.sweeps.samplers import make_sampler
-from kinoray.sweeps.space import check_space, distributions
+from kinoray.sweeps.space import check_space, distributions, load_space
 
 
 def spaces_of(name: str) -> dict[str, dict[str, Any]]:
@@ -17,14 +17,19 @@ def spaces_of(name: str) -> dict[str, dict[str, Any]]:
     return {"SPACE": module.SPACE} | module.SPACES
 
 
+def runnable(name: str) -> MethodSource:
+    """The method, a rule with the learner that it wraps by default."""
+    return with_learner(find_method(name), "cvlm")
+
+
 ALL = [(method, space) for method in method_names() for space in spaces_of(method)]
 
 
 @pytest.mark.parametrize(("name", "space"), ALL)
 def test_every_knob_is_a_setting_whose_extremes_are_allowed(name: str, space: str) -> None:
-    found = spaces_of(name)[space]
-    assert set(found) <= set(names_of(find_method(name).load().Config))
-    check_space(found, find_method(name), {})
+    found, method = spaces_of(name)[space], runnable(name)
+    assert set(found) <= set(names_of(method.load().Config)) | set(names_of(Recipe))
+    check_space(load_space(method, None if space == "SPACE" else space), method, {})
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -37,14 +42,15 @@ def test_the_default_lies_in_the_methods_space(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "space"), ALL)
 def test_what_is_drawn_builds_a_config(name: str, space: str) -> None:
-    config = find_method(name).load().Config
+    config = runnable(name).load().Config
     found = spaces_of(name)[space]
     knobs = distributions(found)
     held = {key: value for key, value in found.items() if key not in knobs}
     for number in range(8):
         drawn = make_sampler("qmc", 0, number, knobs).sample_relative(None, _Numbered(number), knobs)  # type: ignore[arg-type]
-        given = split_overrides(held | drawn, {name: config})
+        given = split_overrides(held | drawn, {name: config, "the recipe": Recipe})
         build(config, given[name], name)
+        build(Recipe, given["the recipe"], "the recipe")
 
 
 class _Numbered:

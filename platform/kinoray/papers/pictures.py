@@ -75,9 +75,10 @@ def current(made: Drawn) -> Figure:
     """Of the first row: the score on each task right after it was learned, and of the final model, seeds as dots."""
     label = made.entry.rows[0].label
     row, score, tasks = made.rows[SHARED][label], made.entry.score, made.entry.drawn_tasks
+    matrices = [result.matrix_of(score).to_numpy() for result in row.results if result.state == "finished"]
     bars = {
-        "current model": [[v[f"{k}:{score}"] + v[f"{k}:FR"] for v in row.by_seed.values()] for k in tasks],
-        "final model": [[v[f"{k}:{score}"] for v in row.by_seed.values()] for k in tasks],
+        "current model": [[float(matrix[k - 1, k - 1]) for matrix in matrices] for k in tasks],
+        "final model": [[float(matrix[-1, k - 1]) for matrix in matrices] for k in tasks],
     }
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(1.3 * len(tasks) + 1.6, 3.2), layout="constrained")

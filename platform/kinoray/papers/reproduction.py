@@ -4,15 +4,21 @@
 """
 
 import json
+import os
+import platform
 import re
 import shutil
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import psutil
 
 from kinoray.config import digest_of
 from kinoray.display.markup import latex_text, markdown_table
@@ -122,12 +128,12 @@ class Reproduction(ABC):
 
     def copy_table(self, place: Path) -> list[Path]:
         """Copy the table (.md without the picture, .json, .csv) into a folder; returns the copies."""
-        page = place / f"{self.stem}.md"
+        page, record, cells = (place / f"{self.stem}{ending}" for ending in (".md", ".json", ".csv"))
         page.write_text(self.markdown(picture=False), encoding="utf-8")
-        copies = [place / f"{self.stem}{ending}" for ending in (".json", ".csv")]
-        for copy in copies:
-            shutil.copyfile(self.folder / f"{self.name}{copy.suffix}", copy)
-        return [page, *copies]
+        numbers = self.to_json() | {"measured": measured_on(place)}
+        record.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+        shutil.copyfile(self.folder / f"{self.name}.csv", cells)
+        return [page, record, cells]
 
     def to_json(self) -> dict[str, Any]:
         """The numbers and what they say; no path of this machine."""
@@ -213,6 +219,16 @@ class Reproduction(ABC):
         missing = [f"Missing: {line}" for line in self.missing]
         everything = [head, *lines, *self.notes(), self.verdict, *statements, *missing, str(self.folder)]
         return "\n".join(printable(line.rstrip()) for line in everything)
+
+
+def measured_on(checkout: Path) -> dict[str, str]:
+    """Commit of a checkout, date and machine, for numbers that are kept."""
+    command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    cores = len(os.sched_getaffinity(0))
+    memory = round(psutil.virtual_memory().total / 2**30)
+    machine = f"{cores} cores ({platform.machine()}), {memory} GiB, torch {version('torch')}"
+    return {"commit": commit or "unknown", "date": date.today().isoformat(), "machine": machine}
 
 
 def worded(point: Any) -> str:

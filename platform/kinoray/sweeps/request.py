@@ -117,8 +117,8 @@ class MeasureOptions(TypedDict, total=False):
     """Fields of `SweepRequest` that measuring a paper's figure takes as well, for type checkers."""
 
     stream: str | Stream | None
-    seeds: int
-    seed: int
+    seeds: int | None
+    seed: int | None
     backbone: str | None
     settings: Mapping[str, Any] | None
     concurrent: int | None
