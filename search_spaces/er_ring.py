@@ -5,6 +5,6 @@ SPACE = {
     "memory_enqueues": {"choices": [True, False]},  # the paper does not say
 }
 
-SPACES = {
+SPACES: dict[str, dict] = {
     "budget": {},  # Base-MoCo's: the rule has no weight, and its memory is part of the setting
 }

@@ -158,20 +158,22 @@ class RunProgress:
         line, now = self._lines[run], self._now()
         before = line.done
         line.text = line.describe(now, task, step, loss, clips_per_step, epoch)
-        together = [self._all] if self._all else []
+        together: list[_Line | _All] = [self._all] if self._all else []
         for every in together:
             every.describe(now)
         if self._bars:
-            for shown in [line, *together]:
+            for shown in (line, *together):
                 self._bars.update(self._bar_of(shown), completed=shown.done, text=shown.text)
             if self._all and line.done == line.total:
                 self._bars.update(self._bar_of(line), visible=False)
         elif self._cell:
-            begun = [one for one in self._lines.values() if not self._all or 0 < one.done < one.total]
+            begun: list[_Line | _All] = [
+                one for one in self._lines.values() if not self._all or 0 < one.done < one.total
+            ]
             self._cell.show([*begun, *together], now, last=line.done == line.total)
         elif line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.printed_at = now
-            self._print("; ".join(f"{shown.name}: {shown.text}" for shown in [line, *together]))
+            self._print("; ".join(f"{shown.name}: {shown.text}" for shown in (line, *together)))
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""
