@@ -54,7 +54,8 @@ def test_runs_side_by_side_have_a_line_each() -> None:
 
 
 def many(console: Console, now: Callable[[], float]) -> RunProgress:
-    return RunProgress({f"run {n}": Course(["a"], [10]) for n in range(MANY + 1)}, console=console, now=now)
+    courses = {f"run {n}": Course(["a"], [10]) for n in range(MANY + 1)} | {"zero-shot": Course(["a"], [])}
+    return RunProgress(courses, console=console, now=now)
 
 
 def test_many_runs_say_how_many_are_done_and_when_all_will_be() -> None:

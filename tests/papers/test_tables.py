@@ -14,12 +14,14 @@ from PIL import Image
 from support.places import REPOSITORY
 from support.run_folders import make_run
 
+import kinoray
 from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed, UsageError
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import TableEntry
+from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduce import reproduce
@@ -211,7 +213,7 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
     assert "BMU local + global" in repr(table)
 
 
-@pytest.mark.parametrize("name", ["bmu-table1", "bmu-fig1", "bmu-fig3", "bmu-supp-fig1", "bmu-supp-fig2"])
+@pytest.mark.parametrize("name", ["bmu-table1", "bmu-fig1", "bmu-fig3", "bmu-fig5", "bmu-supp-fig1", "bmu-supp-fig2"])
 def test_every_picture_has_ink(name: str, made_up, tmp_path: Path) -> None:
     table = made(name, tmp_path, seeds=2)
     with Image.open(table.folder / f"{name}.png") as picture:
@@ -234,6 +236,21 @@ def test_the_fall_of_a_loss_is_that_of_a_tasks_own_steps(made_up, tmp_path) -> N
     row = table.rows["shared"]["BMU-MoCo"].by_seed[40]
     first, last = [4.0 / (1 + s) + 0.3 for s in (0, 1)], [4.0 / (1 + s) + 0.3 for s in (18, 19)]  # as made up, 20 steps
     assert row["2:loss fall"] == pytest.approx(np.mean(first) - np.mean(last))
+
+
+def test_what_is_kept_is_the_state_and_the_files_of_the_remembered_pairs(micro, tmp_path: Path) -> None:
+    settings = {"memory_capacity": 4}
+    runs = [
+        kinoray.run(method, stream=micro, settings=own, runs=tmp_path, num_workers=0, quiet=True)
+        for method, own in (("base_moco", {}), ("er_ring:base_moco", settings))
+    ]
+    base, ring = (kept_kb(run) for run in runs)
+    clips = [path for task in micro.tasks for path in sorted((task.manifest.parent / "clips").iterdir())[:12]]
+    mean = sum(path.stat().st_size for path in clips) / len(clips)
+    state = [next(iter(sorted((r.folder / "checkpoints").glob("*/method.safetensors")))).stat().st_size for r in runs]
+    assert base == pytest.approx(state[0] / 1e3)
+    assert ring == pytest.approx((state[1] + 4 * mean) / 1e3)
+    assert kept_kb(Result(make_run(tmp_path / "made-up"))) is None
 
 
 # Gaps, errors, commands

@@ -3,7 +3,7 @@
 import html
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -63,13 +63,13 @@ class _Line:
 
 
 class _All:
-    """Where all runs together stand."""
+    """Where all runs that train stand together."""
 
     name = "all runs"
 
-    def __init__(self, lines: Collection[_Line]) -> None:
-        self.lines = lines
-        self.total = sum(line.total for line in lines)
+    def __init__(self, lines: Iterable[_Line]) -> None:
+        self.lines = [line for line in lines if line.total]
+        self.total = sum(line.total for line in self.lines)
         self.done = 0
         self.text = ""
         self.began: tuple[float, int] | None = None
@@ -158,9 +158,9 @@ class RunProgress:
         line, now = self._lines[run], self._now()
         before = line.done
         line.text = line.describe(now, task, step, loss, clips_per_step, epoch)
+        if self._all:
+            self._all.describe(now)
         together: list[_Line | _All] = [self._all] if self._all else []
-        for every in together:
-            every.describe(now)
         if self._bars:
             for shown in (line, *together):
                 self._bars.update(self._bar_of(shown), completed=shown.done, text=shown.text)

@@ -75,6 +75,10 @@ PUBLISHED, SHARED, TUNED = "published", "shared", "tuned"
 """The lines of a row: the paper's own, and what was measured at the settings that all share and at its best ones."""
 
 
+KEPT = "kept KB"
+"""What a row keeps from task to task (`memory`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableEntry(Entry):
     """Methods by rows. Claims are about the rows' labels; a metric of one task is "2:FR", counted from 1."""
@@ -82,7 +86,7 @@ class TableEntry(Entry):
     rows: tuple[MethodRow, ...]
     score: str = "R@1"
     """The score of the cells; FR and HM are those of it."""
-    picture: Literal["overall", "current", "courses", "losses"] = "overall"
+    picture: Literal["overall", "current", "courses", "losses", "memory"] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Which tasks a picture by tasks shows, counted from 1."""

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
-from kinoray.papers.entries import PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Estimate, Row
 
 
@@ -124,9 +124,39 @@ def losses(made: Drawn) -> Figure:
     return loss_figure(curves, made.tasks)
 
 
+def memory(made: Drawn) -> Figure:
+    """Overall score and FR over what a row keeps beside the first; rows with a memory are joined, others are lines."""
+    base, *others = made.entry.rows
+    rows, metrics = made.rows[SHARED], (made.entry.score, "FR")
+    joined = [row.label for row in others if "memory_capacity" in row.settings]
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(8.4, 3.4), layout="constrained")
+        for axes, metric in zip(figure.subplots(1, 2), metrics, strict=True):
+            extra = {
+                n: (rows[n].estimate(KEPT).mean or 0.0) - (rows[base.label].estimate(KEPT).mean or 0.0) for n in rows
+            }
+            means = {n: rows[n].estimate(metric).mean for n in rows}
+            axes.plot(
+                [extra[n] for n in joined],
+                [means[n] for n in joined],
+                "o-",
+                color=COLOURS[1],
+                markersize=4,
+                label="ER-ring",
+            )
+            for row, colour in zip([r for r in others if r.label not in joined], COLOURS[2:], strict=False):
+                axes.axhline(means[row.label], color=colour, linestyle=":", label=plain_text(row.label))
+                axes.axvline(extra[row.label], color=colour, linewidth=0.8, label=plain_text(f"what {row.label} keeps"))
+            axes.set_title(plain_text(f"Overall {metric}"))
+            axes.set_xlabel("kept beside Base-MoCo (KB)")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
 PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "overall": overall,
     "current": current,
     "courses": courses,
     "losses": losses,
+    "memory": memory,
 }

@@ -13,7 +13,8 @@ import pandas as pd
 
 from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
-from kinoray.papers.entries import PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, PUBLISHED, SHARED, TableEntry
+from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduction import Facts, Reproduction
@@ -71,7 +72,8 @@ class TableReproduction(Reproduction):
     @property
     def _measured(self) -> list[str]:
         """The table's columns, and whatever else the claims are about."""
-        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims)]))
+        kept = [KEPT] if self.entry.picture == "memory" else []
+        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims), *kept]))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -171,7 +173,7 @@ class NumberedRow(Row):
         for name, value in values.items():
             task, colon, metric = name.rpartition(":")
             numbers[f"{place[task]}:{metric}" if task in place else metric if colon else name] = value
-        return numbers | loss_falls(result)
+        return numbers | loss_falls(result) | {KEPT: kept_kb(result)}
 
 
 def loss_falls(result: "Result") -> dict[str, float | None]:
