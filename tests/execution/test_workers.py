@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ from support.toys import Exemplars
 import kinoray
 from kinoray.errors import RunFailed
 from kinoray.execution.momentum_store import MomentumStore
-from kinoray.execution.run import run
+from kinoray.execution.run import run, run_all
 from kinoray.method import StepInfo, Task
 from kinoray.processes.actors import call, start_actor
+from kinoray.runs.request import RunRequest
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.training.checkpoint import Position, commit, take_fence
 
@@ -102,11 +104,17 @@ def test_one_of_two_workers_is_killed_and_both_come_back(cluster, micro, tmp_pat
 
 
 @pytest.mark.slow
-def test_several_seeds_run_side_by_side_in_one_ray(cluster, micro, tmp_path) -> None:
-    results = run("base_moco", stream=micro, seeds=3, runs=tmp_path, quiet=True)
-    assert [r.seed for r in results] == [0, 1, 2]
-    assert len({r.outcome["state_digest"] for r in results}) == 3
-    assert results[1].outcome["state_digest"] == digest_of_run_alone(micro, tmp_path / "alone", seed=1)
+def test_seeds_and_requests_run_side_by_side_and_one_that_fails_takes_none_along(cluster, micro, tmp_path) -> None:
+    common = {"stream": micro, "seeds": 1, "runs": tmp_path, "quiet": True}
+    good = RunRequest("base_moco", **common | {"seeds": 2})
+    joint = replace(good, joint=True, seeds=1)
+    with pytest.raises(RunFailed, match="a bug in the third step"):
+        run_all([RunRequest(Buggy, **common), good, joint, replace(good)])
+    two, one, same = run_all([good, joint, replace(good)])
+    assert [r.state for r in (*two, *one)] == ["finished"] * 3
+    assert [r.folder for r in same] == [r.folder for r in two], "what two requests name is one run"
+    first, second = (r.outcome["state_digest"] for r in two)
+    assert first != second == digest_of_run_alone(micro, tmp_path / "alone", seed=1)
 
 
 def digest_of_run_alone(micro, folder: Path, seed: int) -> str:
