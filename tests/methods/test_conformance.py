@@ -9,11 +9,19 @@ from support.places import REPOSITORY
 from support.rules import RULES
 from support.toys import TOYS
 
+from kinoray.rule import Rule
 from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
 from kinoray.streams import Stream
 from kinoray.testing.engine import on_two_ranks
 from kinoray.testing.promise import BrokenPromise
-from kinoray.testing.promises import PROMISES, Promise, settings_matter_when_they_say
+from kinoray.testing.promises import (
+    PROMISES,
+    Promise,
+    learns_two_tasks,
+    resumes_bit_for_bit,
+    settings_matter_when_they_say,
+    two_ranks_equal_one,
+)
 from kinoray.testing.small_stream import suited
 from kinoray.testing.subject import Subject
 
@@ -39,6 +47,21 @@ def source_of(method: Any, stream: Stream) -> MethodSource:
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_a_method_keeps_its_promise(promise: Promise, name: str, subjects: dict[str, Subject]) -> None:
     promise(subjects[name])
+
+
+RULE_NAMES = [name for name in method_names() if issubclass(find_method(name).load(), Rule)]
+
+
+@pytest.mark.slow
+def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Path) -> None:
+    """Every rule on its default learner stands above; here around the other method that learns from video and text."""
+    peers: dict[str, list[dict[str, Any]]] = {}
+    pairs = [find_method(f"{name}:bmu_moco") for name in RULE_NAMES]
+    subjects = [Subject(pair, micro, tmp_path / pair.name.replace(":", "-"), peers) for pair in pairs]
+    peers.update(on_two_ranks({subject.method.name: subject.spec for subject in subjects}))
+    for subject in subjects:
+        for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
+            promise(subject)
 
 
 class Hasty(Late):

@@ -102,6 +102,8 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
     if not entry.tuned:
         raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
+    if common.get("smoke"):
+        raise UsageError("A smoke run chooses nothing: leave out --tune or --smoke.")
     _checkout()
     stream = str(common["stream"]).partition(":")[0]  # its first world; the table is of another
     names = ("backbone", "runs", "quiet", "concurrent", "retry")
