@@ -277,6 +277,16 @@ def test_an_error_of_one_run_does_not_take_the_table_along(made_up, tmp_path, mo
         made("bmu-table3", tmp_path, stream=micro, seeds=1, settings={"learning_rate": 0.1})
 
 
+def test_a_row_without_any_run_is_a_gap_too(made_up, tmp_path, monkeypatch) -> None:
+    import kinoray.execution.run as module
+
+    answers = module.run_all
+    monkeypatch.setattr(module, "run_all", lambda requests: [*answers(requests)[:-1], []])
+    table = made("bmu-table3", tmp_path, seeds=2)
+    assert table.missing == ["BMU-MoCo, shared: not run"]
+    assert table.shown is None and table.plot().axes
+
+
 def test_a_dry_run_says_what_would_be_run(micro, tmp_path: Path) -> None:
     plan = reproduce("bmu-table3", stream=micro, seeds=2, runs=tmp_path, dry_run=True)
     assert plan["place"] == TABLES["bmu-table3"].place

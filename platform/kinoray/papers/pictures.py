@@ -100,7 +100,7 @@ def courses(made: Drawn) -> Figure:
     tasks = made.entry.drawn_tasks
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(2.4 * len(tasks) + 1, 3.2), layout="constrained")
-        panels = np.atleast_1d(figure.subplots(1, len(tasks)))
+        panels = np.atleast_1d(figure.subplots(1, len(tasks), sharey=True))
         for axes, task in zip(panels, tasks, strict=True):
             for (label, row), colour in zip(made.rows[SHARED].items(), cycle(COLOURS)):
                 matrices = [result.matrix_of(made.entry.score) for result in row.results if result.state == "finished"]

@@ -16,6 +16,7 @@ from kinoray.papers.tables import TableReproduction
 from kinoray.processes.signals import Stopped
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
+from kinoray.streams import Stream
 from kinoray.sweeps.request import MeasureOptions, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
@@ -51,6 +52,10 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
     return _finished(_table(name, entry, common, runs_root(runs)), place, quiet)
 
 
+def _name_of(stream: str | Stream) -> str:
+    return stream if isinstance(stream, str) else stream.name
+
+
 def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
     value = options.get(name)
     return default if value is None else value
@@ -83,7 +88,7 @@ def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) ->
 
 def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
     """Every row of a table, at the shared settings and at its own."""
-    best = tuned.tuned_settings(name, str(common["stream"])) if entry.tuned else {}
+    best = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
     requests = {SHARED: {row.label: _request(row, {}, common) for row in entry.rows}}
     if best:
         competing = [row for row in entry.rows if not row.is_bound]
@@ -105,7 +110,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     if common.get("smoke"):
         raise UsageError("A smoke run chooses nothing: leave out --tune or --smoke.")
     _checkout()
-    stream = str(common["stream"]).partition(":")[0]  # its first world; the table is of another
+    stream = _name_of(common["stream"]).partition(":")[0]  # its first world; the table is of another
     names = ("backbone", "runs", "quiet", "concurrent", "retry")
     best = {}
     for row in entry.rows:

@@ -46,7 +46,7 @@ class TableReproduction(Reproduction):
             column: {label: NumberedRow(results, entry.score) for label, results in by_label.items() if results}
             for column, by_label in runs.items()
         }
-        self.tasks: list[str] = next(iter(runs[SHARED].values()))[0].tasks
+        self.tasks: list[str] = next(results[0].tasks for results in runs[SHARED].values() if results)
         self.published = published(entry.table)
 
     @property
@@ -91,12 +91,13 @@ class TableReproduction(Reproduction):
     @property
     def missing(self) -> list[str]:
         """Runs that did not finish, in words."""
-        return [
-            f"{label}, {column}: {row.unfinished}"
-            for column, rows in self.rows.items()
-            for label, row in rows.items()
-            if row.unfinished
-        ]
+        lines = []
+        for column, by_label in self.runs.items():
+            for label in by_label:
+                row = self.rows[column].get(label)
+                why = row.unfinished if row else "not run"
+                lines += [f"{label}, {column}: {why}"] if why else []
+        return lines
 
     @property
     def failed(self) -> bool:

@@ -7,6 +7,7 @@ streams.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ FOLDER = Path(__file__).parent / "tuned"
 
 def file_of(name: str, stream: str) -> Path:
     """Where the settings of a table's rows stand, for a stream and its other worlds."""
-    return FOLDER / f"{name}-{stream.partition(':')[0]}.json"
+    return FOLDER / f"{name}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stream.partition(':')[0])}.json"
 
 
 def tuned_settings(name: str, stream: str) -> dict[str, dict[str, Any]]:
