@@ -44,7 +44,7 @@ def test_help_shows_every_option_by_its_name_and_a_wrong_one_is_named() -> None:
         shown = inspect.signature(function).parameters
         assert set(shown) == names(kind) | {"method"}
         assert all(shown[f.name].default == f.default for f in fields(kind) if f.name not in ("method", "settings"))
-    assert inspect.signature(kinoray.reproduce).parameters["seeds"].default == 3
+    assert inspect.signature(kinoray.reproduce).parameters["seeds"].default is None
     with pytest.raises(UsageError, match=r"no option named 'sede'\. Did you mean 'seed'"):
         kinoray.run("base_moco", sede=3)
 

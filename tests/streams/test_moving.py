@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinoray.errors import StorageFull
-from kinoray.streams import moving, world
+from kinoray.streams import moving, stills, world
 
 SMALL = (3, 2, 2)
 
@@ -140,9 +140,9 @@ def test_captions_name_every_attribute_with_words_of_the_vocabulary():
 def test_shrinking_averages_boxes():
     frame = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
     expected = [[frame[i : i + 2, j : j + 2].mean(axis=(0, 1)) for j in (0, 2)] for i in (0, 2)]
-    assert np.array_equal(world.shrink(frame, 2), np.round(expected))
+    assert np.array_equal(stills.shrink(frame, 2), np.round(expected))
     flat = np.full((56, 72, 3), 90, dtype=np.uint8)
-    assert np.array_equal(world.shrink(flat, 32), np.full((32, 32, 3), 90))
+    assert np.array_equal(stills.shrink(flat, 32), np.full((32, 32, 3), 90))
 
 
 def test_every_shape_is_drawn_and_none_like_another():
@@ -154,8 +154,8 @@ def test_every_shape_is_drawn_and_none_like_another():
 
 
 def test_pretraining_shows_only_a_part_of_the_world():
-    images, captions = world.pretraining_pairs(200, seed=0)
-    again, _ = world.pretraining_pairs(200, seed=0)
+    images, captions = stills.pretraining_pairs(200, seed=0)
+    again, _ = stills.pretraining_pairs(200, seed=0)
     assert images.shape == (200, 32, 32, 3) and np.array_equal(images, again)
     said = set(" ".join(captions).split())
     unseen = [word for look in world.LOOKS for word in look_words(look) if word not in said]

@@ -42,7 +42,7 @@ from kinoray.backbones.towers import (
 )
 from kinoray.equations import in_batch_nce
 from kinoray.errors import UsageError
-from kinoray.streams import world
+from kinoray.streams import stills, world
 
 TEMPERATURE = 0.07
 IMAGE_FORMATS = "png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,image2,gif"
@@ -55,7 +55,7 @@ def pretrain_tiny(
 
     The same arguments give the same weights on the same kind of machine.
     """
-    images, captions = world.pretraining_pairs(pairs, seed)
+    images, captions = stills.pretraining_pairs(pairs, seed)
     towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
     ids, mask = towers.tokenize(captions, max_tokens=40)
 
