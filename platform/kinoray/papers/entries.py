@@ -91,6 +91,6 @@ class TableEntry(Entry):
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Which tasks a picture by tasks shows, counted from 1."""
     table: str = ""
-    """The rows of the published numbers (`published/*.csv`); "": none are known."""
+    """The rows of the published numbers (`data/*.csv`); "": none are known."""
     tuned: bool = False
     """Whether the rows are run a second time, each at its own best settings (`tuned`)."""

@@ -18,7 +18,7 @@ def published(table: str) -> dict[str, dict[str, float]]:
     score = SCORES.get(table, "R@1")
     rows: dict[str, dict[str, float]] = {}
     for file in FILES:
-        with (Path(__file__).parent / "published" / file).open(newline="", encoding="utf-8") as lines:
+        with (Path(__file__).parent / "data" / file).open(newline="", encoding="utf-8") as lines:
             for line in csv.DictReader(lines):
                 if line["table"] == table:
                     rows[line["method"]] = {_column(n, score): float(v) for n, v in line.items() if _is_number(n, v)}

@@ -14,12 +14,12 @@ from typing import Any
 
 SPACE = "budget"
 """Name of the sub-space that each method's search space has."""
-FOLDER = Path(__file__).parent / "tuned"
+FOLDER = Path(__file__).parent / "data"
 
 
 def file_of(name: str, stream: str) -> Path:
     """Where the settings of a table's rows stand, for a stream and its other worlds."""
-    return FOLDER / f"{name}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stream.partition(':')[0])}.json"
+    return FOLDER / f"{name}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stream.partition(':')[0])}-tuned.json"
 
 
 def tuned_settings(name: str, stream: str) -> dict[str, dict[str, Any]]:
