@@ -7,7 +7,7 @@ SPACE = {
 SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
-        "mix_alpha": {"choices": [0.1, 0.4, 1.6]},  # around LUMP's 0.4
+        "mix_alpha": {"choices": [0.4, 1.0]},  # LUMP's, and evenly drawn mixtures
         "m": 0.99,  # of Base-MoCo, held
     },
 }

@@ -8,7 +8,7 @@ SPACE = {
 SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
-        "importance_weight": {"choices": [0.1, 1.0, 10.0]},  # UCL 0.4, SI's own tasks 0.1 to 1
+        "importance_weight": {"choices": [0.4, 10.0]},  # UCL's, and more
         "m": 0.99,  # of Base-MoCo, held
     },
 }
