@@ -90,7 +90,7 @@ def measure(method: str, root: Path) -> dict[str, float]:
     assert isinstance(result, kinoray.Result)
     assert result.state == "finished" and result.matrix.iloc[-1].notna().all()
     return {
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         "run_s": time.monotonic() - began,
         "train_s": result.cost["train_s"],
         "steps": float(result.cost["steps"]),

@@ -49,7 +49,7 @@ def measure(method: str, settings: dict[str, str | int], steps: int) -> dict[str
     return {
         "step_ms": 1000 * (train_s[1] - train_s[0]) / steps,
         "state_bytes": float(sum(value.nbytes for value in state.values())),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     }
 
 

@@ -31,6 +31,7 @@ import numpy as np
 import kinoray
 from kinoray.display import plots
 from kinoray.execution.run import run_all
+from kinoray.papers.reproduction import measured_on
 from kinoray.report.estimates import Row
 from kinoray.runs.request import RunRequest
 
@@ -106,9 +107,10 @@ def main() -> None:
     if options.keep:
         stem = RESULTS / f"moving-cvlm-{options.world}"
         stem.with_suffix(".md").write_text(table.markdown(), encoding="utf-8")
-        record = {"stream": stream, "seeds": [r.seed for r in results["base_moco"]], "conditions": held, **numbers}
+        facts = {"stream": stream, "seeds": [r.seed for r in results["base_moco"]], "measured": measured_on(RESULTS)}
+        record = facts | {"conditions": held, **numbers}
         stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if options.world == 0:  # the README's first command is one of its runs
+        if options.world == options.seed == 0:  # the README's first command is one of its runs
             (RESULTS / "first-run.txt").write_text(f"{kinoray.compare([results['bmu_moco'][0]])}\n", encoding="utf-8")
         if options.world == 9:
             shown = [result for name in ("base_moco", "bmu_moco") for result in results[name]]

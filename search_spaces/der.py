@@ -7,7 +7,7 @@ SPACE = {
 SPACES = {
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
-        "memory_weight": {"choices": [0.3, 1.0]},  # both ends of what DER uses for images
+        "memory_weight": {"choices": [0.3, 1.0]},  # within DER's 0.1 to 1.0
         "m": 0.99,  # of Base-MoCo, held
     },
 }

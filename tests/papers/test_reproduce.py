@@ -106,43 +106,62 @@ def test_a_curve_varies_one_knob_and_claims_what_can_be_measured(name: str) -> N
         assert claim.metric in entry.metrics
         method = claim.method or next(iter(entry.sweeps))
         points = load_space(find_method(method), entry.sweeps[method])[entry.over]["choices"]
-        assert claim.contest({point: float(i) for i, point in enumerate(points)}), "a point is not there"
+        pairs = claim.pairs({point: float(i) for i, point in enumerate(points)})
+        assert pairs and {place for pair in pairs for place in pair} <= {*points, ZERO}, "a point is not there"
 
 
 CURVE = {0.9: 1.0, 0.95: 5.0, 0.99: 3.0, 1.0: 2.0}
 
 
 @pytest.mark.parametrize(
-    ("claim", "high", "low"),
+    ("claim", "pairs"),
     [
-        (PeakInside(words="", metric="HM"), 0.95, 1.0),
-        (Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)), 0.99, 1.0),
-        (Higher(words="", metric="HM", at=0.9, than=(0.99, 0.95)), 0.9, 0.95),
-        (Lower(words="", metric="HM", at=0.99, than=(0.95, 0.9)), 0.9, 0.99),
-        (Above(words="", metric="HM", at=0.99), 0.99, ZERO),
+        (PeakInside(words="", metric="HM"), [(0.95, 0.9), (0.95, 1.0)]),
+        (Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)), [(0.99, 0.9), (0.99, 1.0)]),
+        (Lower(words="", metric="HM", at=0.99, than=(0.95, 0.9)), [(0.95, 0.99), (0.9, 0.99)]),
+        (Above(words="", metric="HM", at=0.99), [(0.99, ZERO)]),
     ],
 )
-def test_a_claim_sets_one_place_against_its_strongest_rival(claim: Any, high: Any, low: Any) -> None:
-    assert claim.contest(CURVE) == (high, low)
-    for lost in {high, low} - {ZERO}:
-        assert claim.contest(CURVE | {lost: math.nan}) is None
+def test_a_claim_is_about_pairs_of_places(claim: Any, pairs: list[Any]) -> None:
+    assert claim.pairs(CURVE) == pairs
+    assert not PeakInside(words="", metric="HM").pairs(CURVE | {0.99: math.nan})
 
 
-def test_a_claim_is_answered_by_the_interval_of_the_paired_differences() -> None:
+def answered(*gaps_a: float, over_c: Sequence[float] = ()) -> tuple[str, str]:
+    """What is said of "b is best" where it is ahead of a, and of c, by so much at each seed."""
     claim = Higher(words="b is best.", metric="HM", at="b", than=("a", "c"))
+    by_seed = [
+        {"a": 10.0 * seed, "b": 10.0 * seed + gap, "c": 10.0 * seed + gap - ahead}
+        for seed, (gap, ahead) in enumerate(zip(gaps_a, over_c or [99.0] * len(gaps_a), strict=True))
+    ]
+    means = {place: float(np.mean([curve[place] for curve in by_seed])) for place in "abc"}
+    statement = judged(claim, means, by_seed)
+    return statement.answer, str(statement)
 
-    def answer(*gaps: float) -> tuple[str, str]:
-        by_seed = [{"a": 10.0 * seed, "b": 10.0 * seed + gap, "c": -1.0} for seed, gap in enumerate(gaps)]
-        means = {place: float(np.mean([curve[place] for curve in by_seed])) for place in "abc"}
-        statement = judged(claim, means, by_seed)
-        return statement.answer, str(statement)
 
+def test_a_claim_is_answered_by_the_intervals_of_the_paired_differences() -> None:
     # t(0.975, 2) * 1 / sqrt(3) = 2.484
-    assert answer(2.0, 3.0, 4.0) == ("yes", "yes: b is best. (by +3.0 [0.5, 5.5], 3 seeds; b against a)")
-    assert answer(-2.0, -3.0, -4.0)[0] == "no"
-    assert answer(1.0, 2.0, 3.0) == ("undecided", "undecided: b is best. (by +2.0 [-0.5, 4.5], 3 seeds; b against a)")
-    assert answer(4.0) == ("undecided", "undecided: b is best. (by +4.0, one seed; b against a)")
-    assert str(judged(claim, {"a": math.nan, "b": 1.0, "c": 1.0}, [])) == "not measured: b is best."
+    assert answered(2.0, 3.0, 4.0) == ("yes", "yes: b is best. (by +3.0 [0.5, 5.5], 3 seeds; b against a)")
+    assert answered(-2.0, -3.0, -4.0)[0] == "no"
+    weak = "undecided: b is best. (by +2.0 [-0.5, 4.5], 3 seeds; b against a)"
+    assert answered(1.0, 2.0, 3.0) == ("undecided", weak)
+    assert answered(4.0) == ("undecided", "undecided: b is best. (by +4.0, one seed; b against a)")
+
+
+def test_better_than_all_others_is_decided_by_the_weakest_pair() -> None:
+    """Ahead of a by 2 at every seed, of c by more on average and not surely."""
+    answer, words = answered(2.0, 2.0, 2.0, over_c=(1.0, 6.0, 3.5))
+    assert answer == "undecided" and words.endswith("3 seeds; b against c)")
+    assert answered(2.0, 2.0, 2.0, over_c=(-3.0, -3.1, -3.2))[0] == "no"
+
+
+def test_a_pair_counts_the_seeds_that_have_both() -> None:
+    claim = Higher(words="b is best.", metric="HM", at="b", than=("a",))
+    by_seed = [{"a": 1.0, "b": 3.0}, {"a": math.nan, "b": 9.0}, {"a": 1.0, "b": 3.0}, {"b": 4.0}]
+    statement = judged(claim, {}, by_seed)
+    assert (statement.answer, statement.margin.seeds, statement.margin.mean) == ("yes", 2, 2.0)
+    assert str(judged(claim, {}, by_seed[1:2])) == "not measured: b is best."
+    assert judged(claim, {}, []).answer == "not measured"
 
 
 def test_the_course_of_a_curve_in_words() -> None:
@@ -184,7 +203,7 @@ def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
     assert exit_code(made) == 0
     assert made.statements[1].margin.mean == pytest.approx(51.6 - (4 * 40 + 62) / 5)
     assert made.statements[4].margin.mean == pytest.approx(32 - 12)
-    assert made.statements[1].contest == (0.99, 0.999)
+    assert made.statements[1].pair == (0.99, 0.999)
     assert "Overall R@1 (current): rises throughout, highest at m_hat = 1 (63.5)" in made.notes()[2]
     assert "highest at m_hat = 0.99" in made.notes()[4]
 
@@ -208,7 +227,7 @@ def test_what_the_seeds_disagree_about_is_undecided(tmp_path: Path) -> None:
     assert learns.answer == "undecided"
     assert learns.margin.mean == pytest.approx(58.5 - (40 + 59.5) / 2)
     assert again.shown is None and exit_code(again) == 0
-    assert again.verdict == "2 of the paper's 5 statements hold, 3 are undecided."
+    assert again.verdict == "1 of the paper's 5 statements hold, 4 are undecided."
 
 
 def test_a_smoke_run_judges_nothing(tmp_path: Path) -> None:

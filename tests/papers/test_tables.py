@@ -20,6 +20,7 @@ from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed, UsageError
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.claims import ZERO
 from kinoray.papers.entries import TableEntry
 from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
@@ -29,7 +30,9 @@ from kinoray.papers.tables import TableReproduction
 from kinoray.report.estimates import estimate
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
+from kinoray.testing.engine import built, spec_of
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}
 TABLE1 = TABLES["bmu-table1"]
@@ -89,26 +92,35 @@ def test_a_table_names_rows_that_there_are_and_claims_what_can_be_measured(name:
     assert len(set(labels)) == len(labels)
     for row in entry.rows:
         assert find_method(row.method)
-    means = {label: float(n) for n, label in enumerate(labels)}
     for claim in entry.claims:
-        assert claim.contest(means), f"{claim.words} names a row that is not there"
+        places = {place for pair in claim.pairs({}) for place in pair} - {ZERO}
+        assert places and places <= set(labels), f"{claim.words} names a row that is not there"
     if entry.table:
         competing = {row.label for row in entry.rows if not row.is_bound}
         assert competing <= set(published(entry.table)), "a row without published numbers"
 
 
+SLIPS = {
+    ("LwF", "R@1"), ("Co2L", "R@1"), ("Co2L", "FR"), ("LUMP", "R@1"), ("global, no BMU", "R@1"),
+    ("global, no BMU", "FR"), ("local + global, no BMU", "FR"), ("BMU-MoCo-ensemble", "FR"), ("BMU-MoCo-fixed", "R@1"),
+}  # fmt: skip
+"""Overall columns of the paper that are not what their cells give, by row; seen by arithmetic."""
+
+
 @pytest.mark.parametrize("table", ["bmu-table1", "bmu-table2", "bmu-table3", "bmu-supp-table1", "bmu-supp-table2"])
 def test_published_overall_columns_are_means_and_sums_but_for_the_papers_own_slips(table: str) -> None:
     score = {"bmu-supp-table1": "R@5", "bmu-supp-table2": "R@10"}.get(table, "R@1")
-    slips = {"LwF", "Co2L", "LUMP", "global, no BMU", "local + global, no BMU", "BMU-MoCo-ensemble", "BMU-MoCo-fixed"}
     rows = published(table)
     assert len(rows) >= 4
     for label, row in rows.items():
         scores = [row[f"{k}:{score}"] for k in range(1, 6)]
         rates = [row[f"{k}:FR"] for k in range(1, 5)]
-        if label not in slips:
-            assert np.mean(scores) == pytest.approx(row[score], abs=0.011), label
-            assert sum(rates) == pytest.approx(row["FR"], abs=0.06), label
+        known = {score: float(np.mean(scores)), "FR": sum(rates)}
+        slips = {metric for metric, value in known.items() if abs(value - row[metric]) > 0.06}
+        assert slips <= {metric for slip, metric in SLIPS if slip == label}, (label, slips)
+        current = row[score] + row["FR"] / 5
+        harmonic = 2 * current * row[score] / (current + row[score])
+        assert harmonic == pytest.approx(row["HM"], abs=0.06 if not slips else 0.4), label
 
 
 def test_the_published_numbers_are_those_of_the_transcription() -> None:
@@ -153,10 +165,11 @@ def test_claims_are_answered_by_the_paired_interval_over_seeds(made_up, tmp_path
     by_words = {statement.words: statement for statement in table.statements}
     best = by_words["BMU-MoCo has the best overall HM."]
     rival = table.rows["shared"]["ER-ring"]
-    assert best.answer == "yes" and best.contest == ("BMU-MoCo", "ER-ring")
+    assert best.answer == "yes" and best.pair == ("BMU-MoCo", "ER-ring")
     assert best.margin == table.rows["shared"]["BMU-MoCo"].minus(rival, "HM")
     assert str(best).startswith("yes: BMU-MoCo has the best overall HM. (by +")
-    assert table.shown is not None or "undecided" in table.verdict
+    assert by_words["Every other method gains over Base-MoCo in HM."].answer == "yes"
+    assert by_words["BMU-MoCo (local) beats all baselines in HM."].pair == ("BMU-MoCo (local)", "ER-ring")
 
 
 def test_a_table_of_another_score_has_its_own_forgetting_and_harmonic_mean(made_up, tmp_path) -> None:
@@ -173,13 +186,13 @@ def test_a_table_of_another_score_has_its_own_forgetting_and_harmonic_mean(made_
 def test_tuned_settings_make_a_second_line_of_every_row_that_has_them(made_up, tmp_path) -> None:
     best = {"LwF": {"learning_rate": 0.002}, "BMU-MoCo": {"m_hat": 0.995}}
     rows = {label: {"settings": settings, "validation": {"HM": 60.0}, "trials": 9} for label, settings in best.items()}
-    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm"}, rows)
+    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0}, rows)
     table = made("bmu-table1", tmp_path, seeds=2)
     assert list(table.rows) == ["shared", "tuned"]
     assert [dict(r.settings) for r in made_up[10:]] == list(best.values())
     lines = [row[:2] for row in table.cells()[1:]]
     assert [label for label, column in lines if column == "tuned"] == list(best)
-    assert any("LwF: learning_rate=0.002" in note for note in table.notes())
+    assert "tuned, chosen by validation on moving-cvlm with seed 0: LwF: learning_rate=0.002; " in table.notes()[1]
     columns = {statement.column for statement in table.statements}
     assert columns == {"shared", "tuned"}
     of_tuned = [s for s in table.statements if s.column == "tuned" and "(local)" in s.words]
@@ -213,6 +226,17 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
     assert "BMU local + global" in repr(table)
 
 
+@pytest.mark.parametrize("name", [name for name, entry in TABLES.items() if len(entry.rows) > 1])
+def test_a_picture_is_drawn_also_where_a_row_failed(name: str, made_up, tmp_path: Path) -> None:
+    table = made(name, tmp_path, seeds=1)
+    label = TABLES[name].rows[1].label
+    folder = table.runs["shared"][label][0].folder
+    write_json(folder / "result.json", json.loads((folder / "result.json").read_text()) | {"state": "failed"})
+    again = made(name, tmp_path, seeds=1)
+    assert again.missing == [f"{label}, shared, seed 40: failed"]
+    assert again.plot().axes
+
+
 @pytest.mark.parametrize("name", ["bmu-table1", "bmu-fig1", "bmu-fig3", "bmu-fig5", "bmu-supp-fig1", "bmu-supp-fig2"])
 def test_every_picture_has_ink(name: str, made_up, tmp_path: Path) -> None:
     table = made(name, tmp_path, seeds=2)
@@ -239,17 +263,16 @@ def test_the_fall_of_a_loss_is_that_of_a_tasks_own_steps(made_up, tmp_path) -> N
 
 
 def test_what_is_kept_is_the_state_and_the_files_of_the_remembered_pairs(micro, tmp_path: Path) -> None:
-    settings = {"memory_capacity": 4}
-    runs = [
+    base, ring = (
         kinoray.run(method, stream=micro, settings=own, runs=tmp_path, num_workers=0, quiet=True)
-        for method, own in (("base_moco", {}), ("er_ring:base_moco", settings))
-    ]
-    base, ring = (kept_kb(run) for run in runs)
+        for method, own in (("base_moco", {}), ("er_ring:base_moco", {"memory_capacity": 4}))
+    )
     clips = [path for task in micro.tasks for path in sorted((task.manifest.parent / "clips").iterdir())[:12]]
     mean = sum(path.stat().st_size for path in clips) / len(clips)
-    state = [next(iter(sorted((r.folder / "checkpoints").glob("*/method.safetensors")))).stat().st_size for r in runs]
-    assert base == pytest.approx(state[0] / 1e3)
-    assert ring == pytest.approx((state[1] + 4 * mean) / 1e3)
+    states = [sum(v.nbytes for v in built(spec_of(run.method, micro, tmp_path / "s")).state_dict().values())
+              for run in (base, ring)]  # fmt: skip
+    assert kept_kb(base) == pytest.approx(states[0] / 1e3)
+    assert kept_kb(ring) == pytest.approx((states[1] + 4 * mean) / 1e3)
     assert kept_kb(Result(make_run(tmp_path / "made-up"))) is None
 
 
@@ -262,19 +285,32 @@ def test_a_run_that_failed_is_a_gap_and_the_rest_is_shown(made_up, tmp_path) -> 
     outcome = json.loads((folder / "result.json").read_text())
     write_json(folder / "result.json", outcome | {"state": "failed", "error": "RunFailed: nan at step 3"})
     table = made("bmu-table3", tmp_path, seeds=2)
-    assert table.missing == ["BMU-MoCo-fixed, shared: seed 41 failed"]
+    assert table.missing == ["BMU-MoCo-fixed, shared, seed 41: failed"]
     assert table.failed and exit_code(table) == 3 and table.shown is None
     assert table.verdict.startswith("Numbers are missing")
-    assert all(s.margin.seeds in (0, 1) for s in table.statements), "only what all rows have is compared"
+    by_words = {s.words: s.margin.seeds for s in table.statements}
+    assert by_words["BMU-MoCo is better than ensemble: HM."] == 2, "what the failed run has no part in"
+    assert by_words["BMU-MoCo is better than fixed: HM."] == 1
 
 
-def test_an_error_of_one_run_does_not_take_the_table_along(made_up, tmp_path, monkeypatch, micro) -> None:
+def test_an_error_of_one_run_leaves_a_table_of_the_others(tmp_path, monkeypatch, micro) -> None:
+    """The runs that stand are read where their requests say that they are."""
+
     def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
-        raise RunFailed("one of them: nan")
+        for request in requests[:-1]:
+            folder = resolve(request, 0).folder
+            made_run = make_run(tmp_path / "made", str(request.method), 0, 1.0, overrides=dict(request.settings))
+            folder.parent.mkdir(parents=True)
+            made_run.rename(folder)
+        raise RunFailed("the last of them: nan")
 
     monkeypatch.setattr("kinoray.execution.run.run_all", run_all)
-    with pytest.raises(RunFailed, match="one of them: nan"):
-        made("bmu-table3", tmp_path, stream=micro, seeds=1, settings={"learning_rate": 0.1})
+    table = made("bmu-table3", tmp_path, stream=micro, seeds=1, seed=0)
+    assert table.missing == ["BMU-MoCo, shared, seed 0: not run"]
+    assert "BMU-MoCo-fixed" in repr(table)
+    monkeypatch.setattr("kinoray.execution.run.run_all", lambda requests: run_all(requests[:1]))
+    with pytest.raises(RunFailed, match="the last of them: nan"):
+        made("bmu-table3", tmp_path, stream=micro, seeds=1, seed=7)
 
 
 def test_a_row_without_any_run_is_a_gap_too(made_up, tmp_path, monkeypatch) -> None:
@@ -283,7 +319,7 @@ def test_a_row_without_any_run_is_a_gap_too(made_up, tmp_path, monkeypatch) -> N
     answers = module.run_all
     monkeypatch.setattr(module, "run_all", lambda requests: [*answers(requests)[:-1], []])
     table = made("bmu-table3", tmp_path, seeds=2)
-    assert table.missing == ["BMU-MoCo, shared: not run"]
+    assert table.missing == [f"BMU-MoCo, shared, seed {seed}: not run" for seed in (40, 41)]
     assert table.shown is None and table.plot().axes
 
 
@@ -310,11 +346,22 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     assert {(r.stream, r.seed, r.seeds, r.space, r.sampler, r.prune) for r in asked} == {
         ("moving-cvlm", 0, 1, "budget", "grid", False)
     }
-    assert list(table.tuned) == [row.label for row in TABLE1.rows if not row.is_bound]
+    assert list(table.tuned["rows"]) == [row.label for row in TABLE1.rows if not row.is_bound]
     kept = json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())
     assert kept["rows"]["DER"] == {"settings": {"learning_rate": 0.002}, "validation": {"HM": 61.5}, "trials": 9}
-    with pytest.raises(UsageError, match="no column of tuned settings"):
-        made("bmu-table2", tmp_path, tune=True)
+    for name, options, message in (
+        ("bmu-table2", {}, "no column of tuned settings"),
+        ("bmu-fig4", {}, "no column of tuned settings"),
+        ("bmu-table1", {"dry_run": True}, "leave out dry_run"),
+        ("bmu-table1", {"smoke": True}, "leave out smoke"),
+        ("bmu-table1", {"settings": {"epochs": 1}}, "leave out settings"),
+        ("bmu-table1", {"stream": "cvlm"}, "rates that suit moving-cvlm"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            made(name, tmp_path, tune=True, **options)
+    assert len(asked) == 8, "none of these searched"
+    with pytest.raises(UsageError, match="--concurrent is for figures over a knob"):
+        made("bmu-table3", tmp_path, concurrent=2)
 
 
 def test_every_row_with_a_budget_searches_as_many_points() -> None:

@@ -184,9 +184,10 @@ class RankSession:
                     cells |= {(reading, stage.row, task): ranks for task, ranks in of_tasks.items()}
 
     def work(self) -> dict[str, float]:
-        """Optimizer steps and training clips of the whole run."""
+        """Optimizer steps and training clips of the whole run, and bytes of the method's state."""
         steps = sum(self.steps(stage) for stage in self.spec.stages if stage.train is not None)
-        return {"steps": steps, "clips": steps * self.recipe.batch_size}
+        state_bytes = sum(value.nbytes for value in self.method.state_dict().values())
+        return {"steps": steps, "clips": steps * self.recipe.batch_size, "state_bytes": state_bytes}
 
     def write(self, state: RunState, kind: str) -> None:
         """Write what `Result` reads (rank 0)."""

@@ -6,6 +6,7 @@ committed checkpoint. An error of the method itself is not retried. Ctrl-C and S
 
 import os
 import shutil
+import traceback
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any, Unpack
 
 from kinoray.config import plain
-from kinoray.display.text import printer
+from kinoray.display.text import one_line, printer
 from kinoray.errors import KinorayError
 from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.signals import Signals, Stopped, caught_signals
@@ -99,8 +100,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, "in this process", len(os.sched_getaffinity(0))))
-            for run in runs:
-                _in_process(run, quiet, signals, say)
+            _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
         with ray_session():
             cpus = num_cpus()
@@ -112,8 +112,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             for run in runs:  # where the cluster decides how many
                 check_division(run, workers)
             say(_outlook(runs, "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers", cpus))
-            for run in runs:
-                on_workers(run, workers, quiet, signals, say)
+            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say), say)
         signals.check(runs[-1].label)
 
 
@@ -207,25 +206,40 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
         """One run, with actors for as long as it lasts: many runs must not keep two processes each."""
         if signals.number is not None:
             return {"finished": False}
-        with run_actors(run, spec.folder) as (monitor, momentum):
-            watched[run.label] = run, monitor
-            try:
-                return run_alone(spec, monitor, momentum)
-            finally:
-                del watched[run.label]
+        try:
+            with run_actors(run, spec.folder) as (monitor, momentum):
+                watched[run.label] = run, monitor
+                try:
+                    return run_alone(spec, monitor, momentum)
+                finally:
+                    del watched[run.label]
+        except Exception as error:  # of Ray's, say: an answer of this run, and no end of those that wait
+            return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
 
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
-    abreast = max(1, int(num_cpus()) // specs[0].threads)
+    abreast = max(1, int(num_cpus()) // min(spec.threads for spec in specs))
     with progress_of(runs, quiet) as bar, ThreadPoolExecutor(abreast) as pool:
         answers = attend(lambda: list(pool.map(carry_out, runs, specs)), watched, bar, signals)
+    answered = dict(zip([run.label for run in runs], answers, strict=True))
+    _each(runs, lambda run: _settle(run, answered[run.label], signals), say)
+
+
+def _each(runs: Sequence[Resolved], carry_out: Callable[[Resolved], None], say: Callable[[str], None]) -> None:
+    """One run after the other; one that fails takes none along. Raises: Stopped, else the first failure, at the end."""
     problems: list[KinorayError] = []
-    for run, answer in zip(runs, answers, strict=True):
+    for run in runs:
         try:
-            _settle(run, answer, signals)
-        except KinorayError as error:
-            problems.append(error)
-    for problem in sorted(problems, key=lambda p: isinstance(p, Stopped)):  # a failure says more than a stop
-        raise problem
+            carry_out(run)
+        except Stopped:
+            for problem in problems:
+                say(str(problem))
+            raise
+        except KinorayError as problem:
+            problems.append(problem)
+    for problem in problems[1:]:
+        say(str(problem))
+    if problems:
+        raise problems[0]
 
 
 def _settle(run: Resolved, answer: dict[str, Any], signals: Signals) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kinoray.papers.claims import Above, Claim, Higher, Lower, PeakInside
-from kinoray.papers.entries import CurveEntry, Entry, MethodRow, TableEntry
+from kinoray.papers.entries import LOSS_FALL, CurveEntry, Entry, MethodRow, TableEntry
 
 BMU = "Gao et al., BMU-MoCo, NeurIPS 2022"
 
@@ -71,6 +71,7 @@ TABLE1 = TableEntry(
         *best_of_all("R@1"),
         *best_on_each_task("R@1"),
         Higher(words="BMU-MoCo (local) beats all baselines in R@1.", metric="R@1", at=LOCAL.label, than=RIVALS),
+        Lower(words="BMU-MoCo (local) beats all baselines in FR.", metric="FR", at=LOCAL.label, than=RIVALS),
         Higher(words="BMU-MoCo (local) beats all baselines in HM.", metric="HM", at=LOCAL.label, than=RIVALS),
         Lower(words="Every other method gains over Base-MoCo in HM.", metric="HM", at=BASE.label, than=RIVALS[1:]),
     ),
@@ -106,7 +107,7 @@ TABLE2 = TableEntry(
                 at=WITH_BMU[which].label,
                 than=(NO_BMU[which].label,),
             )
-            for which in NO_BMU
+            for which in ("local", "both")
             for metric in ("R@1", "HM")
         ),
         *(
@@ -138,6 +139,7 @@ TABLE3 = TableEntry(
     claims=(
         Higher(words="Ensemble is better than Base-MoCo: HM.", metric="HM", at=ENSEMBLE.label, than=(BASE.label,)),
         Higher(words="BMU-MoCo is better than ensemble: HM.", metric="HM", at="BMU-MoCo", than=(ENSEMBLE.label,)),
+        Higher(words="BMU-MoCo is better than fixed: R@1.", metric="R@1", at="BMU-MoCo", than=(FIXED.label,)),
         Higher(words="BMU-MoCo is better than fixed: HM.", metric="HM", at="BMU-MoCo", than=(FIXED.label,)),
         Lower(
             words="Fixed forgets least: FR.",
@@ -267,11 +269,11 @@ SUPP_FIG2 = TableEntry(
     picture="losses",
     drawn_tasks=(2, 3),
     published="The loss converges on ActivityNet and on MSR-VTT, after some 3,000 iterations.",
-    source="Supplement, Sec. 2; of the figure itself only the text is at hand",
+    source="Supplement, Sec. 2; of the figure itself only the text is at hand; tested is that the loss falls",
     claims=tuple(
         Above(
             words=f"On task {k} the loss falls, from its first tenth of the steps to its last.",
-            metric=f"{k}:loss fall",
+            metric=f"{k}:{LOSS_FALL}",
             at="BMU-MoCo",
         )
         for k in (2, 3)

@@ -1,8 +1,7 @@
 """What a paper says of its numbers, as claims that measured ones answer (`statements`).
 
 A claim is about one metric at the places of a figure or table: points of a knob, or rows by their labels. It holds
-where the metric at one place is above that at another. Which two, the means over seeds decide; how surely, the
-differences paired by seed.
+where in every one of some pairs of places the metric is above at the first.
 """
 
 import math
@@ -13,8 +12,8 @@ from typing import Any, Protocol
 Curve = Mapping[Any, float]
 """Value at each place, in the order of the figure or table; nan where there is none."""
 
-Contest = tuple[Any, Any] | None
-"""The place that is to be above, and the other; None where values are missing."""
+Pair = tuple[Any, Any]
+"""The place that is to be above, and the other."""
 
 ZERO = object()
 """Stands for a place where every metric is 0."""
@@ -33,8 +32,8 @@ class Claim(Protocol):
     def method(self) -> str:
         """Whose curve, where a figure has several; "": that of the first."""
 
-    def contest(self, means: Curve) -> Contest:
-        """The two places that decide."""
+    def pairs(self, means: Curve) -> list[Pair]:
+        """The pairs that decide; [] where the means that choose them are missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,9 @@ class Higher(_OneMetric):
     at: Any
     than: tuple[Any, ...]
 
-    def contest(self, means: Curve) -> Contest:
-        """The place, and the highest of the others."""
-        return (self.at, max(self.than, key=means.__getitem__)) if _known(means, self.at, *self.than) else None
+    def pairs(self, means: Curve) -> list[Pair]:
+        """The place, and each of the others."""
+        return [(self.at, other) for other in self.than]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +62,9 @@ class Lower(_OneMetric):
     at: Any
     than: tuple[Any, ...]
 
-    def contest(self, means: Curve) -> Contest:
-        """The lowest of the others, and the place."""
-        return (min(self.than, key=means.__getitem__), self.at) if _known(means, self.at, *self.than) else None
+    def pairs(self, means: Curve) -> list[Pair]:
+        """Each of the others, and the place."""
+        return [(other, self.at) for other in self.than]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,22 +73,19 @@ class Above(_OneMetric):
 
     at: Any
 
-    def contest(self, means: Curve) -> Contest:
+    def pairs(self, means: Curve) -> list[Pair]:
         """The place, and zero."""
-        return (self.at, ZERO) if _known(means, self.at) else None
+        return [(self.at, ZERO)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeakInside(_OneMetric):
     """The metric is highest at neither end of the curve."""
 
-    def contest(self, means: Curve) -> Contest:
-        """The highest place between the ends, and the higher end."""
+    def pairs(self, means: Curve) -> list[Pair]:
+        """The highest place between the ends, and each end."""
         first, *inner, last = means
-        return (max(inner, key=means.__getitem__), max(first, last, key=means.__getitem__)) if _known(means) else None
-
-
-def _known(means: Curve, *places: Any) -> bool:
-    """Whether there is a value at each of the places, by default at all that the curve has."""
-    values = [means.get(place, math.nan) for place in places or means]
-    return not any(map(math.isnan, values))
+        if any(map(math.isnan, means.values())):
+            return []
+        peak = max(inner, key=means.__getitem__)
+        return [(peak, first), (peak, last)]

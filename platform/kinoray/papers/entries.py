@@ -77,6 +77,8 @@ PUBLISHED, SHARED, TUNED = "published", "shared", "tuned"
 
 KEPT = "kept KB"
 """What a row keeps from task to task (`memory`)."""
+LOSS_FALL = "loss fall"
+"""By how much the loss fell within a task, "2:loss fall"."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,22 +10,23 @@ from kinoray.data.manifest import read_manifest
 if TYPE_CHECKING:
     from kinoray.runs.result import Result
 
-STATE = "method.safetensors"
-
 
 def kept_kb(result: "Result") -> float | None:
-    """Kilobytes of a finished run's last state and of its memory; None where its checkpoints or videos are gone.
+    """Kilobytes of a finished run's state and of its memory; None where the run did not say or its videos are gone.
 
     A remembered pair counts as the mean training video's file: what a memory of raw pairs would hold (BMU-MoCo,
     Sec. 4.4). Captions are small beside it.
     """
-    states = sorted((result.folder / "checkpoints").glob(f"*/{STATE}"))
-    videos = [path for manifest in result.run.get("manifests", ()) for path in _training_videos(Path(manifest))]
-    pairs = result.config["method"].get("memory_capacity", 0)
-    if not states or (pairs and not videos):
+    state_bytes = result.cost.get("state_bytes")
+    if state_bytes is None:
         return None
-    per_pair = float(np.mean([path.stat().st_size for path in videos])) if pairs else 0.0
-    return (states[-1].stat().st_size + pairs * per_pair) / 1e3
+    pairs = result.config["method"].get("memory_capacity", 0)
+    if not pairs:
+        return state_bytes / 1e3
+    videos = [path for manifest in result.run.get("manifests", ()) for path in _training_videos(Path(manifest))]
+    if not videos:
+        return None
+    return (state_bytes + pairs * float(np.mean([path.stat().st_size for path in videos]))) / 1e3
 
 
 def _training_videos(path: Path) -> list[Path]:

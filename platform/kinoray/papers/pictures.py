@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 from kinoray.papers.entries import KEPT, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Estimate, Row
+from kinoray.runs.result import Result
 
 
 class Drawn(Protocol):
@@ -62,6 +63,17 @@ def overall(made: Drawn) -> Figure:
     return figure
 
 
+def _tasks(made: Drawn) -> list[int]:
+    """The tasks to draw that the stream has, counted from 1."""
+    return [task for task in made.entry.drawn_tasks if task <= len(made.tasks)]
+
+
+def _finished(made: Drawn) -> dict[str, list[Result]]:
+    """Label -> finished runs at the shared settings, of rows that have some."""
+    done = {n: [r for r in row.results if r.state == "finished"] for n, row in made.rows[SHARED].items()}
+    return {label: results for label, results in done.items() if results}
+
+
 def _draw_estimates(axes: Axes, estimates: list[Estimate], ys: list[float], colour: str, label: str) -> None:
     for place, (value, y) in enumerate(zip(estimates, ys, strict=True)):
         if value.mean is None:
@@ -73,9 +85,8 @@ def _draw_estimates(axes: Axes, estimates: list[Estimate], ys: list[float], colo
 
 def current(made: Drawn) -> Figure:
     """Of the first row: the score on each task right after it was learned, and of the final model, seeds as dots."""
-    label = made.entry.rows[0].label
-    row, score, tasks = made.rows[SHARED][label], made.entry.score, made.entry.drawn_tasks
-    matrices = [result.matrix_of(score).to_numpy() for result in row.results if result.state == "finished"]
+    label, score, tasks = made.entry.rows[0].label, made.entry.score, _tasks(made)
+    matrices = [result.matrix_of(score).to_numpy() for result in _finished(made).get(label, [])]
     bars = {
         "current model": [[float(matrix[k - 1, k - 1]) for matrix in matrices] for k in tasks],
         "final model": [[float(matrix[-1, k - 1]) for matrix in matrices] for k in tasks],
@@ -85,6 +96,8 @@ def current(made: Drawn) -> Figure:
         axes = figure.subplots()
         for number, (name, values) in enumerate(bars.items()):
             places = np.arange(len(tasks)) + 0.36 * number
+            if not matrices:
+                continue
             axes.bar(places, np.mean(values, axis=1), width=0.34, color=COLOURS[1 + number], alpha=0.85, label=name)
             for x, seeds in zip(places, values, strict=True):
                 axes.plot([x] * len(seeds), seeds, "o", color="#222", markersize=2.5)
@@ -97,14 +110,15 @@ def current(made: Drawn) -> Figure:
 
 def courses(made: Drawn) -> Figure:
     """The score on each task as later ones are learned, one panel per task, one line per row; thin lines: seeds."""
-    tasks = made.entry.drawn_tasks
+    tasks, finished = _tasks(made), _finished(made)
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(2.4 * len(tasks) + 1, 3.2), layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(tasks), sharey=True))
         for axes, task in zip(panels, tasks, strict=True):
-            for (label, row), colour in zip(made.rows[SHARED].items(), cycle(COLOURS)):
-                matrices = [result.matrix_of(made.entry.score) for result in row.results if result.state == "finished"]
-                draw_course(axes, matrices, task - 1, colour, label)
+            for row, colour in zip(made.entry.rows, cycle(COLOURS)):
+                if row.label in finished:
+                    matrices = [result.matrix_of(made.entry.score) for result in finished[row.label]]
+                    draw_course(axes, matrices, task - 1, colour, row.label)
             axes.set_title(plain_text(f"Task {task}: {made.tasks[task - 1]}"))
             axes.set_xlabel("after task")
             axes.set_xticks(range(task, len(made.tasks) + 1))
@@ -115,40 +129,36 @@ def courses(made: Drawn) -> Figure:
 
 def losses(made: Drawn) -> Figure:
     """The training loss of the first row within the drawn tasks, one line per seed."""
-    row = made.rows[SHARED][made.entry.rows[0].label]
-    wanted = [task - 1 for task in made.entry.drawn_tasks]
+    wanted = [task - 1 for task in _tasks(made)]
     curves = {}
-    for result in row.results:
+    for result in _finished(made).get(made.entry.rows[0].label, []):
         steps = result.losses.dropna(subset="loss")
         curves[f"seed {result.seed}"] = steps[steps["task"].isin(wanted)]
-    return loss_figure(curves, made.tasks)
+    return loss_figure(curves, made.tasks) if curves else Picture()
 
 
 def memory(made: Drawn) -> Figure:
     """Overall score and FR over what a row keeps beside the first; rows with a memory are joined, others are lines."""
-    base, *others = made.entry.rows
+    base, *others = [row for row in made.entry.rows if row.label in _finished(made)]
     rows, metrics = made.rows[SHARED], (made.entry.score, "FR")
-    joined = [row.label for row in others if "memory_capacity" in row.settings]
+    kept = {row.label: rows[row.label].estimate(KEPT).mean for row in (base, *others)}
+    beside = {label: kb - (kept[base.label] or 0.0) for label, kb in kept.items() if kb is not None}
+    joined = [row.label for row in others if "memory_capacity" in row.settings and row.label in beside]
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(8.4, 3.4), layout="constrained")
         for axes, metric in zip(figure.subplots(1, 2), metrics, strict=True):
-            extra = {
-                n: (rows[n].estimate(KEPT).mean or 0.0) - (rows[base.label].estimate(KEPT).mean or 0.0) for n in rows
-            }
-            means = {n: rows[n].estimate(metric).mean for n in rows}
-            axes.plot(
-                [extra[n] for n in joined],
-                [means[n] for n in joined],
-                "o-",
-                color=COLOURS[1],
-                markersize=4,
-                label="ER-ring",
-            )
-            for row, colour in zip([r for r in others if r.label not in joined], COLOURS[2:], strict=False):
+            means = {row.label: rows[row.label].estimate(metric).mean for row in (base, *others)}
+            x, y = [beside[label] for label in joined], [means[label] for label in joined]
+            axes.plot(x, y, "o-", color=COLOURS[1], markersize=4, label="by the size of the memory")
+            for row, colour in zip(
+                [r for r in others if "memory_capacity" not in r.settings], COLOURS[2:], strict=False
+            ):
                 axes.axhline(means[row.label], color=colour, linestyle=":", label=plain_text(row.label))
-                axes.axvline(extra[row.label], color=colour, linewidth=0.8, label=plain_text(f"what {row.label} keeps"))
+                if row.label in beside:
+                    words = plain_text(f"what {row.label} keeps")
+                    axes.axvline(beside[row.label], color=colour, linewidth=0.8, label=words)
             axes.set_title(plain_text(f"Overall {metric}"))
-            axes.set_xlabel("kept beside Base-MoCo (KB)")
+            axes.set_xlabel(plain_text(f"kept beside {base.label} (KB)"))
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 

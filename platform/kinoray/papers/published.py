@@ -1,7 +1,8 @@
 """Published numbers of the papers' tables, as data files: facts, transcribed from the papers that they are named after.
 
 Checked by arithmetic: means and sums of the cells of each task against the printed overall columns. Where a row does
-not add up (LwF, Co2L, LUMP, global without the update, fixed), the slip is the paper's own.
+not add up (overall columns of LwF, Co2L, LUMP, "global, no BMU", "local + global, no BMU", ensemble and fixed), the
+slip is the paper's own.
 """
 
 import csv

@@ -10,7 +10,7 @@ from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
-from kinoray.papers.entries import SHARED, TUNED, CurveEntry, MethodRow, TableEntry
+from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MethodRow, TableEntry
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.tables import TableReproduction
 from kinoray.processes.signals import Stopped
@@ -28,13 +28,14 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
     name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy the table to `benchmarks/results/` of
     this checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
     stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
-    with. retry: run failed points again. The rest as for `sweep`.
+    with. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
     Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
     Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM.
     """
     if name not in REPRODUCTIONS:
         raise unknown("figure or table", name, REPRODUCTIONS)
     entry = REPRODUCTIONS[name]
+    _check_options(name, entry, tune, options)
     quiet, runs = options.get("quiet", False), options.get("runs")
     place = _results_folder(options.get("smoke", False)) if keep else None
     common: dict[str, Any] = {
@@ -54,6 +55,28 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
 
 def _name_of(stream: str | Stream) -> str:
     return stream if isinstance(stream, str) else stream.name
+
+
+def _check_options(name: str, entry: Entry, tune: bool, options: Mapping[str, Any]) -> None:
+    """Raises: UsageError for options that would be ignored, or would keep settings that are not the table's own."""
+    if isinstance(entry, TableEntry):
+        for option in ("concurrent", "retry"):
+            if options.get(option):
+                raise UsageError(
+                    f"{name}: --{option} is for figures over a knob; a table runs as many at a time as there are "
+                    "CPUs, and the same command tries failed runs again."
+                )
+    if not tune:
+        return
+    if not isinstance(entry, TableEntry) or not entry.tuned:
+        raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
+    family = entry.stream.partition(":")[0]
+    if _name_of(options.get("stream") or entry.stream).partition(":")[0] != family:
+        raise UsageError(f"--tune searches rates that suit {family}: leave out --stream, or search by `kinoray sweep`.")
+    given = [word for word in ("smoke", "dry_run", "settings", "backbone") if options.get(word)]
+    if given:
+        raise UsageError(f"--tune keeps the settings of the table as it stands: leave out {', '.join(given)}.")
+    _checkout()
 
 
 def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -88,7 +111,8 @@ def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) ->
 
 def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
     """Every row of a table, at the shared settings and at its own."""
-    best = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
+    known = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
+    best = {label: row["settings"] for label, row in known.get("rows", {}).items()}
     requests = {SHARED: {row.label: _request(row, {}, common) for row in entry.rows}}
     if best:
         competing = [row for row in entry.rows if not row.is_bound]
@@ -100,18 +124,13 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
     results = iter(_results(flat))
     runs = {column: {label: next(results) for label in by_label} for column, by_label in requests.items()}
-    return TableReproduction(name, entry, runs, best, _facts(runs, common), root)
+    return TableReproduction(name, entry, runs, known, _facts(runs, common), root)
 
 
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
-    if not entry.tuned:
-        raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
-    if common.get("smoke"):
-        raise UsageError("A smoke run chooses nothing: leave out --tune or --smoke.")
-    _checkout()
     stream = _name_of(common["stream"]).partition(":")[0]  # its first world; the table is of another
-    names = ("backbone", "runs", "quiet", "concurrent", "retry")
+    names = ("runs", "quiet")
     best = {}
     for row in entry.rows:
         if row.is_bound:
@@ -124,7 +143,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 sampler="grid",
                 prune=False,
                 keep_best=0,
-                settings={**common["settings"], **row.settings},
+                settings={**entry.settings, **row.settings},
                 **{name: common[name] for name in names if name in common},
             )
         )

@@ -1,9 +1,10 @@
 """What was measured of a paper's claims: yes, no or undecided, by differences paired by seed."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kinoray.papers.claims import ZERO, Claim, Contest, Curve
+from kinoray.papers.claims import ZERO, Claim, Curve, Pair
 from kinoray.report.estimates import Estimate, estimate
 
 
@@ -12,18 +13,19 @@ class Statement(NamedTuple):
 
     words: str
     answer: str
-    """yes or no where the 95 % interval of the margin leaves out zero, else undecided; not measured without values."""
+    """yes: the 95 % intervals of all margins are above zero; no: one is below; else undecided, or not measured."""
     margin: Estimate
-    """By how many points it holds: differences paired by seed."""
-    contest: Contest
+    """By how many points it holds in its weakest pair: differences paired by seed."""
+    pair: Pair | None
+    """That pair; None where a pair has no seed with both values."""
     column: str = ""
     """Which of several columns of measured numbers."""
 
     def __str__(self) -> str:
         head = f"{self.answer} ({self.column})" if self.column else self.answer
-        if self.margin.mean is None or self.contest is None:
+        if self.margin.mean is None or self.pair is None:
             return f"{head}: {self.words}"
-        high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.contest)
+        high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
         spread = ", one seed"
         if self.margin.low is not None:
             spread = f" [{self.margin.low:.1f}, {self.margin.high:.1f}], {self.margin.seeds} seeds"
@@ -32,16 +34,31 @@ class Statement(NamedTuple):
 
 
 def judged(claim: Claim, means: Curve, by_seed: Sequence[Curve], column: str = "") -> Statement:
-    """What the measured values say of a claim. by_seed: the curve of each seed."""
-    contest = claim.contest(means)
-    if contest is None:
+    """What the measured values say of a claim. by_seed: the curve of each seed; a pair counts seeds that have both."""
+    margins = [(pair, _margin(pair, by_seed)) for pair in claim.pairs(means)]
+    if not margins or any(margin.mean is None for _, margin in margins):
         return Statement(claim.words, "not measured", estimate([]), None, column)
-    high, low = contest
-    margin = estimate(curve[high] - (0.0 if low is ZERO else curve[low]) for curve in by_seed)
+    pair, weakest = min(margins, key=lambda known: _least(known[1]))
+    lows, highs = ([getattr(margin, end) for _, margin in margins] for end in ("low", "high"))
     answer = "undecided"
-    if margin.low is not None and margin.high is not None:
-        answer = "yes" if margin.low > 0 else "no" if margin.high < 0 else answer
-    return Statement(claim.words, answer, margin, contest, column)
+    if None not in lows and min(lows) > 0:
+        answer = "yes"
+    elif any(high is not None and high < 0 for high in highs):
+        answer = "no"
+    return Statement(claim.words, answer, weakest, pair, column)
+
+
+def _margin(pair: Pair, by_seed: Sequence[Curve]) -> Estimate:
+    """By how much the first place is above the second, over the seeds that have both."""
+    high, low = pair
+    gaps = [curve.get(high, math.nan) - (0.0 if low is ZERO else curve.get(low, math.nan)) for curve in by_seed]
+    return estimate(gap for gap in gaps if not math.isnan(gap))
+
+
+def _least(margin: Estimate) -> float:
+    """What orders margins: the lower bound, of one seed the value."""
+    assert margin.mean is not None
+    return margin.mean if margin.low is None else margin.low
 
 
 def counted(statements: Sequence[Statement]) -> str:

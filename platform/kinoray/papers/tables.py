@@ -4,6 +4,7 @@ Each row is run at the settings that all methods share, and, where a table has t
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pandas as pd
 
 from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
-from kinoray.papers.entries import KEPT, PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, LOSS_FALL, PUBLISHED, SHARED, TableEntry
 from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
@@ -37,16 +38,20 @@ class TableReproduction(Reproduction):
     """Methods by rows: `.rows[column][label]` with means and paired differences, `.table` a line per cell."""
 
     def __init__(
-        self, name: str, entry: TableEntry, runs: Runs, tuned: Mapping[str, Mapping[str, Any]], facts: Facts, root: Path
+        self, name: str, entry: TableEntry, runs: Runs, tuned: Mapping[str, Any], facts: Facts, root: Path
     ) -> None:
-        """tuned: label -> the settings of the column that is named so."""
+        """tuned: where the settings of the column that is named so come from (`tuned.tuned_settings`), or {}."""
         super().__init__(name, entry, facts, root)
         self.runs, self.tuned = runs, tuned
+        self.tasks: list[str] = next(results[0].tasks for results in runs[SHARED].values() if results)
         self.rows = {
-            column: {label: NumberedRow(results, entry.score) for label, results in by_label.items() if results}
+            column: {
+                label: NumberedRow(results, entry.score, wanted=self._measured)
+                for label, results in by_label.items()
+                if results
+            }
             for column, by_label in runs.items()
         }
-        self.tasks: list[str] = next(results[0].tasks for results in runs[SHARED].values() if results)
         self.published = published(entry.table)
 
     @property
@@ -93,10 +98,10 @@ class TableReproduction(Reproduction):
         """Runs that did not finish, in words."""
         lines = []
         for column, by_label in self.runs.items():
-            for label in by_label:
-                row = self.rows[column].get(label)
-                why = row.unfinished if row else "not run"
-                lines += [f"{label}, {column}: {why}"] if why else []
+            for label, results in by_label.items():
+                states = {result.seed: result.state for result in results}
+                left = {seed: states.get(seed, "not run") for seed in self.seeds if states.get(seed) != "finished"}
+                lines += [f"{label}, {column}, seed {seed}: {state}" for seed, state in left.items()]
         return lines
 
     @property
@@ -111,17 +116,12 @@ class TableReproduction(Reproduction):
             judged(
                 claim,
                 self.curve(column, claim.metric),
-                [self.curve(column, claim.metric, seed) for seed in self._seeds_of(column)],
+                [self.curve(column, claim.metric, seed) for seed in self.seeds],
                 column if many else "",
             )
             for column in self.rows
             for claim in self.entry.claims
         ]
-
-    def _seeds_of(self, column: str) -> list[int]:
-        """Seeds that every row has finished: differences are paired."""
-        rows = [row for row in self.rows[column].values() if not row.is_bound]
-        return [seed for seed in self.seeds if all(seed in row.by_seed for row in rows)]
 
     def curve(self, column: str, metric: str, seed: int | None = None) -> Curve:
         """Value of each row by its label: the mean over seeds, or one seed's; nan where there is none."""
@@ -133,15 +133,16 @@ class TableReproduction(Reproduction):
     def cells(self) -> list[list[str]]:
         """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
         overall = self.columns[-3:]
-        lines = [["method", "settings", *(_head(name) for name in self.columns)]]
+        columns = [*self.columns, *(name for name in self._measured if name == KEPT)]
+        lines = [["method", "settings", *(_head(name) for name in columns)]]
         for entry_row in self.entry.rows:
             label = entry_row.label
             if label in self.published:
                 known = self.published[label]
-                lines.append([label, PUBLISHED, *(show(known.get(name), 2) for name in self.columns)])
+                lines.append([label, PUBLISHED, *(show(known.get(name), 2) for name in columns)])
             for column, rows in self.rows.items():
                 if label in rows:
-                    cells = (_cell(rows[label].estimate(name), name in overall) for name in self.columns)
+                    cells = (_cell(rows[label].estimate(name), name in overall) for name in columns)
                     lines.append([label, column, *cells])
         return lines
 
@@ -150,8 +151,9 @@ class TableReproduction(Reproduction):
         tasks = ", ".join(f"{k} {name}" for k, name in enumerate(self.tasks, start=1))
         lines = [f"Tasks: {tasks}. Mean over seeds; of overall columns ± half of the 95 % t interval."]
         if self.tuned:
-            best = "; ".join(f"{label}: {words(settings) or 'none'}" for label, settings in self.tuned.items())
-            lines.append(f"tuned, chosen by validation with other seeds on another world: {best}.")
+            best = "; ".join(f"{label}: {words(row['settings'])}" for label, row in self.tuned["rows"].items())
+            where = f"{self.tuned['stream']} with seed {self.tuned['seed']}"
+            lines.append(f"tuned, chosen by validation on {where}: {best}.")
         return lines
 
     def plot(self) -> "Figure":
@@ -159,8 +161,12 @@ class TableReproduction(Reproduction):
         return PICTURES[self.entry.picture](self)
 
 
+@dataclass(frozen=True)
 class NumberedRow(Row):
     """A row whose numbers of single tasks are named by the tasks' places: "2:FR"."""
+
+    wanted: Sequence[str] = ()
+    """Numbers that are shown: those that cost reading more files are read for these alone."""
 
     @cached_property
     def by_seed(self) -> dict[int, dict[str, float | None]]:
@@ -174,7 +180,11 @@ class NumberedRow(Row):
         for name, value in values.items():
             task, colon, metric = name.rpartition(":")
             numbers[f"{place[task]}:{metric}" if task in place else metric if colon else name] = value
-        return numbers | loss_falls(result) | {KEPT: kept_kb(result)}
+        if any(name.endswith(LOSS_FALL) for name in self.wanted):
+            numbers |= loss_falls(result)
+        if KEPT in self.wanted:
+            numbers[KEPT] = kept_kb(result)
+        return numbers
 
 
 def loss_falls(result: "Result") -> dict[str, float | None]:
@@ -184,7 +194,7 @@ def loss_falls(result: "Result") -> dict[str, float | None]:
     for task, part in losses.groupby("task") if len(losses) else ():
         values = part["loss"].to_numpy()
         count = max(1, round(TENTH * len(values)))
-        falls[f"{int(task) + 1}:loss fall"] = float(np.mean(values[:count]) - np.mean(values[-count:]))  # type: ignore[arg-type]
+        falls[f"{int(task) + 1}:{LOSS_FALL}"] = float(np.mean(values[:count]) - np.mean(values[-count:]))  # type: ignore[arg-type]
     return falls
 
 

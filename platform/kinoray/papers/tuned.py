@@ -22,13 +22,13 @@ def file_of(name: str, stream: str) -> Path:
     return FOLDER / f"{name}-{re.sub(r'[^A-Za-z0-9_-]+', '-', stream.partition(':')[0])}-tuned.json"
 
 
-def tuned_settings(name: str, stream: str) -> dict[str, dict[str, Any]]:
-    """Label of each row -> its best settings; {} where none were found for the stream yet."""
+def tuned_settings(name: str, stream: str) -> dict[str, Any]:
+    """What was kept: `stream`, `seed` and `objective` of the search, and `rows`: label -> settings, score, trials.
+
+    {} where nothing was searched for the stream yet.
+    """
     file = file_of(name, stream)
-    if not file.is_file():
-        return {}
-    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    return {label: row["settings"] for label, row in rows.items()}
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def write_tuned(name: str, stream: str, facts: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> Path:

@@ -66,7 +66,7 @@ class Result:
 
     @property
     def cost(self) -> dict[str, float]:
-        """Where the time went, in seconds, and the number of steps and clips."""
+        """Where the time went, in seconds; the number of steps and clips; the bytes of the method's state."""
         return self.outcome.get("cost", {})
 
     @property
