@@ -152,7 +152,8 @@ def test_better_than_all_others_is_decided_by_the_weakest_pair() -> None:
     """Ahead of a by 2 at every seed, of c by more on average and not surely."""
     answer, words = answered(2.0, 2.0, 2.0, over_c=(1.0, 6.0, 3.5))
     assert answer == "undecided" and words.endswith("3 seeds; b against c)")
-    assert answered(2.0, 2.0, 2.0, over_c=(-3.0, -3.1, -3.2))[0] == "no"
+    answer, words = answered(-2.0, -2.0, -2.1, over_c=(-30.0, 40.0, -2.0))
+    assert answer == "no" and words.endswith("b against a)"), "what is sure says no, not what is lowest"
 
 
 def test_a_pair_counts_the_seeds_that_have_both() -> None:

@@ -15,7 +15,7 @@ class Statement(NamedTuple):
     answer: str
     """yes: the 95 % intervals of all margins are above zero; no: one is below; else undecided, or not measured."""
     margin: Estimate
-    """By how many points it holds in its weakest pair: differences paired by seed."""
+    """By how many points it holds in its weakest pair, or fails in that which says no: differences paired by seed."""
     pair: Pair | None
     """That pair; None where a pair has no seed with both values."""
     column: str = ""
@@ -38,14 +38,13 @@ def judged(claim: Claim, means: Curve, by_seed: Sequence[Curve], column: str = "
     margins = [(pair, _margin(pair, by_seed)) for pair in claim.pairs(means)]
     if not margins or any(margin.mean is None for _, margin in margins):
         return Statement(claim.words, "not measured", estimate([]), None, column)
-    pair, weakest = min(margins, key=lambda known: _least(known[1]))
-    lows, highs = ([getattr(margin, end) for _, margin in margins] for end in ("low", "high"))
-    answer = "undecided"
-    if None not in lows and min(lows) > 0:
-        answer = "yes"
-    elif any(high is not None and high < 0 for high in highs):
-        answer = "no"
-    return Statement(claim.words, answer, weakest, pair, column)
+    against = [(pair, margin) for pair, margin in margins if margin.high is not None and margin.high < 0]
+    if against:
+        pair, margin = min(against, key=lambda known: known[1].high or 0.0)
+        return Statement(claim.words, "no", margin, pair, column)
+    pair, margin = min(margins, key=lambda known: _least(known[1]))
+    surely = margin.low is not None and margin.low > 0
+    return Statement(claim.words, "yes" if surely else "undecided", margin, pair, column)
 
 
 def _margin(pair: Pair, by_seed: Sequence[Curve]) -> Estimate:
