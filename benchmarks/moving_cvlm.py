@@ -8,7 +8,7 @@ epochs, schedule) is Base-MoCo's own best by validation HM on world 0 with seed 
     kinoray sweep base_moco --space recipe --sampler grid --no-prune
 
 and the stream's looks were chosen on world 0 with seeds 0 to 2. World 9 and the seeds from 40 on chose nothing. A
-finished run is returned, not repeated. `--keep` writes the table and the picture into `benchmarks/results/`. About 12
+finished run is returned, not repeated. `--keep` writes the table into `benchmarks/results/`. About 12
 minutes on two quiet cores.
 
 Conditions, of the plain learner and its bounds alone: joint R@1 above 80; final R@1 of Base-MoCo at least 15 points
@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 import kinoray
-from kinoray.display import plots
 from kinoray.execution.run import run_all
 from kinoray.papers.reproduction import measured_on
 from kinoray.report.estimates import Row
@@ -112,9 +111,6 @@ def main() -> None:
         stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         if options.world == options.seed == 0:  # the README's first command is one of its runs
             (RESULTS / "first-run.txt").write_text(f"{kinoray.compare([results['bmu_moco'][0]])}\n", encoding="utf-8")
-        if options.world == 9:
-            shown = [result for name in ("base_moco", "bmu_moco") for result in results[name]]
-            plots.overview(shown).savefig(RESULTS / "demo.png", dpi=130)
     for name, value in numbers.items():
         print(f"{name:32} {value:8.2f}")
     for words, holds in held.items():

@@ -374,10 +374,10 @@ def test_what_is_kept_is_the_table(
     monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
     reproduce("bmu-fig4", runs=tmp_path, keep=True)
     stem = results / "bmu-fig4-moving-cvlm"
-    assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md")]
+    assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md", ".png")]
     page = stem.with_suffix(".md").read_text()
     assert "58.5 ± 0.7" in page
-    assert ".png" not in page, "no picture is copied"
+    assert "(bmu-fig4-moving-cvlm.png)" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
     assert "Kept " in capsys.readouterr().err
 

@@ -25,8 +25,8 @@ from kinoray.sweeps.sweep import sweep
 def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: Unpack[MeasureOptions]) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
-    name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy the table to `benchmarks/results/` of
-    this checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
+    name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy it to `benchmarks/results/` of this
+    checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
     stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
     with. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
     Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.

@@ -127,13 +127,14 @@ class Reproduction(ABC):
         stem.with_suffix(".md").write_text(self.markdown(), encoding="utf-8")
 
     def copy_table(self, place: Path) -> list[Path]:
-        """Copy the table (.md without the picture, .json, .csv) into a folder; returns the copies."""
-        page, record, cells = (place / f"{self.stem}{ending}" for ending in (".md", ".json", ".csv"))
-        page.write_text(self.markdown(picture=False), encoding="utf-8")
+        """Copy page, numbers, table and picture (.md, .json, .csv, .png) into a folder; returns the copies."""
+        page, record, cells, picture = (place / f"{self.stem}{ending}" for ending in (".md", ".json", ".csv", ".png"))
+        page.write_text(self.markdown(picture.name), encoding="utf-8")
         numbers = self.to_json() | {"measured": measured_on(place)}
         record.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-        shutil.copyfile(self.folder / f"{self.name}.csv", cells)
-        return [page, record, cells]
+        for copy in (cells, picture):
+            shutil.copyfile(self.folder / f"{self.name}{copy.suffix}", copy)
+        return [page, record, cells, picture]
 
     def to_json(self) -> dict[str, Any]:
         """The numbers and what they say; no path of this machine."""
@@ -159,8 +160,11 @@ class Reproduction(ABC):
             "missing": self.missing,
         }
 
-    def markdown(self, picture: bool = True) -> str:
-        """The page: what was published, what was measured, whether the second shows the first."""
+    def markdown(self, picture: str = "") -> str:
+        """The page: what was published, what was measured, whether the second shows the first.
+
+        picture: name of its file beside the page; "": as `write` names it.
+        """
         entry = self.entry
         parts = [
             f"# {self.name}: {entry.title}",
@@ -168,7 +172,7 @@ class Reproduction(ABC):
             f"**Published.** {entry.published} ({entry.source}.)",
             f"**Measured.** {self.verdict}",
             "\n".join(f"- {statement}" for statement in self.statements),
-            *([f"![{self.name}]({self.name}.png)"] if picture else []),
+            f"![{self.name}]({picture or f'{self.name}.png'})",
             markdown_table(self.cells()),
             "\n".join(f"- {line}" for line in self.notes()),
             *(["Missing:\n\n" + "\n".join(f"- {line}" for line in self.missing)] if self.missing else []),
