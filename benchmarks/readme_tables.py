@@ -64,7 +64,8 @@ def table1() -> str:
     for label in dict.fromkeys(row["method"] for row in record["table"]):
         known = [means.get((label, column, metric), "–") for column in (PUBLISHED, *columns) for metric in HEADLINES]
         lines.append([label, *known])
-    return f"{markdown_table(lines)}\n\n{record['verdict']} {_origin(record)}"
+    own = "" if len(columns) > 1 else " Settings of its own were searched for no method yet."
+    return f"{markdown_table(lines)}\n\n{record['verdict']}{own} {_origin(record)}"
 
 
 def first_run() -> str:
