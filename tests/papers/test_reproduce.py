@@ -473,7 +473,7 @@ def test_report_and_list_know_a_sweeps_folder(kino: Any, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_smoke_reproduction_runs_what_is_missing_and_reuses_the_rest(cluster, micro, tmp_path) -> None:
     common: dict[str, Any] = {"stream": micro, "settings": {"queue_size": 16}, "runs": tmp_path, "smoke": True,
-                              "seeds": 1, "concurrent": 2, "quiet": True}  # fmt: skip
+                              "seed": 0, "seeds": 1, "concurrent": 2, "quiet": True}  # fmt: skip
     begun = sweep("bmu_moco", space="bmu-fig4", sampler="grid", prune=False, trials=2, **common)
     assert len(begun.complete) == 2
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-0/result.json")}
