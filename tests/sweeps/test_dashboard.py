@@ -1,5 +1,6 @@
 """optuna-dashboard beside a sweep: what it shows, where it listens, and that nothing of it is left."""
 
+import contextlib
 import json
 import os
 import re
@@ -91,8 +92,9 @@ def refuses(port: int) -> bool:
 def listener(port: int) -> psutil.Process | None:
     """Our child, or a child's child, that listens on a port."""
     for child in psutil.Process().children(recursive=True):
-        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in child.net_connections()):
-            return child
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at
+            if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in child.net_connections()):
+                return child
     return None
 
 
