@@ -234,8 +234,8 @@ def _each(runs: Sequence[Resolved], carry_out: Callable[[Resolved], None], say: 
             for problem in problems:
                 say(str(problem))
             raise
-        except KinorayError as problem:
-            problems.append(problem)
+        except KinorayError as error:
+            problems.append(error)
     for problem in problems[1:]:
         say(str(problem))
     if problems:
