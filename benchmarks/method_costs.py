@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from kinoray.display.markup import markdown_table
+
 LEARNER = "base_moco"
 METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "LwF": ("lwf:base_moco", {}),
@@ -86,21 +88,18 @@ def markdown(costs: dict[str, dict[str, float]], steps: int, rounds: int) -> str
     """The table."""
     base = costs["Base-MoCo"]
     lines = [
-        "| method | time per step | extra state | extra peak memory |",
-        "| --- | ---: | ---: | ---: |",
-        f"| Base-MoCo | 1 ({base['step_ms']:.0f} ms) | 0 (of {base['state_bytes'] / 1e6:.1f} MB) | 0 |",
+        ["method", "time per step", "extra state", "extra peak memory"],
+        ["Base-MoCo", f"1 ({base['step_ms']:.0f} ms)", f"0 (of {base['state_bytes'] / 1e6:.1f} MB)", "0"],
     ]
     for label, row in costs.items():
         if label != "Base-MoCo":
-            lines.append(
-                f"| {label} | {row['step_time_ratio']:.2f} | {row['extra_state_bytes'] / 1e6:.1f} MB "
-                f"| {row['extra_peak_mb']:.0f} MB |"
-            )
+            extra_mb = row["extra_state_bytes"] / 1e6, row["extra_peak_mb"]
+            lines.append([label, f"{row['step_time_ratio']:.2f}", f"{extra_mb[0]:.1f} MB", f"{extra_mb[1]:.0f} MB"])
     note = (
         f"Second task of `moving-cvlm`, {steps} steps on one thread, a process each, medians of {rounds} rounds in "
         "turns with the learner (`benchmarks/method_costs.py`). Videos of replayed rows stay in their files."
     )
-    return "\n".join([*lines, "", note, ""])
+    return f"{markdown_table(lines)}\n\n{note}\n"
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """How many bytes a method keeps from task to task: its state, and the pairs of its memory as the files they come in."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,15 @@ def kept_kb(result: "Result") -> float | None:
     pairs = result.config["method"].get("memory_capacity", 0)
     if not pairs:
         return state_bytes / 1e3
-    videos = [path for manifest in result.run.get("manifests", ()) for path in _training_videos(Path(manifest))]
-    if not videos:
-        return None
-    return (state_bytes + pairs * float(np.mean([path.stat().st_size for path in videos]))) / 1e3
+    per_pair = _mean_video_bytes(tuple(result.run.get("manifests", ())))
+    return None if per_pair is None else (state_bytes + pairs * per_pair) / 1e3
+
+
+@lru_cache
+def _mean_video_bytes(manifests: tuple[str, ...]) -> float | None:
+    """Of the training videos of all tasks that are there; every run of a table asks for the same."""
+    videos = [path for manifest in manifests for path in _training_videos(Path(manifest))]
+    return float(np.mean([path.stat().st_size for path in videos])) if videos else None
 
 
 def _training_videos(path: Path) -> list[Path]:

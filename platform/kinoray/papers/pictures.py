@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Protocol
 
 import matplotlib as mpl
 import numpy as np
@@ -75,12 +75,14 @@ def _finished(made: Drawn) -> dict[str, list[Result]]:
 
 
 def _draw_estimates(axes: Axes, estimates: list[Estimate], ys: list[float], colour: str, label: str) -> None:
-    for place, (value, y) in enumerate(zip(estimates, ys, strict=True)):
-        if value.mean is None:
-            continue
-        half = 0.0 if value.high is None else value.high - value.mean
-        named: dict[str, Any] = {"label": label} if not place else {}
-        axes.errorbar(value.mean, y, xerr=half, fmt="o", markersize=4, color=colour, elinewidth=1, capsize=2, **named)
+    known = [
+        (e.mean, y, 0.0 if e.high is None else e.high - e.mean)
+        for e, y in zip(estimates, ys, strict=True)
+        if e.mean is not None
+    ]
+    if known:
+        x, y, half = zip(*known, strict=True)
+        axes.errorbar(x, y, xerr=half, fmt="o", markersize=4, color=colour, elinewidth=1, capsize=2, label=label)
 
 
 def current(made: Drawn) -> Figure:

@@ -11,12 +11,11 @@ from pathlib import Path
 FILES = ("bmu.csv",)
 
 
-def published(table: str) -> dict[str, dict[str, float]]:
+def published(table: str, score: str = "R@1") -> dict[str, dict[str, float]]:
     """Label of each row of a table -> column -> value, as the tables of `tables` name them; {} for a table unknown.
 
-    Columns: "1:R@1", "1:FR", ... by task, and overall "R@1" (or the table's own score), "FR", "HM"; % and points.
+    score: that of the cells. Columns: "1:R@1", "1:FR", ... by task, and overall "R@1", "FR", "HM"; % and points.
     """
-    score = SCORES.get(table, "R@1")
     rows: dict[str, dict[str, float]] = {}
     for file in FILES:
         with (Path(__file__).parent / "data" / file).open(newline="", encoding="utf-8") as lines:
@@ -24,10 +23,6 @@ def published(table: str) -> dict[str, dict[str, float]]:
                 if line["table"] == table:
                     rows[line["method"]] = {_column(n, score): float(v) for n, v in line.items() if _is_number(n, v)}
     return rows
-
-
-SCORES = {"bmu-supp-table1": "R@5", "bmu-supp-table2": "R@10"}
-"""Tables whose cells are of another score than R@1."""
 
 
 def _is_number(name: str, value: str) -> bool:

@@ -20,7 +20,7 @@ from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.statements import Statement, judged
-from kinoray.report.estimates import Estimate, Row, columns_of
+from kinoray.report.estimates import Row, cell_text, columns_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ class TableReproduction(Reproduction):
             }
             for column, by_label in runs.items()
         }
-        self.published = published(entry.table)
+        self.published = published(entry.table, entry.score)
 
     @property
     def columns(self) -> list[str]:
@@ -142,7 +142,7 @@ class TableReproduction(Reproduction):
                 lines.append([label, PUBLISHED, *(show(known.get(name), 2) for name in columns)])
             for column, rows in self.rows.items():
                 if label in rows:
-                    cells = (_cell(rows[label].estimate(name), name in overall) for name in columns)
+                    cells = (cell_text(rows[label].estimate(name), name in overall) for name in columns)
                     lines.append([label, column, *cells])
         return lines
 
@@ -206,9 +206,3 @@ def _head(name: str) -> str:
     """ "2:FR" as the paper's table has it."""
     place, colon, metric = name.partition(":")
     return f"Task{place} {metric}" if colon else name
-
-
-def _cell(value: Estimate, with_interval: bool) -> str:
-    if with_interval and value.mean is not None and value.high is not None:
-        return f"{show(value.mean)} ±{value.high - value.mean:.1f}"
-    return show(value.mean)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from kinoray import metrics
+from kinoray.display.text import show
 from kinoray.runs.result import Result
 
 
@@ -38,6 +39,13 @@ def estimate(values: Iterable[float | None]) -> Estimate:
         return Estimate(mean, None, None, n)
     half = float(student.ppf(0.975, n - 1) * sample.std(ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
+
+
+def cell_text(value: Estimate, with_interval: bool) -> str:
+    """A mean as tables show it; with_interval: and half of its interval, where it has one."""
+    if with_interval and value.mean is not None and value.high is not None:
+        return f"{show(value.mean)} ±{value.high - value.mean:.1f}"
+    return show(value.mean)
 
 
 def smallest_p(seeds: int) -> float:

@@ -14,10 +14,10 @@ from rich.text import Text
 from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.markup import latex_text, markdown_table, markdown_text
-from kinoray.display.text import printable, show
+from kinoray.display.text import printable
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
-from kinoray.report.estimates import Estimate, Row, smallest_p
+from kinoray.report.estimates import Row, cell_text, smallest_p
 from kinoray.runs.result import Result, load
 
 
@@ -78,7 +78,7 @@ class Comparison:
         best = [self.best(column) for column in self.columns]
         return [
             [
-                (_cell(row.estimate(c.key), c.group == "Overall"), row.label == top)
+                (cell_text(row.estimate(c.key), c.group == "Overall"), row.label == top)
                 for c, top in zip(self.columns, best, strict=True)
             ]
             for row in self.rows
@@ -216,12 +216,6 @@ def _other_ids(results: Sequence[Result]) -> list[str]:
         for result, ids in tested
         if ids != tested[0][1]
     ]
-
-
-def _cell(value: Estimate, with_interval: bool) -> str:
-    if with_interval and value.mean is not None and value.high is not None:
-        return f"{show(value.mean)} ±{value.high - value.mean:.1f}"
-    return show(value.mean)
 
 
 def _seeds_note(rows: Sequence[Row]) -> str:

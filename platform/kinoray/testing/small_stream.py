@@ -19,8 +19,7 @@ def small_stream(cache: Path | None = None) -> Stream:
     cache: where its videos lie; None: the user's cache folder. Raises: StorageFull where that cannot be written.
     """
     whole = moving.build(cache=cache, clips=CLIPS, progress=False, processes=1)
-    own = {"batch_size": 8, "max_steps": 4, "validations": 2, "learning_rate": 3e-3, "schedule": "cosine"}
-    recipe = replace(whole.recipe, **own)  # type: ignore[arg-type]
+    recipe = replace(whole.recipe, batch_size=8, max_steps=4, validations=2, learning_rate=3e-3, schedule="cosine")
     return tasks_of(replace(whole, name="micro", recipe=recipe), 2)
 
 
