@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from kinoray.browse.listing import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.execution.extend import extend
+    from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
+    from kinoray.execution.open_method import open_method
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
     from kinoray.report.page import write_report
+    from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
     from kinoray.runs.request import RunRequest
     from kinoray.runs.result import Result, Results, load
@@ -48,6 +51,10 @@ _WHERE = {
     "Result": "runs.result",
     "Results": "runs.result",
     "compare": "report.tables",
+    "search": "report.search",
+    "Found": "report.search",
+    "feature_store": "execution.feature_store",
+    "open_method": "execution.open_method",
     "Comparison": "report.tables",
     "write_report": "report.page",
     "check": "testing.suite",

@@ -9,8 +9,8 @@ from support.toys import PerBlock, Replays
 from torch import Tensor
 
 from kinoray.evaluation import ranking
-from kinoray.evaluation.feature_files import read_features
 from kinoray.evaluation.protocol import load_protocol
+from kinoray.features.files import read_features
 from kinoray.metrics import Ranks, ranks_of
 from kinoray.runs.result import Result
 from kinoray.testing.engine import fresh_session, run_spec, spec_of
@@ -77,9 +77,9 @@ def test_features_kept_of_a_gallery_that_is_embedded_anew_are_the_last_models(mi
     session = fresh_session(spec)
     session.resume()
     for task in (0, 1):
-        ids, features = read_features(Path(spec.folder) / "features", facts[f"test/{task}"])
+        stored = read_features(Path(spec.folder) / "features", facts[f"test/{task}"])
         now = session.tester.gallery(task, "test", task)
-        assert ids == now.ids and torch.equal(features, now.features)
+        assert stored.ids.to_pylist() == now.ids and torch.equal(stored.features, now.features)
 
 
 def test_features_of_a_growing_gallery_are_of_the_model_that_learned_the_task(micro, tmp_path) -> None:

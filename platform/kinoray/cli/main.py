@@ -28,6 +28,7 @@ from kinoray.cli import jobs as cli_jobs
 from kinoray.cli import pretrain as cli_pretrain
 from kinoray.cli import printing
 from kinoray.cli import reproduce as cli_reproduce
+from kinoray.cli import search as cli_search
 from kinoray.cli import sweep as cli_sweep
 from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
 from kinoray.disk.folders import runs_root
@@ -204,6 +205,7 @@ app.command("dashboard")(cli_export.dashboard_command)
 app.command("extend")(cli_extend.extend_command)
 app.command("check")(cli_check.check_command)
 app.command("reproduce")(cli_reproduce.reproduce_command)
+app.command("search")(cli_search.search_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
-from kinoray.evaluation.feature_files import Fact, read_features, write_features
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
+from kinoray.features.files import Fact, read_features, write_features
 from kinoray.method import BaseMethod
 from kinoray.metrics import Ranks
 from kinoray.training.batches import Feed
@@ -124,10 +124,10 @@ class Tester:
         fact = self.features.get(f"{split}/{task}")
         if fact is None:
             return None
-        ids, features = read_features(self.store, fact)
-        manifest, names = read_manifest(self.run.tests[task]), set(ids)
+        block = read_features(self.store, fact)
+        manifest, names = read_manifest(self.run.tests[task]), set(block.ids.to_pylist())
         rows = manifest.clips(split)
-        return Clips(task, split, manifest, rows[[manifest.id(int(row)) in names for row in rows]], features)
+        return Clips(task, split, manifest, rows[[manifest.id(int(row)) in names for row in rows]], block.features)
 
     # Queries
 

@@ -1,7 +1,7 @@
 """A rank's hand on the run's checkpoints: when to commit, what goes into a checkpoint, what a resumed rank finds."""
 
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,19 @@ COMMIT_SHARE = 0.03
 COMMIT_EVERY_S = 10.0
 
 
+@dataclass(frozen=True)
+class Stores:
+    """A run's actors that hold what crosses tasks; they are told of commits."""
+
+    momentum: Any
+    features: Any
+
+
 class Commits:
     """Commits as often as their measured cost allows; rank 0 writes, all ranks hold the same."""
 
-    def __init__(self, run_folder: Path, world: World, clock: Clock, momentum: Any) -> None:
-        self.folder, self.world, self.clock, self.momentum = run_folder / "checkpoints", world, clock, momentum
+    def __init__(self, run_folder: Path, world: World, clock: Clock, stores: Stores | None) -> None:
+        self.folder, self.world, self.clock, self.stores = run_folder / "checkpoints", world, clock, stores
         self.fence = take_fence(self.folder) if world.is_first else ""
         self.last_s = self.last_took_s = 0.0
         """When the last commit ended, and how long it took."""
@@ -68,9 +76,10 @@ class Commits:
         across = tensors_across_tasks(method, tensors["method"])
         own = {"best_score": state.best_score, "selections": state.selections, "published": list(across)}
         commit(self.folder, state.position, tensors, own | facts, self.fence)
-        if publish and self.momentum is not None:
+        if publish and self.stores is not None:
             arrays = {name: value.detach().cpu().numpy() for name, value in across.items()}
-            call(self.momentum, "publish", astuple(state.position), arrays)
+            call(self.stores.momentum, "publish", astuple(state.position), arrays)
+            call(self.stores.features, "publish", astuple(state.position), facts["tested"]["features"])
         self.last_s = self.clock.now_s()
         self.last_took_s = self.last_s - began
         self.clock.commits_s += self.last_took_s

@@ -6,26 +6,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
-from kinoray.decoding.frame_cache import frame_cache
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
 from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
-from kinoray.execution.commits import Commits, state_of
-from kinoray.method import Batch, Task, TaskFacts
+from kinoray.execution.commits import Commits, Stores, state_of
+from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
-from kinoray.seeds import seed_of
 from kinoray.training.agreement import check_agreement
-from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Phase, Position, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
@@ -38,11 +35,11 @@ NO_STEP = 1 << 60
 """Beyond every step: all that a stage logged stands."""
 
 
-class RankSession:
+class RankSession(StageFacts):
     """The loop's surroundings in a real run (`training.loop.Surroundings`)."""
 
-    def __init__(self, spec: RunSpec, world: World, monitor: Any, momentum: Any) -> None:
-        self.spec, self.world, self.autocast = spec, world, spec.autocast
+    def __init__(self, spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> None:
+        self.autocast = spec.autocast
         self.folder = Path(spec.folder)
         self.recipe = Recipe(**spec.recipe)
         self.clock = Clock()
@@ -53,23 +50,11 @@ class RankSession:
         towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
         self.attributes = AttributeWatch()
-        self.feed = Feed(
-            names=list(spec.train_names),
-            manifests=list(spec.trained),
-            recipe=self.recipe,
-            needs=type(self.method).needs(self.method.config),
-            seed=spec.seed,
-            num_tasks=spec.num_tasks,
-            world=world,
-            decode_slots=spec.decode_slots,
-            towers=towers,
-            report_bad=bad_clips.report,
-            note=partial(self.client.call, "note"),
-            cache=spec.cache or frame_cache(),
-        )
+        feed = feed_of(spec, self.method, towers, world, bad_clips.report, partial(self.client.call, "note"))
+        super().__init__(spec, feed, world)
         self.protocol = load_protocol(spec.protocol)
         self.tester = Tester(spec.tested, self.method, self.feed)
-        self.commits = Commits(self.folder, world, self.clock, momentum)
+        self.commits = Commits(self.folder, world, self.clock, stores)
 
     # Resume and commit
 
@@ -80,19 +65,17 @@ class RankSession:
             self._rewind(Position())
             return RunState()
         state = state_of(checkpoint)
-        position, stages = state.position, self.spec.stages
-        stage = stages[position.stage] if position.stage < len(stages) else None
-        inside = stage is not None and stage.train is not None and position > Position(position.stage)
-        for learned in stages[: position.stage + inside]:
-            grow(self.method, learned, self)
+        grown = self.stages_grown(state.position)
+        for stage in grown:
+            grow(self.method, stage, self)
         self.method.load_state_dict(checkpoint.tensors("method"))
         self.clock.past = checkpoint.state["cost"]
         self.tester.restore(checkpoint.state["tested"])
-        if stage is not None and inside:
+        if len(grown) > state.position.stage:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
-            begin_task(self.method, stage, self, state.selections)
+            begin_task(self.method, grown[-1], self, state.selections)
             self.method.load_state_dict(checkpoint.tensors("method"))
-        self._rewind(position)
+        self._rewind(state.position)
         return state
 
     def _rewind(self, position: Position) -> None:
@@ -122,10 +105,6 @@ class RankSession:
 
     # What the loop asks for
 
-    def seed(self, stage: Stage, verb: str) -> int:
-        """Seed of what a method draws between steps."""
-        return seed_of(self.spec.seed, stage.train, stage.row, verb)
-
     def steps(self, stage: Stage) -> int:
         """Optimizer steps of the stage."""
         assert stage.train is not None
@@ -138,18 +117,6 @@ class RankSession:
         assert stage.train is not None
         self.attributes.start(self.method)
         return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
-
-    def facts(self, stage: Stage) -> TaskFacts:
-        """What the method grows by; zero-shot grows for the first task."""
-        labels = self.feed.class_numbers(stage.grown)
-        return TaskFacts(
-            index=stage.grown,
-            name=self.spec.train_names[stage.grown],
-            num_tasks=self.spec.num_tasks,
-            num_samples=len(labels),
-            num_classes=len(np.unique(labels[labels >= 0])),
-            steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
-        )
 
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""

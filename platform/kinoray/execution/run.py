@@ -169,10 +169,10 @@ def on_workers(
     worker_cpus = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
     slots = decode_slots(workers, worker_cpus)
     spec = make_spec(run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
-    with run_actors(run, spec.folder) as (monitor, momentum), progress_of([run], quiet) as bar:
+    with run_actors(run, spec.folder) as (monitor, stores), progress_of([run], quiet) as bar:
         trainer = TorchTrainer(
             train_loop,  # type: ignore[arg-type]
-            train_loop_config={"spec": spec, "monitor": monitor, "momentum": momentum},
+            train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": worker_cpus}),
             torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
@@ -207,10 +207,10 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
         if signals.number is not None:
             return {"finished": False}
         try:
-            with run_actors(run, spec.folder) as (monitor, momentum):
+            with run_actors(run, spec.folder) as (monitor, stores):
                 watched[run.label] = run, monitor
                 try:
-                    return run_alone(spec, monitor, momentum)
+                    return run_alone(spec, monitor, stores)
                 finally:
                     del watched[run.label]
         except Exception as error:  # of Ray's, say: an answer of this run, and no end of those that wait

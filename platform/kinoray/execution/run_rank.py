@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from kinoray.disk.durable import storage_error
+from kinoray.execution.commits import Stores
 from kinoray.execution.rank_session import RankSession
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
 
 
-def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
+def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> bool:
     """Run or resume one rank to the end of the stream; False when stopped early with everything committed."""
-    stages = stage_by_stage(spec, world, monitor, momentum)
+    stages = stage_by_stage(spec, world, monitor, stores)
     while True:
         try:
             next(stages)
@@ -27,7 +28,7 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> bool:
             return end.value
 
 
-def stage_by_stage(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> Generator[int, None, bool]:
+def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> Generator[int, None, bool]:
     """As `run_rank`, pausing after each stage that is learned, tested and committed; yields the number of stages done.
 
     The first pause comes at once where stages were done before. A sweep lets the seeds of a trial advance in turns, and
@@ -38,7 +39,7 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, momentum: Any) -> 
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        session = RankSession(spec, world, monitor, momentum)
+        session = RankSession(spec, world, monitor, stores)
         state = session.resume()
         session.write(state, "running")
         session.clock.start_s = session.clock.now_s()

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
+from kinoray.execution.commits import Stores
+from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.monitoring.run_monitor import RunMonitor
@@ -35,33 +37,33 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
     failure = call(monitor, "failed")
     if failure:  # a rank's own error restarted the group: it would come again
         return failure
-    answer = run_rank_safely(config["spec"], world, monitor, config["momentum"])
+    answer = run_rank_safely(config["spec"], world, monitor, config["stores"])
     if "error" in answer and world.size > 1:
         call(monitor, "note_failure", answer)
         raise RunFailed(answer["error"])
     return answer
 
 
-def one_process(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
+def one_process(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """A Ray task: one whole run."""
-    return run_rank_safely(spec, World(), monitor, momentum)
+    return run_rank_safely(spec, World(), monitor, stores)
 
 
-def run_alone(spec: RunSpec, monitor: Any, momentum: Any) -> dict[str, Any]:
+def run_alone(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
     task = ray.remote(one_process).options(
         num_cpus=spec.threads, max_retries=MAX_RESTARTS, retry_exceptions=[ray.exceptions.RayError]
     )
     try:
-        return ray.get(task.remote(spec, monitor, momentum))
+        return ray.get(task.remote(spec, monitor, stores))
     except ray.exceptions.RayError as error:
         return {"kind": "RunFailed", "error": f"the run's process died: {str(error).splitlines()[0]}"}
 
 
-def run_rank_safely(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[str, Any]:
+def run_rank_safely(spec: Any, world: Any, monitor: Any, stores: Any) -> dict[str, Any]:
     """Run a rank. What would fail again is returned; lost peers and actors are raised, so that Ray retries."""
     try:
-        return {"finished": run_rank(spec, world, monitor, momentum)}
+        return {"finished": run_rank(spec, world, monitor, stores)}
     except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say
         cause = error.cause or error
         if isinstance(cause, OSError):
@@ -76,12 +78,13 @@ def run_rank_safely(spec: Any, world: Any, monitor: Any, momentum: Any) -> dict[
 
 
 @contextmanager
-def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Any]]:
-    """The run's monitor and momentum actors, for as long as the run lasts."""
+def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Stores]]:
+    """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
     monitor = start_actor(RunMonitor, f"monitor:{run.label}", folder, True)
     momentum = start_actor(MomentumStore, f"momentum:{run.label}", str(Path(folder) / "checkpoints"))
+    features = start_actor(FeatureActor, f"store:{run.label}", folder)
     try:
-        yield monitor, momentum
+        yield monitor, Stores(momentum, features)
     finally:
-        for actor in (monitor, momentum):
+        for actor in (monitor, momentum, features):
             ray.kill(actor)

@@ -7,6 +7,7 @@ plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
 import html
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,11 @@ class Result:
         from kinoray.display import plots
 
         return plots.run_figure(self.matrix, self.score)
+
+    def search(self, text: str | None = None, **options: Any) -> Any:
+        """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
+        # The verb stands floors above; like every reader of a notebook, a result asks the door for it.
+        return import_module("kinoray").search(self, text, **options)
 
     def _cells(self) -> "pd.DataFrame":
         return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])

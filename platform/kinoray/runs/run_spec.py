@@ -83,13 +83,18 @@ def make_spec(
     gpu: bool,
     say: Callable[[str], None],
     abreast: int = 1,
-) -> Any:
+) -> RunSpec:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
-    from kinoray.decoding.frame_cache import frame_cache
-
     cores = len(os.sched_getaffinity(0))
     threads = max(1, (cores - 1) // max(1, abreast))
     record = open_run(run, threads, num_workers, say)
+    return describe_ranks(run, record["threads"], decode_slots, gpu)
+
+
+def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) -> RunSpec:
+    """What the ranks of a run need to know, whose record is written; `make_spec` says the rest."""
+    from kinoray.decoding.frame_cache import frame_cache
+
     tasks = run.stream.tasks
     trained = [(task.name, str(task.manifest)) for task in tasks]
     if run.joint:
@@ -107,7 +112,7 @@ def make_spec(
         stages=run.stages,
         backbone=run.backbone,
         seed=run.seed,
-        threads=record["threads"],
+        threads=threads,
         autocast=run.recipe.precision == "bfloat16" or (run.recipe.precision == "auto" and gpu),
         decode_slots=decode_slots,
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,

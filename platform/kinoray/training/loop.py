@@ -58,18 +58,24 @@ class RunState:
     """The same of the validation splits: what may choose between runs."""
 
 
-class Surroundings(Protocol):
-    """What the loop finds around it: `execution/rank_session.py` in a run, a few lines in a test."""
+class GrowingIn(Protocol):
+    """What a method's growth needs: `execution/stage_facts.py`."""
 
     world: World
-    autocast: bool
 
     def seed(self, stage: Stage, verb: str) -> int: ...
+    def facts(self, stage: Stage) -> TaskFacts: ...
+
+
+class Surroundings(GrowingIn, Protocol):
+    """What the loop finds around it: `execution/rank_session.py` in a run, a few lines in a test."""
+
+    autocast: bool
+
     def steps(self, stage: Stage) -> int: ...
     def batches(
         self, stage: Stage, start: int, state: RunState
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]: ...
-    def facts(self, stage: Stage) -> TaskFacts: ...
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task: ...
     def validate(self, stage: Stage) -> float | None: ...
     def evaluate(self, stage: Stage, state: RunState) -> None: ...
@@ -108,7 +114,7 @@ def train_stream(
     return True
 
 
-def grow(method: BaseMethod, stage: Stage, around: Surroundings) -> None:
+def grow(method: BaseMethod, stage: Stage, around: GrowingIn) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
     between_steps(method, around.seed(stage, "grow"))
     method.grow(around.facts(stage))

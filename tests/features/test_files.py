@@ -8,22 +8,24 @@ import pytest
 import torch
 
 from kinoray.errors import CheckpointCorrupt
-from kinoray.evaluation import feature_files
-from kinoray.evaluation.feature_files import read_features, write_features
+from kinoray.features import files
+from kinoray.features.files import read_features, write_features
 
 
 @pytest.mark.parametrize("shape", [(5, 4), (3, 2, 7), (1, 1)])
 def test_what_is_read_is_what_was_written(shape, tmp_path) -> None:
     block = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     ids = [f"clip{number}" for number in range(len(block))]
-    found_ids, found = read_features(tmp_path, write_features(tmp_path, "test", 0, 1, ids, block))
-    assert found_ids == ids and torch.equal(found, block) and found.dtype == torch.float32
+    found = read_features(tmp_path, write_features(tmp_path, "test", 0, 1, ids, block))
+    assert found.ids.to_pylist() == ids and torch.equal(found.features, block) and found.features.dtype == torch.float32
+    assert (found.split, found.task, found.after_task) == ("test", 0, 1)
+    assert found.largest_norm == pytest.approx(float(block.flatten(1).norm(dim=1).max()))
 
 
 def test_a_file_says_which_model_made_it_and_another_model_writes_another_file(tmp_path) -> None:
     old, new = (write_features(tmp_path, "test", 0, after, ["a"], torch.full((1, 2), after)) for after in (0, 1))
     assert (old["after_task"], new["after_task"]) == (0, 1) and old["file"] != new["file"]
-    assert read_features(tmp_path, old)[1].tolist() == [[0.0, 0.0]]
+    assert read_features(tmp_path, old).features.tolist() == [[0.0, 0.0]]
     with pa.memory_map(str(tmp_path / new["file"])) as source:
         metadata = pa.ipc.open_file(source).schema.metadata
     assert {key.decode(): json.loads(value) for key, value in metadata.items()} == {
@@ -31,18 +33,19 @@ def test_a_file_says_which_model_made_it_and_another_model_writes_another_file(t
         "split": "test",
         "task": 0,
         "after_task": 1,
+        "largest_norm": pytest.approx(2**0.5),
     }
 
 
 def test_a_file_is_mapped_and_its_digest_computed_once(tmp_path, monkeypatch) -> None:
     fact = write_features(tmp_path, "test", 0, 0, ["a", "b"], torch.ones(2, 3))
     hashed = []
-    monkeypatch.setattr(feature_files, "sha256", lambda path: hashed.append(path) or fact["sha256"])
-    mapped = [read_features(tmp_path, fact)[1] for _ in range(3)]
+    monkeypatch.setattr(files, "sha256", lambda path: hashed.append(path) or fact["sha256"])
+    mapped = [read_features(tmp_path, fact).features for _ in range(3)]
     assert len(hashed) == 1
     assert fact["file"] in Path("/proc/self/maps").read_text()
     mapped[0][0, 0] = 7.0  # copied on write
-    assert read_features(tmp_path, fact)[1][0, 0] == 1.0
+    assert read_features(tmp_path, fact).features[0, 0] == 1.0
 
 
 def test_another_file_in_its_place_is_refused(tmp_path) -> None:
@@ -51,4 +54,11 @@ def test_another_file_in_its_place_is_refused(tmp_path) -> None:
     path = tmp_path / fact["file"]
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(CheckpointCorrupt, match="not the file"):
+        read_features(tmp_path, fact)
+
+
+def test_a_missing_file_is_named(tmp_path) -> None:
+    fact = write_features(tmp_path, "test", 0, 0, ["a"], torch.ones(1, 3))
+    (tmp_path / fact["file"]).unlink()
+    with pytest.raises(CheckpointCorrupt, match=r"test-0-after-0\.arrow is missing"):
         read_features(tmp_path, fact)

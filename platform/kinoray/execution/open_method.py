@@ -1,0 +1,95 @@
+"""A run's model, rebuilt from its folder outside a training session."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinoray.backbones import load_backbone
+from kinoray.backbones.backbone import TwoTower
+from kinoray.data.presets import decode_px, test_sampling
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.read_clip import read_clip
+from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.execution.feature_store import one_seed
+from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.method import BaseMethod, Tokens
+from kinoray.runs.reopen import label_of, recorded_request
+from kinoray.runs.resolve import resolve
+from kinoray.runs.result import Result
+from kinoray.runs.run_spec import RunSpec, build_method, describe_ranks
+from kinoray.streams import Stream
+from kinoray.training.batches import Feed
+from kinoray.training.checkpoint import newest
+from kinoray.training.distributed import World
+from kinoray.training.loop import grow
+
+
+@dataclass(frozen=True)
+class OpenedMethod:
+    """A method with the weights of a run's newest commit, in eval mode, and what reads its inputs."""
+
+    run: Result
+    method: BaseMethod
+    spec: RunSpec
+    feed: Feed
+
+    def seen_as(self, task: int) -> int:
+        """The task index under which the method embeds a task of the stream: 0 for all in joint and zero-shot runs."""
+        return self.spec.stages[-1].seen_as(task)
+
+    def embed_texts(self, texts: Sequence[str], task: int = 0) -> Tensor:
+        """Query features of some texts (Q, ...) for the gallery block of a task, on the CPU.
+
+        Raises: UsageError where the backbone reads no text.
+        """
+        if not isinstance(self.feed.towers, TwoTower):
+            raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.backbone}, which reads no text.")
+        ids, mask = self.feed.tokens(list(texts))
+        with torch.inference_mode():
+            return self.method.embed_text(Tokens(ids, mask), self.seen_as(task)).float().cpu()
+
+    def embed_clip(self, clip: Clip, task: int = 0) -> Tensor:
+        """Features of a clip (1, ...) as the gallery of a task stores them, on the CPU. Raises: VideoError."""
+        recipe = self.feed.recipe
+        sampling = test_sampling(recipe, recipe.test_frames)
+        frames = read_clip(clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
+        (view,) = self.feed.views(frames[None], torch.empty(0).numpy(), 0, torch.ones(1).numpy())
+        with torch.inference_mode():
+            return self.method.embed_video(view, self.seen_as(task)).float().cpu()
+
+
+def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:
+    """The model of a run, by folder, by name or as a `Result`, as its newest commit has it.
+
+    stream, method: needed only where the run's folder does not hold them, as for `extend`. The method's recorded code
+    is executed. Uses a GPU where there is one.
+    Raises: UsageError for a run of several seeds, or one that has committed nothing yet; ConfigMismatch where the code
+    of today no longer fits the weights.
+    """
+    result = one_seed(run)
+    request = recorded_request(result, stream=stream, method=method)
+    resolved = replace(resolve(request, result.seed), folder=result.folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    world = World(device=device)
+    spec = describe_ranks(resolved, result.run["threads"], 0, gpu=device.type == "cuda")
+    checkpoint = newest(result.folder / "checkpoints", say=lambda text: None)
+    if checkpoint is None:
+        raise UsageError(f"{label_of(result)} has committed nothing yet.")
+    towers = load_backbone(spec.backbone, spec.recipe["size_px"], spec.seed)
+    opened = build_method(spec, towers).to(device)
+    feed = feed_of(spec, opened, towers, world, report_bad=lambda bad: None, note=lambda text: None)
+    facts = StageFacts(spec, feed, world)
+    for stage in facts.stages_grown(checkpoint.position):
+        grow(opened, stage, facts)
+    try:
+        opened.load_state_dict(checkpoint.tensors("method"))
+    except RuntimeError as error:
+        why = str(error).split("\n")[1:2] or [str(error)]
+        raise ConfigMismatch(
+            f"{label_of(result)}: the weights do not fit today's code of {result.method}: {why[0].strip()[:200]}"
+        ) from None
+    return OpenedMethod(result, opened.eval(), spec, feed)

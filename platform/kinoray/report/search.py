@@ -1,0 +1,260 @@
+"""`kinoray search`: text to video, or video to video, over a run's feature store.
+
+    found = kinoray.search("runs/bmu_moco-...", "a red square slides")
+    found.frame; found.write("hits.html"); found.write("hits.png")
+
+The query is embedded by the run's newest model, once for each task where the method's embedding depends on it; the
+videos are the features that were committed, never embedded again.
+"""
+
+import base64
+import html
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
+from torch import Tensor
+
+from kinoray.browse.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, SMALL_PX, TEXT_PX, drawable, font, wrap
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.read_clip import read_frames
+from kinoray.decoding.sampling import uniform_midpoints
+from kinoray.disk.durable import whole_file
+from kinoray.display.text import printable
+from kinoray.errors import UsageError, VideoError
+from kinoray.execution.feature_store import feature_store
+from kinoray.execution.open_method import OpenedMethod, open_method
+from kinoray.features.store import FeatureStore, Hits
+from kinoray.method import BaseMethod
+from kinoray.runs.reopen import label_of
+from kinoray.runs.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kinoray.execution.feature_store import LiveFeatureStore
+
+FRAMES = 4
+"""Of each hit, evenly spread."""
+FRAME_PX, GAP_PX = 160, 4
+"""Longer side of a frame, and the space beside it."""
+SHOWN_CAPTIONS = 3
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A clip that was found."""
+
+    score: float
+    task: str
+    id: str
+    captions: tuple[str, ...]
+    clip: Clip
+    aspect: float
+    """Width / height of its frames."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The hits of one query, best first; shows itself in a notebook."""
+
+    run: str
+    query: str
+    hits: tuple[Hit, ...]
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """One row per hit: score, task, id, caption (the first one), file, start, end in seconds."""
+        import pandas as pd
+
+        rows = [
+            (h.score, h.task, h.id, h.captions[0] if h.captions else "", h.clip.path, h.clip.start, h.clip.end)
+            for h in self.hits
+        ]
+        return pd.DataFrame(rows, columns=["score", "task", "id", "caption", "file", "start", "end"])
+
+    def write(self, path: str | Path) -> Path:
+        """Write a contact sheet of the hits as a page (.html, self-contained) or a picture (.png).
+
+        Raises: UsageError for another ending, or where the file cannot be written.
+        """
+        path = Path(path)
+        if path.suffix.lower() not in (".html", ".png"):
+            raise UsageError(
+                f"A contact sheet is a page or a picture: give a name that ends in .html or .png, not {path}."
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as draft:
+                if path.suffix.lower() == ".png":
+                    self.sheet().save(draft, "PNG")
+                else:
+                    draft.write_text(self.page(), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"Cannot write {path}: {error.strerror or error}. Give another file with --out.") from None
+        return path
+
+    def page(self) -> str:
+        """The hits as one HTML page without network or script; every text from data is escaped."""
+        environment = Environment(
+            loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        )
+        environment.filters["printable"] = printable
+        pictures = [_data_uri(_strip(hit)) for hit in self.hits]
+        return environment.get_template("search.html").render(
+            found=self, rows=list(zip(self.hits, pictures, strict=True)), shown=SHOWN_CAPTIONS
+        )
+
+    def sheet(self) -> Image.Image:
+        """The hits as a picture: a row of frames and the words of each."""
+        return _sheet(f"{self.run}: {self.query}", [(_strip(hit), _words(n, hit)) for n, hit in self._numbered])
+
+    @property
+    def _numbered(self) -> list[tuple[int, Hit]]:
+        return list(enumerate(self.hits, 1))
+
+    def __repr__(self) -> str:
+        lines = [f"{self.run}: {self.query}", *(_words(number, hit) for number, hit in self._numbered)]
+        return "\n".join(printable(line) for line in lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td><img src='{_data_uri(_strip(hit))}'></td><td>{html.escape(printable(_words(n, hit)))}</td></tr>"
+            for n, hit in self._numbered
+        )
+        return f"<div><b>{html.escape(printable(self.query))}</b><table>{rows}</table></div>"
+
+
+def search(
+    run: str | Path | Result,
+    text: str | None = None,
+    *,
+    like: str | Path | None = None,
+    k: int = 5,
+    split: str = "test",
+    method: Any = None,
+) -> Found:
+    """The k clips of a run's feature store that are nearest to a text, or to a video file.
+
+    run: a folder, a name or a `Result`, of one seed; while it is in progress, its tasks learned so far. like: a video
+    or picture file instead of a text. split: whose features are searched. method: as for `open_method`.
+    Raises: UsageError; CheckpointCorrupt where a feature file is missing or damaged; VideoError for `like`.
+    """
+    if (text is None) == (like is None):
+        raise UsageError("Search for a text or for a video: give one of them, as in `kinoray search RUN 'a red car'`.")
+    if k < 1:
+        raise UsageError(f"`k` must be 1 or more, but got {k}.")
+    opened = open_method(run, method=method)
+    store = feature_store(opened.run)
+    if text is not None:
+        hits = _nearest(opened, store, lambda task: opened.embed_texts([text], task), opened.method.per_block, k, split)
+    else:
+        hits = _nearest_to_clip(opened, store, Path(str(like)), k, split)
+    rows = zip(hits.scores[0].tolist(), hits.tasks[0].tolist(), hits.ids[0], strict=True)
+    found = tuple(_hit(opened, *row) for row in rows)
+    return Found(label_of(opened.run), text if text is not None else f"like {like}", found)
+
+
+def _nearest(
+    opened: OpenedMethod,
+    store: "FeatureStore | LiveFeatureStore",
+    embed: Callable[[int], Tensor],
+    per_block: bool,
+    k: int,
+    split: str,
+) -> Hits:
+    """The nearest clips of one query by the method's score. embed: task -> its features (1, ...)."""
+    tasks = [facts.task for facts in store.blocks if facts.split == split]
+    of_tasks = {task: embed(task) for task in tasks} if per_block else dict.fromkeys(tasks, embed(0))
+    if type(opened.method).score is BaseMethod.score:
+        return store.search(of_tasks, k, split)
+    scores, places = [], []
+    device = opened.feed.world.device
+    for task in tasks:
+        block = store.block(task, split)
+        with torch.inference_mode():
+            scores.append(opened.method.score(of_tasks[task].to(device), block.features.to(device)).float().cpu()[0])
+        places += [(task, name) for name in block.ids.to_pylist()]
+    of_all = torch.cat(scores).numpy()
+    order = np.argsort(-of_all, kind="stable")[:k]
+    chosen = [places[place] for place in order]
+    return Hits(of_all[None, order], np.array([[task for task, _ in chosen]]), [[name for _, name in chosen]])
+
+
+def _nearest_to_clip(
+    opened: OpenedMethod, store: "FeatureStore | LiveFeatureStore", file: Path, k: int, split: str
+) -> Hits:
+    """The nearest clips of a video file. Raises: UsageError where videos have no one vector to compare by."""
+    if not file.is_file():
+        raise UsageError(f"There is no file {file} to search by.")
+    if any(len(facts.shape) != 2 for facts in store.blocks):
+        raise UsageError(f"{opened.run.method} keeps several vectors a clip, which only a text is compared with.")
+    return store.search(opened.embed_clip(Clip(file.name, str(file.absolute()))), k, split)
+
+
+def _hit(opened: OpenedMethod, score: float, task: int, id: str) -> Hit:
+    manifest: Manifest = read_manifest(opened.spec.tests[task])
+    row = pc.index(manifest.table["id"], id).as_py()
+    captions = tuple(manifest.table["captions"][row].as_py() or ())
+    return Hit(score, opened.spec.names[task], id, captions, manifest.clip(row), float(manifest.aspects[row]))
+
+
+def _words(number: int, hit: Hit) -> str:
+    caption = f": {hit.captions[0]}" if hit.captions else ""
+    return f"{number}. {hit.score:.3f}  {hit.task}/{hit.id}{caption}"
+
+
+def _strip(hit: Hit) -> Image.Image:
+    """Some frames of a clip side by side, as its video is; an empty frame where it can no longer be read."""
+    try:
+        frames = read_frames(hit.clip, lambda timeline: uniform_midpoints(timeline.num_frames, FRAMES), FRAME_PX)
+    except (VideoError, OSError):
+        frames = np.full((1, FRAME_PX, FRAME_PX, 3), 255, dtype=np.uint8)
+    longest = max(1.0, hit.aspect)
+    width, height = max(1, round(FRAME_PX * hit.aspect / longest)), max(1, round(FRAME_PX / longest))
+    strip = Image.new("RGB", (len(frames) * (width + GAP_PX) - GAP_PX, height), PAPER)
+    for number, pixels in enumerate(frames):
+        frame = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        strip.paste(frame, (number * (width + GAP_PX), 0))
+    return strip
+
+
+def _data_uri(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
+    from PIL import ImageDraw
+
+    width = FRAMES * (FRAME_PX + GAP_PX) - GAP_PX + 2 * MARGIN_PX
+    room = width - 2 * MARGIN_PX
+    head = wrap(drawable(printable(title))[0], room, font(TEXT_PX, bold=True))
+    texts = [wrap(drawable(printable(words))[0], room, font(SMALL_PX)) for _, words in rows]
+    height = 2 * MARGIN_PX + len(head) * LINE_PX
+    height += sum(
+        strip.height + len(lines) * LINE_PX + MARGIN_PX for (strip, _), lines in zip(rows, texts, strict=True)
+    )
+    sheet = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    y = MARGIN_PX
+    for line in head:
+        pen.text((MARGIN_PX, y), line, fill=INK, font=font(TEXT_PX, bold=True))
+        y += LINE_PX
+    for (strip, _), lines in zip(rows, texts, strict=True):
+        sheet.paste(strip, (MARGIN_PX, y))
+        y += strip.height + 2
+        for line in lines:
+            pen.text((MARGIN_PX, y), line, fill=FAINT, font=font(SMALL_PX))
+            y += LINE_PX
+        y += MARGIN_PX - 2
+    return sheet

@@ -1,0 +1,90 @@
+"""Search by text and by video: the clip itself comes first, pages are safe, mistakes are one line."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.toys import PerBlock
+
+import kinoray
+from kinoray.data.manifest import read_manifest
+from kinoray.errors import UsageError
+from kinoray.report.search import search
+from kinoray.runs.result import Result
+from kinoray.runs.run_spec import RunSpec
+from kinoray.testing.engine import run_spec, spec_of
+from kinoray.testing.small_stream import on_protocol
+
+
+@pytest.fixture(scope="module")
+def finished(micro, tmp_path_factory) -> RunSpec:
+    """A run whose store has a block for every task."""
+    spec = spec_of("base_moco", on_protocol(micro, "ctvr"), tmp_path_factory.mktemp("runs"))
+    assert run_spec(spec)
+    return spec
+
+
+def test_hits_are_clips_of_the_stream_with_their_words(finished) -> None:
+    found = kinoray.search(finished.folder, "a red square slides", k=4)
+    assert len(found.hits) == 4 and found.query == "a red square slides"
+    assert list(found.frame["score"]) == sorted(found.frame["score"], reverse=True)
+    for hit in found.hits:
+        manifest = read_manifest(finished.tests[finished.names.index(hit.task)])
+        row = next(int(r) for r in manifest.clips("test") if manifest.id(int(r)) == hit.id)
+        assert hit.captions[0] == manifest.caption(row, 0) and Path(hit.clip.path).is_file()
+    again = Result(finished.folder).search("a red square slides", k=4)
+    assert again.frame.equals(found.frame)
+    assert "a red square slides" in repr(found) and found._repr_html_().count("<img") == 4
+
+
+def test_a_video_finds_itself(finished) -> None:
+    manifest = read_manifest(finished.tests[1])
+    row = int(manifest.clips("test")[2])
+    found = search(finished.folder, like=manifest.clip(row).path, k=1)
+    assert found.hits[0].id == manifest.id(row) and found.hits[0].score == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_method_with_a_score_of_its_own_is_asked_block_by_block(micro, tmp_path) -> None:
+    spec = spec_of(PerBlock, on_protocol(micro, "ctvr"), tmp_path)
+    assert run_spec(spec)
+    found = search(spec.folder, "a red square", k=200, method=PerBlock)
+    clips = sum(len(read_manifest(path).clips("test")) for path in spec.tests)
+    assert len(found.hits) == clips and found.hits[0].score <= 0, "a negative distance"
+    assert {hit.task for hit in found.hits} == set(spec.names)
+
+
+def test_the_page_and_the_picture(finished, tmp_path) -> None:
+    hostile = "<script>alert(1)</script> {{ 7 * 7 }} \x1b[31m"
+    found = search(finished.folder, hostile, k=2)
+    page = found.write(tmp_path / "new" / "hits.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
+    assert page.count("data:image/png;base64,") == 2 and "http" not in page
+    with Image.open(found.write(tmp_path / "hits.png")) as picture:
+        assert picture.width > 600 and picture.height > 200
+    for hit in found.hits:
+        assert hit.id in page
+
+
+def test_a_clip_that_has_gone_is_an_empty_frame(finished, tmp_path) -> None:
+    from dataclasses import replace
+
+    found = search(finished.folder, "a red square", k=1)
+    gone = replace(found.hits[0], clip=replace(found.hits[0].clip, path=str(tmp_path / "gone.mp4"), probe=None))
+    assert "data:image/png" in replace(found, hits=(gone,)).page()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({}, "give one of them"),
+        ({"text": "a", "like": "b.mp4"}, "give one of them"),
+        ({"like": "no-such.mp4"}, "no file no-such.mp4"),
+        ({"text": "a", "k": 0}, "`k` must be 1 or more"),
+        ({"text": "a", "split": "train"}, "no train features"),
+    ],
+)
+def test_mistakes_are_one_line(finished, options, match) -> None:
+    with pytest.raises(UsageError, match=match):
+        search(finished.folder, **options)
+    with pytest.raises(UsageError, match=r"ends in \.html or \.png"):
+        search(finished.folder, "a").write("hits.txt")
