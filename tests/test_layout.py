@@ -116,7 +116,7 @@ def test_a_method_knows_the_equations_and_not_the_machine(name: str) -> None:
         "kinoray.rule",
         "torch",
     )
-    standard = ("collections", "typing", "math", "copy", "dataclasses")
+    standard = ("collections", "typing", "math", "copy", "dataclasses", "contextlib")
     for target in imports(modules()[name]):
         assert target.split(".")[0] in standard or target.startswith(allowed), target
 

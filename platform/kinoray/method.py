@@ -27,10 +27,21 @@ __all__ = [
     "StepFacts",
     "StepInfo",
     "StepOutput",
+    "Stored",
     "Task",
     "TaskFacts",
     "Tokens",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Features of earlier tasks' videos as their own models left them (`features.store`), some for every step."""
+
+    split: Literal["train", "test"] = "train"
+    """Whose videos: test videos as negatives are what the released FrameFusionMoE takes, and a leak."""
+    rows: int = 0
+    """Rows of a step, >= 0; 0 is the batch size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +55,8 @@ class Needs:
     replay: Replay | None = None
     """Rows of earlier samples (memory policy, capacity, rows per step). A capacity of 0 becomes None here, so that a
     method that replays from no memory is its learner, bit for bit."""
+    stored: Stored | None = None
+    """Features of earlier tasks' videos; the engine embeds what it asks for at the end of each task."""
 
     def __post_init__(self) -> None:
         if self.replay is not None and self.replay.capacity == 0:
@@ -97,6 +110,9 @@ class Batch(Rows):
     """As `normal`, evenly in [0, 1)."""
     step: StepFacts
     """Step and epoch, counted from 0 in the task: the same on all ranks."""
+    stored: Tensor | None = None
+    """Features of R videos of earlier tasks (R, ...), the same on all ranks: rows step * R to (step + 1) * R - 1 of all
+    that are stored, in order and again from the first; None in the first task."""
 
 
 @dataclass
@@ -196,8 +212,9 @@ class BaseMethod(nn.Module, ABC):
     """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
     backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
-    per_block: ClassVar[bool] = False
-    """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once."""
+    per_block: bool = False
+    """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once. Settings
+    may decide it in `__init__`."""
     uses_num_tasks: ClassVar[bool] = True
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
     of longer streams share their first tasks. True is always safe."""

@@ -83,6 +83,14 @@ def backbone_class(name: str) -> "type[Backbone]":
     return _find(name)[0].BACKBONE
 
 
+def small_backbone(kind: type) -> str:
+    """The first backbone by name that one CPU core trains and that is of a kind. Raises: UsageError where none is."""
+    for name in sorted(families(__path__)):
+        if is_small(name) and issubclass(backbone_class(name), kind):
+            return name
+    raise UsageError(f"No small backbone is a {kind.__name__}.")
+
+
 def is_small(name: str) -> bool:
     """Whether one CPU core trains it."""
     return _find(name)[0].SMALL

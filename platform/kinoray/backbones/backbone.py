@@ -63,6 +63,17 @@ class TwoTower(Backbone):
     mixes: ClassVar[bool] = False
     """Whether `embed_text` takes `MixedTokens`, too."""
 
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> (B, T, D), each by itself in the shared space, of any length.
+
+        Towers that have no such features override `embed_video` alone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} embeds clips as a whole, not frame by frame.")
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> unit vectors (B, D): the mean over frames."""
+        return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
+
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:
         """Captions as tokens -> (B, D); padding changes nothing."""

@@ -58,13 +58,12 @@ class VitBertTowers(TwoTower):
         self.dim, self.mean, self.std = dim, mean, std
         self.size_px, self.multiple_px = _single(vision.config.image_size), _single(vision.config.patch_size)
 
-    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """Unit vectors (B, D) of normalised frames; a size other than native interpolates the position embeddings."""
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, T, D) of normalised frames; a size other than native interpolates the position embeddings."""
         num_videos, num_frames = frames_BTCHW.shape[:2]
         native = tuple(frames_BTCHW.shape[-2:]) == (self.size_px, self.size_px)
         states = self.vision(frames_BTCHW.flatten(0, 1), interpolate_pos_encoding=not native).last_hidden_state
-        frame_BTD = self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2
-        return nn.functional.normalize(frame_BTD.mean(dim=1), dim=-1)  # Eq. 3
+        return self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2; 3: `embed_video`
 
     def embed_text(self, tokens: Tokens | MixedTokens) -> Tensor:
         """Unit vectors (B, D) of tokenised captions; padding changes nothing."""

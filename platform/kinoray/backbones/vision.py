@@ -1,4 +1,4 @@
-"""The one door to torchvision and transformers' towers, later to open_clip too.
+"""The one door to torchvision, transformers' towers and open_clip.
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its operators do not load, and its import stops
 with "operator torchvision::nms does not exist"; transformers and open_clip import it in turn. Declaring the two missing
@@ -43,6 +43,11 @@ with warnings.catch_warnings():
     from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 
+def open_clip() -> ModuleType:
+    """The library, imported with its first use: it takes seconds that most runs need not spend."""
+    return importlib.import_module("open_clip")
+
+
 def torchvision_state() -> str:
     """One line for `kinoray doctor`: the version, and whether compiled operators are there."""
     operators = "compiled operators missing (declared only; kinoray does not call them)"
@@ -54,6 +59,7 @@ __all__ = [
     "BertModel",
     "ViTConfig",
     "ViTModel",
+    "open_clip",
     "torchvision",
     "torchvision_functional",
     "torchvision_state",

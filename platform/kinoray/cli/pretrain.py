@@ -24,6 +24,20 @@ def pretrain_tiny(
     print(f"Wrote {out}. Use it with --backbone tiny:{out}")
 
 
+@pretrain_app.command("tiny-clip")
+def pretrain_tiny_clip(
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny-clip"),
+    steps: Annotated[int, typer.Option(min=1)] = 1500,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    debug: Debug = False,
+) -> None:
+    """Make the small CLIP that ships with kinoray again, from pairs of the embedded world."""
+    from kinoray.execution import pretrain
+
+    pretrain.pretrain_tiny_clip(out, steps=steps, seed=seed)
+    print(f"Wrote {out}. Use it with --backbone tiny-clip:{out}")
+
+
 @pretrain_app.command("vit-bert")
 def pretrain_vit_bert(
     data: Annotated[Path, typer.Option(help="Table of image and caption (.parquet, .csv, .jsonl).")],

@@ -14,9 +14,10 @@ from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.features.files import Fact, read_features, write_features
-from kinoray.method import BaseMethod
+from kinoray.features.store import FeatureStore
+from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
-from kinoray.training.batches import Feed
+from kinoray.training.batches import Feed, StoredRows
 from kinoray.training.distributed import gather_objects
 from kinoray.training.stages import Stage
 
@@ -111,6 +112,20 @@ class Tester:
         (fact, *_) = gather_objects(fact, world)
         assert fact is not None
         self.features[f"{clips.split}/{clips.task}"] = fact
+
+    def keep_for_later(self, stored: Stored, stage: Stage) -> None:
+        """Store the features that a method asks for of the task just learned, as its model sees them."""
+        assert stage.train is not None
+        if f"{stored.split}/{stage.train}" not in self.features:
+            self.keep(self.gallery(stage.train, stored.split, stage.train, trained=stored.split == "train"), stage)
+
+    def stored_rows(self, stored: Stored | None, task: int) -> StoredRows | None:
+        """Reads each step's stored rows of the tasks before one; None where none are asked for, or none before."""
+        if stored is None or task == 0:
+            return None
+        store = FeatureStore(self.store, self.run.names, self.features)
+        count = stored.rows or self.feed.recipe.batch_size
+        return lambda step: store.rows(stored.split, step * count, count, before_task=task)
 
     def tidy(self) -> None:
         """Remove features of models that a later one replaced (rank 0, when all is committed)."""

@@ -30,7 +30,10 @@ from tokenizers.trainers import WordPieceTrainer
 from torch import Tensor
 
 from kinoray.backbones import load_backbone
+from kinoray.backbones.backbone import TwoTower
+from kinoray.backbones.clip import ClipTowers
 from kinoray.backbones.tiny import tiny_tower
+from kinoray.backbones.tiny_clip import random_tiny_clip, save_tiny_clip
 from kinoray.backbones.towers import (
     SPECIAL_TOKENS,
     WEIGHTS_FILE,
@@ -55,8 +58,30 @@ def pretrain_tiny(
 
     The same arguments give the same weights on the same kind of machine.
     """
-    images, captions = stills.pretraining_pairs(pairs, seed)
     towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
+    _train_on_world(towers, steps, seed, batch_size, pairs, progress)
+    save_towers(towers, out)
+    command = f"kinoray pretrain tiny --steps {steps} --seed {seed}"
+    _say_whence(out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
+    return towers
+
+
+def pretrain_tiny_clip(
+    out: Path, steps: int = 1500, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
+) -> ClipTowers:
+    """As `pretrain_tiny`, the `tiny-clip` towers."""
+    vocabulary = world_vocabulary()
+    towers = random_tiny_clip(seed, vocabulary)
+    _train_on_world(towers, steps, seed, batch_size, pairs, progress)
+    save_tiny_clip(towers, vocabulary, out)
+    command = f"kinoray pretrain tiny-clip --steps {steps} --seed {seed}"
+    _say_whence(out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
+    return towers
+
+
+def _train_on_world(towers: TwoTower, steps: int, seed: int, batch_size: int, pairs: int, progress: bool) -> None:
+    """Train on pairs of the small world."""
+    images, captions = stills.pretraining_pairs(pairs, seed)
     ids, mask = towers.tokenize(captions, max_tokens=40)
 
     def batches() -> Iterator[tuple[Tensor, Tokens]]:
@@ -66,9 +91,6 @@ def pretrain_tiny(
             yield torch.from_numpy(images[rows]), _cut(ids[rows], mask[rows])
 
     _train(towers, batches(), steps, 1e-3, progress)
-    command = f"kinoray pretrain tiny --steps {steps} --seed {seed}"
-    _write(towers, out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
-    return towers
 
 
 def world_vocabulary() -> tuple[str, ...]:
@@ -122,7 +144,8 @@ def pretrain_vit_bert(
 
     _train(towers, batches(), epochs * steps_per_epoch, learning_rate, progress)
     command = f"kinoray pretrain vit-bert --data {table.name} --epochs {epochs} --batch-size {batch_size}"
-    _write(towers.cpu(), out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
+    save_towers(towers.cpu(), out)
+    _say_whence(out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
     return towers
 
 
@@ -202,7 +225,7 @@ def _cut(ids: np.ndarray, mask: np.ndarray) -> Tokens:
 
 
 def _train(
-    towers: VitBertTowers, batches: Iterator[tuple[Tensor, Tokens]], steps: int, learning_rate: float, progress: bool
+    towers: TwoTower, batches: Iterator[tuple[Tensor, Tokens]], steps: int, learning_rate: float, progress: bool
 ) -> None:
     """AdamW with a linear warm-up of a twentieth of the steps and a cosine to zero; images are uint8 (B, H, W, 3)."""
     optimizer = torch.optim.AdamW(towers.parameters(), lr=learning_rate, weight_decay=0.01)
@@ -224,7 +247,7 @@ def _train(
     towers.eval()
 
 
-def normalise(frames_BTCHW: Tensor, towers: VitBertTowers) -> Tensor:
+def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
     """uint8 frames as the floats that the towers expect."""
     shape = (3, 1, 1)
     mean = torch.tensor(towers.mean, device=frames_BTCHW.device).view(shape)
@@ -232,9 +255,8 @@ def normalise(frames_BTCHW: Tensor, towers: VitBertTowers) -> Tensor:
     return (frames_BTCHW.float() / 255 - mean) / std
 
 
-def _write(towers: VitBertTowers, out: Path, provenance: dict[str, str | int | float]) -> None:
-    """Save towers with a provenance file: how they were made, by which versions, and the digest of the weights."""
-    save_towers(towers, out)
+def _say_whence(out: Path, provenance: dict[str, str | int | float]) -> None:
+    """Write how saved weights were made, by which versions, and their digest."""
     digest = hashlib.sha256((out / WEIGHTS_FILE).read_bytes()).hexdigest()
     versions = {"kinoray": version("kinoray"), "torch": torch.__version__, "numpy": np.__version__}
     text = json.dumps(provenance | {"sha256": digest, "versions": versions}, indent=1, sort_keys=True)

@@ -116,7 +116,8 @@ class RankSession(StageFacts):
         """The stage's remaining batches."""
         assert stage.train is not None
         self.attributes.start(self.method)
-        return self.feed.batches(self.feed.plan(stage.train, state.selections), start)
+        plan = self.feed.plan(stage.train, state.selections)
+        return self.feed.batches(plan, start, self.tester.stored_rows(self.feed.needs.stored, stage.train))
 
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""
@@ -149,6 +150,9 @@ class RankSession(StageFacts):
             for split, cells in (("test", state.ranks), ("validation", state.validation)):
                 for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
                     cells |= {(reading, stage.row, task): ranks for task, ranks in of_tasks.items()}
+            # Also after the last task: the run may be extended. Joint training has no later task.
+            if self.feed.needs.stored is not None and stage.train is not None and not stage.one_for_all:
+                self.tester.keep_for_later(self.feed.needs.stored, stage)
 
     def work(self) -> dict[str, float]:
         """Optimizer steps and training clips of the whole run, and bytes of the method's state."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kinoray.backbones import backbone_class, small_backbone
 from kinoray.method import TaskFacts
 from kinoray.runs.method_source import find_method
 from kinoray.streams import Stream, TaskData, moving, world
@@ -41,6 +42,9 @@ def on_protocol(stream: Stream, protocol: str) -> Stream:
 
 
 def suited(method: Any, stream: Stream) -> Stream:
-    """The stream under the first protocol that the method suits."""
-    suits = find_method(method).load().suits
-    return on_protocol(stream, suits[0]) if suits else stream
+    """The stream under the first protocol that the method suits, on a small backbone of the kind that it needs."""
+    cls = find_method(method).load()
+    stream = on_protocol(stream, cls.suits[0]) if cls.suits else stream
+    if not issubclass(backbone_class(stream.backbone), cls.backbones):
+        stream = replace(stream, backbone=small_backbone(cls.backbones))
+    return stream

@@ -63,6 +63,10 @@ CACHE_BYTES = 256 << 20
 STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
 """Whose seeds `row_seed` gives beside the rows': a step, and its noise for current and for replayed rows."""
 
+Batches = Iterator[tuple[StepFacts, Batch]]
+StoredRows = Callable[[int], Tensor]
+"""Step -> what `Needs.stored` asks for of earlier tasks, (R, ...)."""
+
 log = logging.getLogger(__name__)
 
 
@@ -131,8 +135,8 @@ class Feed:
         return bool(self.classes) and self.needs.replay is not None and self.needs.replay.policy == "class_balanced"
 
     @contextmanager
-    def batches(self, plan: TaskPlan, start: int) -> Iterator[Iterator[tuple[StepFacts, Batch]]]:
-        """The batches of a task's remaining steps."""
+    def batches(self, plan: TaskPlan, start: int, stored: StoredRows | None = None) -> Iterator[Batches]:
+        """The batches of a task's remaining steps; stored gives the rows of `Needs.stored`."""
         feed = TrainFeed(
             plan=plan,
             manifests=tuple(self.manifests[: plan.task + 1]),
@@ -146,9 +150,9 @@ class Feed:
         )
         rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
         with closing(rows):
-            yield self._timed(rows, plan)
+            yield self._timed(rows, plan, stored)
 
-    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan) -> Iterator[tuple[StepFacts, Batch]]:
+    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan, stored: StoredRows | None) -> Batches:
         """Batches, with the time spent on waiting for data and on preparing it."""
         name = self.names[plan.task]
         while True:
@@ -161,6 +165,8 @@ class Feed:
             self._count(rows, len(rows.sample))
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
+            if stored is not None:
+                batch.stored = stored(rows.step).to(self.world.device)
             self.prepare_s += time.monotonic() - arrived
             yield batch.step, batch
 

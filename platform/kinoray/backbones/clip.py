@@ -1,0 +1,182 @@
+"""clip: any plain CLIP of open_clip by name (Radford et al., ICML 2021), ViT-B/32 the default.
+
+    video   z^V = mean_t  W_V LN(class token of ViT(frame_t))        text   z^T = W_T LN(text at its end token)
+
+Both come out with unit norm. The mean is over frames that are not normalised, as CTVR's code has it; it commutes with
+the projection. Attention of the blocks can be replaced by a module that wraps it (`vision_blocks`, `text_blocks`).
+"""
+
+# B batch   T frames   C channels   H, W pixels   L tokens   D embedding
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.vision import open_clip
+from kinoray.errors import UsageError, unknown
+
+NAMES = ("clip",)
+ABOUT = {
+    "clip": "OpenAI's CLIP ViT-B/32 from the hub's cache; the same as clip:ViT-B-32-quickgelu/openai",
+    "clip:MODEL/TAG": "any plain CLIP of open_clip with published weights, as clip:ViT-B-16/laion2b_s34b_b88k",
+    "clip:MODEL//FILE": "the same with weights from a file (.safetensors, or .pt of plain tensors)",
+    "clip:MODEL/random": "the same with random weights by the run's seed, for trials at full size",
+}
+SMALL = False
+DEFAULT = "ViT-B-32-quickgelu/openai"
+RANDOM = "random"
+PLAIN_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
+"""What the text tower of a plain CLIP is described by."""
+
+
+@dataclass
+class InFlight:
+    """What a module inside a block may want to know of the clips and captions that pass through; set meanwhile only."""
+
+    num_frames: int | None = None
+    """Frames of a clip: a block of the video tower sees (B * T, tokens, W), the frames of a clip side by side."""
+    ends: Tensor | None = None
+    """Position of each caption's end token, (B,)."""
+
+
+class ClipTowers(TwoTower):
+    """The two towers of an open_clip model, frame by frame and caption by caption."""
+
+    def __init__(
+        self,
+        model: Any,
+        encode: Callable[[str], list[int]],
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+    ) -> None:
+        """model: an `open_clip.CLIP`. encode: caption -> token ids, start and end token included, none of them 0."""
+        super().__init__()
+        self.model = model
+        self.encode = encode
+        self.in_flight = InFlight()
+        self.mean, self.std = mean, std
+        projection = model.text_projection
+        self.dim = projection.out_features if isinstance(projection, nn.Linear) else projection.shape[1]
+        patch = getattr(model.visual, "patch_size", (32, 32))
+        self.multiple_px = patch[0] if isinstance(patch, tuple) else patch
+
+    @property
+    def vision_blocks(self) -> nn.ModuleList:
+        """The transformer blocks of the video tower. Raises: UsageError for a tower that is no ViT."""
+        if not hasattr(self.model.visual, "transformer"):
+            raise UsageError("This method works on the blocks of a ViT, but this CLIP's video tower is none.")
+        return self.model.visual.transformer.resblocks
+
+    @property
+    def text_blocks(self) -> nn.ModuleList:
+        """The transformer blocks of the text tower."""
+        return self.model.transformer.resblocks
+
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, T, D), not normalised."""
+        self.in_flight.num_frames = frames_BTCHW.shape[1]
+        try:
+            return self.model.visual(frames_BTCHW.flatten(0, 1)).unflatten(0, frames_BTCHW.shape[:2])
+        finally:
+            self.in_flight.num_frames = None
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """Unit vectors (B, D); attention is causal, so nothing behind the end token matters."""
+        model, length = self.model, tokens.ids.shape[1]
+        states_BLW = model.token_embedding(tokens.ids) + model.positional_embedding[:length]
+        ends = self.in_flight.ends = tokens.mask.sum(dim=1) - 1
+        try:
+            states_BLW = model.transformer(states_BLW, attn_mask=model.attn_mask[:length, :length])
+        finally:
+            self.in_flight.ends = None
+        end_BW = model.ln_final(at_ends(states_BLW, ends))
+        projection = model.text_projection
+        text_BD = projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
+        return nn.functional.normalize(text_BD, dim=-1)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); the end token is kept when cut."""
+        limit = min(max_tokens, self.model.context_length)
+        rows = [self.encode(caption) for caption in captions]
+        rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
+        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+        return ids, np.arange(ids.shape[1]) < np.array([len(row) for row in rows])[:, None]
+
+
+BACKBONE = ClipTowers
+
+
+def at_ends(states_BLW: Tensor, ends_B: Tensor) -> Tensor:
+    """The states at each caption's end token, (B, W)."""
+    return states_BLW[torch.arange(len(states_BLW), device=states_BLW.device), ends_B]
+
+
+def check(name: str, argument: str) -> None:
+    """Refuse a model that open_clip has not, or whose text tower is not CLIP's own. Raises: UsageError."""
+    model, _ = _parts(argument)
+    known = open_clip().list_models()
+    if model not in known:
+        raise unknown("CLIP model", model, known, "Say clip:MODEL/TAG, clip:MODEL//FILE or clip:MODEL/random.")
+    config = open_clip().get_model_config(model)
+    if config.get("custom_text") or not set(config["text_cfg"]) <= PLAIN_TEXT:
+        raise UsageError(f"{model} has another text tower than CLIP's own; kinoray drives plain CLIPs, as ViT-B-32.")
+
+
+def weights_folder(name: str, argument: str) -> Path | None:
+    """The folder of a file that was named."""
+    _, weights = _parts(argument)
+    return Path(weights).parent if weights.startswith("/") else None
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers:
+    """A model with its weights; another size than its own interpolates the position embeddings as open_clip does.
+
+    Raises: UsageError in one line where the weights cannot be had.
+    """
+    model, weights = _parts(argument)
+    options: dict[str, Any] = {} if size_px is None else {"force_image_size": size_px}
+    if weights.startswith("/") and not Path(weights).is_file():
+        raise UsageError(f"There is no file {weights} with weights of {model}.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            made = open_clip().create_model(
+                model, None if weights == RANDOM else weights, load_weights=weights != RANDOM, **options
+            )
+        except Exception as error:  # the hub's client, safetensors and open_clip itself have errors of all kinds
+            message = " ".join(str(error).split())[:160]
+            raise UsageError(
+                f"The weights {weights!r} of {model} cannot be loaded ({message}). Give a file as clip:{model}//FILE, "
+                "or put them into the hub's cache that HF_HOME names."
+            ) from None
+    config = open_clip().get_model_preprocess_cfg(made)
+    return ClipTowers(made, clip_ids, tuple(config["mean"]), tuple(config["std"]))
+
+
+@lru_cache(maxsize=1 << 16)
+def clip_ids(caption: str) -> list[int]:
+    """CLIP's own byte pairs of a caption, which comes again in every epoch; start and end token included."""
+    tokenizer = _tokenizer()
+    return [tokenizer.sot_token_id, *tokenizer.encode(caption), tokenizer.eot_token_id]
+
+
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    return open_clip().SimpleTokenizer()
+
+
+def _parts(argument: str) -> tuple[str, str]:
+    """Model, and where its weights come from: a tag, a file, or `RANDOM`."""
+    model, slash, weights = (argument or DEFAULT).partition("/")
+    if not slash:
+        weights = "openai"
+    return model, weights

@@ -1,0 +1,117 @@
+"""CLIP through open_clip: the library's own features, its tokens, its names, and blocks that can be wrapped."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from kinoray.backbones import check_backbone, list_backbones, load_backbone
+from kinoray.backbones.backbone import Tokens
+from kinoray.backbones.clip import ClipTowers
+from kinoray.backbones.vision import open_clip
+from kinoray.errors import UsageError
+
+CAPTIONS = ["a red square slides", "two dogs, playing in the snow!", ""]
+
+
+@pytest.fixture(scope="module")
+def towers() -> ClipTowers:
+    """The smallest plain CLIP that open_clip names, at half its size."""
+    made = load_backbone("clip:ViT-S-32/random", size_px=64)
+    assert isinstance(made, ClipTowers)
+    return made.eval()
+
+
+def tokens(towers: ClipTowers, captions: list[str], limit: int = 77) -> Tokens:
+    ids, mask = towers.tokenize(captions, limit)
+    return Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
+
+
+def test_features_are_open_clips_own(towers) -> None:
+    frames = torch.randn(2, 3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        text = towers.model.encode_text(open_clip().get_tokenizer("ViT-S-32")(CAPTIONS), normalize=True)
+        video = towers.model.encode_image(frames.flatten(0, 1)).view(2, 3, -1).mean(dim=1)
+        assert torch.allclose(towers.embed_text(tokens(towers, CAPTIONS)), text, atol=1e-5)
+        assert torch.allclose(towers.embed_video(frames), nn.functional.normalize(video, dim=-1), atol=1e-6)
+    assert towers.dim == 384 and towers.multiple_px == 32
+
+
+def test_tokens_are_open_clips_own_and_keep_their_end_when_cut(towers) -> None:
+    ids, mask = towers.tokenize(CAPTIONS, 77)
+    wanted = open_clip().get_tokenizer("ViT-S-32")(CAPTIONS).numpy()
+    assert np.array_equal(ids, wanted[:, : ids.shape[1]]) and not wanted[:, ids.shape[1] :].any()
+    assert np.array_equal(mask, ids != 0)
+    cut, _ = towers.tokenize(CAPTIONS, 4)
+    assert cut.shape == (3, 4) and cut[0, -1] == ids.max()
+
+
+def test_padding_changes_nothing(towers) -> None:
+    with torch.inference_mode():
+        alone = towers.embed_text(tokens(towers, CAPTIONS[:1]))
+        among = towers.embed_text(tokens(towers, CAPTIONS))[:1]
+    assert torch.allclose(alone, among, atol=1e-6)
+
+
+def test_attention_of_a_block_can_be_wrapped(towers) -> None:
+    class Silent(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner, self.calls = inner, 0
+
+        def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> tuple[Tensor, None]:
+            self.calls += 1
+            return torch.zeros_like(query), None
+
+    for blocks, embed in ((towers.vision_blocks, "video"), (towers.text_blocks, "text")):
+        inner = blocks[0].attn
+        blocks[0].attn = Silent(inner)
+        with torch.inference_mode():
+            if embed == "video":
+                towers.embed_video(torch.zeros(1, 1, 3, 64, 64))
+            else:
+                towers.embed_text(tokens(towers, CAPTIONS))
+        assert blocks[0].attn.calls == 1
+        blocks[0].attn = inner
+
+
+def test_random_weights_follow_the_seed_and_files_are_read(tmp_path) -> None:
+    state = torch.random.get_rng_state()
+    first, again, other = (load_backbone("clip:ViT-S-32/random", 64, seed).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    name = "model.visual.conv1.weight"
+    assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
+    file = tmp_path / "weights.safetensors"
+    save_file({key.removeprefix("model."): value for key, value in other.items()}, file)
+    read = load_backbone(f"clip:ViT-S-32/{file}", 64).state_dict()
+    assert all(torch.equal(read[key], other[key]) for key in other)
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("clip:ViT-B-23/random", "ViT-B-32"),
+        ("clip:ViT-B-16-SigLIP/random", "another text tower"),
+        ("clip:ViT-B-32//no/such/file.safetensors", "no file /no/such/file"),
+        ("clip", "Give a file as clip:ViT-B-32-quickgelu//FILE"),
+        ("clip:ViT-B-32/no-such-tag", "cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(name, match, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UsageError, match=match) as error:
+        load_backbone(name)
+    assert "\n" not in str(error.value)
+
+
+def test_the_names_are_listed_and_cheap_to_check() -> None:
+    assert {"clip", "clip:MODEL/TAG", "clip:MODEL//FILE", "clip:MODEL/random"} <= set(list_backbones())
+    assert check_backbone("clip:RN50/random") == "clip"
+
+
+@pytest.mark.slow
+def test_vit_b_32_has_151_277_313_parameters() -> None:
+    """`methods.md` §16.21."""
+    towers = load_backbone("clip:ViT-B-32/random")
+    assert sum(p.numel() for p in towers.parameters()) == 151_277_313
