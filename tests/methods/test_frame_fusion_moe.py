@@ -133,10 +133,10 @@ def test_an_expert_that_no_caption_uses_does_not_move(micro, tmp_path) -> None:
     spec = spec_of("frame_fusion_moe", suited("frame_fusion_moe", micro), tmp_path, settings={"weight_decay": 0.2})
     step = one_step(spec)
     ups = [name for name in step["before"] if ".up." in name]
-    moved = [name for name in ups if not torch.equal(step["before"][name], step["after"][name])]
-    assert 0 < len(moved) < len(ups), "eight captions with two experts each cannot use all ten everywhere"
-    assert set(moved) <= set(step["gradients"])
-    assert all(name not in step["gradients"] for name in set(ups) - set(moved))
+    moved = {name for name in ups if not torch.equal(step["before"][name], step["after"][name])}
+    idle = set(ups) - set(step["gradients"])
+    assert moved and idle, "eight captions with two experts each use some of the ten, and not all everywhere"
+    assert not moved & idle
 
 
 # The whole
