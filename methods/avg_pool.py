@@ -1,0 +1,95 @@
+"""AvgPool: CLIP4Clip's mean pooling (Luo et al., Neurocomputing 2022), fine-tuned task after task.
+
+The plain baseline of continual text-to-video retrieval and the learner that its rules wrap: every frame by CLIP's image
+tower, the mean over frames, and a symmetric contrast over the batch.
+
+    S_ij = scale * cos(text_i, mean_t frame_tj),      L = (CE over videos + CE over texts) / 2
+
+Differs: the default is CLIP4Clip's own form but for the length of frames: as FrameFusionMoE's code has it, frames are
+averaged as they are (`frame_norm` for CLIP4Clip's unit frames). That code sums the two directions (`--as-released`).
+Gradients of gathered features go to all ranks, where CLIP4Clip's code keeps the local part and so learns at 1 / ranks of
+the rate. BertAdam, without bias correction, is the stream's AdamW here.
+"""
+
+# B rows   T frames   D embedding
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinoray.backbones.backbone import TwoTower
+from kinoray.config import Positive, config
+from kinoray.equations import in_batch_nce, unit
+from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
+
+LARGEST = math.log(100)
+"""CLIP clamps the logarithm of its scale to this after each step."""
+
+
+@config
+class Config:
+    """Hyper-parameters; CLIP4Clip's."""
+
+    frame_norm: bool = False
+    """Whether each frame has unit norm before the mean is taken (CLIP4Clip), or only the mean (CTVR)."""
+    learn_scale: bool = True
+    """Whether the scale of the similarities learns, too, up to 100."""
+    log_scale: Positive = 4.6
+    """Where it begins: CLIP's own at the end of its training."""
+    halved: bool = True
+    """Whether the two directions are averaged (CLIP4Clip, Eq. 6) or summed (CTVR's code)."""
+
+
+RELEASED: dict[str, dict[str, Any]] = {"": {"halved": False, "eps": 1e-6}}
+
+
+class Method(BaseMethod):
+    """Both towers train by gradient."""
+
+    suits = ("ctvr", "cvlm")
+    uses_num_tasks = False
+
+    def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
+        super().__init__(config, backbone, num_tasks)
+        self.online = backbone
+        self.log_scale = nn.Parameter(torch.tensor(config.log_scale), requires_grad=config.learn_scale)
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Both towers, and the scale where it learns."""
+        groups = {"towers": trainable(self.online, "online")}
+        if self.config.learn_scale:
+            groups["scale"] = ParamGroup({"log_scale": self.log_scale}, weight_decay=0.0)
+        return groups
+
+    def loss(self, batch: Batch) -> StepOutput:
+        """Both directions over the whole batch. Features: `video` and `text`."""
+        video_BD, text_BD = self.pooled(batch.video), self.online.embed_text(batch.text)
+        videos_GD, texts_GD = batch.gather(video_BD), batch.gather(text_BD)
+        scale = self.log_scale.exp()
+        t2v = in_batch_nce(scale * text_BD, video_BD, videos_GD, 1.0) / batch.global_size
+        v2t = in_batch_nce(scale * video_BD, text_BD, texts_GD, 1.0) / batch.global_size
+        return StepOutput(
+            objectives=(t2v + v2t) / (2 if self.config.halved else 1),
+            log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
+            features={"video": video_BD, "text": text_BD},
+        )
+
+    def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
+        """Clamp the scale."""
+        self.log_scale.clamp_(max=LARGEST)
+
+    def pooled(self, video: Tensor) -> Tensor:
+        """The mean over frames, of unit norm, (B, D)."""
+        if not self.config.frame_norm:
+            return self.online.embed_video(video)
+        return unit(unit(self.online.embed_frames(video)).mean(dim=1))
+
+    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
+        """What the gallery stores."""
+        return self.pooled(video)
+
+    def encoder(self) -> TwoTower:
+        """The trained towers."""
+        return self.online
