@@ -53,8 +53,9 @@ def features(kind: str, count: int, width: int, generator: torch.Generator) -> T
     places=st.lists(st.integers(0, 60), max_size=3),
     seed=st.integers(0, 99),
     strip=st.sampled_from([1, 7, 16, 4096]),
+    columns=st.sampled_from([1, 4, 64]),
 )
-def test_search_and_ranks_equal_brute_force(kind, sizes, k, places, seed, strip) -> None:
+def test_search_and_ranks_equal_brute_force(kind, sizes, k, places, seed, strip, columns) -> None:
     generator = torch.Generator().manual_seed(seed)
     queries, videos = (features(kind, count, sizes[2], generator) for count in sizes[:2])
     if kind == "near":
@@ -65,6 +66,7 @@ def test_search_and_ranks_equal_brute_force(kind, sizes, k, places, seed, strip)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "STRIP", strip)
         patch.setattr(search, "CHUNK", 4)
+        patch.setattr(search, "COLUMNS", columns)
         found = nearest([queries] * len(blocks), blocks, k)
         ranks = exact_ranks([queries] * len(blocks), blocks, truth)
     expected = brute_nearest(scores, k)
@@ -97,3 +99,5 @@ def test_features_that_are_no_numbers_are_refused() -> None:
     assert np.isnan(largest_norm(broken))
     with pytest.raises(ValueError, match="diverged"):
         nearest([torch.ones(1, 2)], [broken], 1)
+    with pytest.raises(ValueError, match="diverged"):
+        nearest([torch.full((1, 2), torch.inf)], [torch.ones(3, 2)], 1)
