@@ -11,6 +11,9 @@ import pytest
 
 from kinoray.data.manifest import CONTENT, read_manifest
 from kinoray.errors import UsageError
+from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import resolve
+from kinoray.streams import load_stream
 from kinoray.streams import user_folder as own
 
 
@@ -239,3 +242,17 @@ def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
 def test_a_file_name_with_a_leading_dash_is_fine(tmp_path):
     rows = [{"video": "-a.mp4", "caption": "-x"}]
     assert rows_of(build(folder_with(tmp_path, rows), tmp_path))[0]["uri"] == "-a.mp4"
+
+
+def test_a_folder_may_say_how_it_is_tested(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = folder_with(tmp_path, [{"video": f"{n}.mp4", "caption": f"clip {n}"} for n in range(20)])
+    plain, growing = load_stream(str(folder)), load_stream(f"{folder}:ctvr")
+    assert (plain.name, plain.protocol) == ("mine", "cvlm")
+    assert (growing.name, growing.protocol, growing.source) == ("mine:ctvr", "ctvr", f"{folder}:ctvr")
+    assert growing.tasks == plain.tasks
+    assert load_stream(growing.source) == growing
+    with pytest.raises(UsageError, match="streams of"):
+        resolve(RunRequest("base_moco", stream=f"{folder}:ctv", runs=tmp_path))
+    with pytest.raises(UsageError, match="There is no folder"):
+        load_stream(f"{folder}-other:ctvr")

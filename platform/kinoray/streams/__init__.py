@@ -43,14 +43,26 @@ def stream_families() -> dict[str, str]:
 def load_stream(name: str) -> Stream:
     """A stream by name, `name:argument` (a world seed, say), or the path of a folder of the user's own.
 
-    Raises: UsageError for an unknown name, with the nearest ones.
+    A folder is tested as `cvlm` is, each task in its own gallery, or as `folder:PROTOCOL` says: `./videos:ctvr` has one
+    gallery that grows. Raises: UsageError for an unknown name, with the nearest ones.
     """
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
-        stream = importlib.import_module("kinoray.streams.user_folder").build(Path(name))
-        return replace(stream, source=str(Path(name).absolute()))
+        return _of_folder(name)
     base, _, argument = name.partition(":")
     known = stream_families()
     if base not in known:
         raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
     stream = importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
     return replace(stream, source=name)
+
+
+def _of_folder(name: str) -> Stream:
+    """A folder, or FOLDER:PROTOCOL."""
+    folder, protocol = name, ""
+    if not Path(name).is_dir() and Path(name.rpartition(":")[0]).is_dir() and ":" in name:
+        folder, _, protocol = name.rpartition(":")
+    stream = importlib.import_module("kinoray.streams.user_folder").build(Path(folder))
+    source = str(Path(folder).absolute())
+    if not protocol:
+        return replace(stream, source=source)
+    return replace(stream, name=f"{stream.name}:{protocol}", protocol=protocol, source=f"{source}:{protocol}")
