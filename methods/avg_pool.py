@@ -7,8 +7,8 @@ tower, the mean over frames, and a symmetric contrast over the batch.
 
 Differs: the default is CLIP4Clip's own form but for the length of frames: as FrameFusionMoE's code has it, frames are
 averaged as they are (`frame_norm` for CLIP4Clip's unit frames). That code sums the two directions (`--as-released`).
-Gradients of gathered features go to all ranks, where CLIP4Clip's code keeps the local part and so learns at 1 / ranks of
-the rate. BertAdam, without bias correction, is the stream's AdamW here.
+Gradients of gathered features go to all ranks, where CLIP4Clip's code keeps the local part and so learns at 1 / ranks
+of the rate. BertAdam, without bias correction, is the stream's AdamW here.
 """
 
 # B rows   T frames   D embedding
