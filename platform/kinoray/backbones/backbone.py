@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 
@@ -78,6 +79,20 @@ class TwoTower(Backbone):
     def embed_text(self, tokens: Tokens) -> Tensor:
         """Captions as tokens -> (B, D); padding changes nothing."""
 
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """Sentences (count, length + 2) of words drawn evenly from the vocabulary, between start and end token.
+
+        Drawn from torch's global generator, on the CPU."""
+        raise NotImplementedError(f"{type(self).__name__} draws no sentences from its vocabulary.")
+
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""
+
+
+def drawn_between(ends: list[int], vocabulary: int, count: int, length: int) -> Tokens:
+    """Token ids drawn evenly from 1 to the vocabulary's last, between a start and an end token."""
+    start, end = ends
+    words = torch.randint(1, vocabulary, (count, length))
+    ids = torch.cat([torch.full((count, 1), start), words, torch.full((count, 1), end)], dim=1)
+    return Tokens(ids, torch.ones_like(ids, dtype=torch.bool))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.backbone import Tokens, TwoTower, drawn_between
 from kinoray.backbones.vision import open_clip
 from kinoray.errors import UsageError, unknown
 
@@ -100,6 +100,10 @@ class ClipTowers(TwoTower):
         projection = model.text_projection
         text_BD = projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
         return nn.functional.normalize(text_BD, dim=-1)
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """As ZSCL's code draws them; start and end token are those of an empty caption."""
+        return drawn_between(self.encode(""), self.model.vocab_size, count, length)
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); the end token is kept when cut."""

@@ -27,7 +27,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower
+from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower, drawn_between
 from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
 from kinoray.errors import UsageError
 
@@ -79,6 +79,10 @@ class VitBertTowers(TwoTower):
         kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
         mean_BD = (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
         return nn.functional.normalize(mean_BD, dim=-1)
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """Any word pieces but padding, between [CLS] and [SEP]."""
+        return drawn_between(caption_ids(self.vocabulary)(""), len(self.vocabulary), count, length)
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""

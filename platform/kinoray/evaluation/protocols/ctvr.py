@@ -21,6 +21,7 @@ class Protocol(BaseProtocol):
     about = "R@K in percent, text to video, over all queries, among the test videos of all tasks so far"
     headlines = ("R@1", "BWF_own", "BWF", "R@5", "R@10", "MedR", "MeanR", "R@1_tasks", "R@1_current")
     objective = "R@1"
+    default_learner = "avg_pool"
     readings = ("", "own")
     pooled = True
 
