@@ -7,10 +7,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from support.places import SHARED
 
 Outcome = tuple[int, str, str]
+
+# Machines are busy at times, and no timing may fail a test.
+hypothesis.settings.register_profile("kinoray", deadline=None)
+hypothesis.settings.load_profile("kinoray")
 
 for name, value in {
     "HF_HUB_OFFLINE": "1",

@@ -31,7 +31,7 @@ def test_the_loss_is_two_cross_entropies_over_scaled_cosines(micro, tmp_path, ha
         ) / len(rows)
 
     both = cross_entropy(logits) + cross_entropy([list(column) for column in zip(*logits, strict=True)])
-    assert output.objectives.item() == pytest.approx(both / (2 if halved else 1), rel=1e-4)
+    assert output.objectives.item() == pytest.approx(both / (2 if halved else 1), rel=1e-3)
 
 
 def test_frames_are_averaged_as_they_are_or_at_unit_length() -> None:
@@ -50,7 +50,7 @@ def test_the_scale_learns_up_to_100_or_rests(micro, tmp_path) -> None:
     with torch.no_grad():
         method.log_scale.fill_(9.0)
         method.after_step({}, SimpleNamespace())  # type: ignore[arg-type]
-    assert float(method.log_scale) == pytest.approx(LARGEST)
+    assert method.log_scale.item() == pytest.approx(LARGEST)
     stream = suited("avg_pool", micro)
     for learns in (True, False):
         settings = {"learn_scale": learns, "log_scale": 3.0}

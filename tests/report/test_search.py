@@ -1,5 +1,7 @@
 """Search by text and by video: the clip itself comes first, pages are safe, mistakes are one line."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,13 @@ def test_mistakes_are_one_line(finished, options, match) -> None:
         search(finished.folder, **options)
     with pytest.raises(UsageError, match=r"ends in \.html or \.png"):
         search(finished.folder, "a").write("hits.txt")
+
+
+def test_the_command_prints_hits_and_writes_the_sheet(finished, kino: Callable, tmp_path: Path) -> None:
+    code, out, err = kino("search", finished.folder, "a red square", "--k", 2, "--out", tmp_path / "hits.html")
+    assert (code, err) == (0, "") and out.count("\n") == 4 and "hits.html" in out
+    code, out, _ = kino("search", finished.folder, "a red square", "--k", 2, "--json")
+    found = json.loads(out)
+    assert code == 0 and len(found["hits"]) == 2 and found["hits"][0]["file"].endswith(".mp4")
+    code, _, err = kino("search", finished.folder)
+    assert code == 2 and err.startswith("UsageError: Search for a text or for a video") and err.count("\n") == 1
