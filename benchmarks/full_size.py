@@ -35,6 +35,8 @@ METHODS = (
 SETTINGS: dict[str, Any] = {"max_steps": 2, "batch_size": 2, "validations": 1}
 RESULTS = Path(__file__).parent / "results"
 SPLITS = {"train": 4, "validation": 2, "test": 2}
+FIRST = {"train": 0, "validation": 6513, "test": 7010}
+"""Number of the first video in each of MSR-VTT's official splits."""
 
 
 def write_sets(root: Path) -> None:
@@ -48,14 +50,12 @@ def write_sets(root: Path) -> None:
         write_video(rng.integers(0, 255, (24, 240, 320, 3)).astype(np.uint8), path, 8)
 
     entries: dict[str, list[dict[str, Any]]] = {"videos": [], "sentences": []}
-    numbers = iter(range(7010 - SPLITS["train"] - SPLITS["validation"], 9000))
     files = {"train_val_videodatainfo.json": ("train", "validation"), "test_videodatainfo.json": ("test",)}
     msrvtt = root / "msrvtt"
     for file, splits in files.items():
         entries = {"videos": [], "sentences": []}
         for split in splits:
-            for _ in range(SPLITS[split]):
-                number = next(numbers)
+            for number in range(FIRST[split], FIRST[split] + SPLITS[split]):
                 official = "validate" if split == "validation" else split
                 entries["videos"].append({"video_id": f"video{number}", "split": official, "category": 1, "id": number})
                 told = {"caption": f"a person does thing {number}", "video_id": f"video{number}", "sen_id": number}
