@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from kinoray.backbones import check_backbone, list_backbones, load_backbone
+from kinoray.backbones import check_backbone, list_backbones, load_backbone, weights_digest
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers
 from kinoray.backbones.vision import open_clip
@@ -86,6 +86,9 @@ def test_random_weights_follow_the_seed_and_files_are_read(tmp_path) -> None:
     save_file({key.removeprefix("model."): value for key, value in other.items()}, file)
     read = load_backbone(f"clip:ViT-S-32/{file}", 64).state_dict()
     assert all(torch.equal(read[key], other[key]) for key in other)
+    digest = weights_digest(f"clip:ViT-S-32/{file}")
+    (tmp_path / "another.safetensors").write_bytes(b"of another model")
+    assert digest == weights_digest(f"clip:ViT-S-32/{file}") != "", "only the file that was named counts"
 
 
 @pytest.mark.parametrize(

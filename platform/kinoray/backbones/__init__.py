@@ -63,15 +63,16 @@ def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Back
 
 
 def weights_folder(name: str) -> Path | None:
-    """The folder that a backbone's weights lie in; None where they are drawn by the seed or come from the hub."""
+    """The folder, or the one file, that a backbone's weights lie in; None where they are drawn by the seed or come from
+    the hub."""
     family, kind, argument = _find(name)
     return family.weights_folder(kind, argument)
 
 
 def weights_digest(name: str) -> str:
-    """SHA-256 of a backbone's weights where they lie in a folder, else empty."""
-    folder = weights_folder(name)
-    files = sorted(folder.rglob("*.safetensors")) if folder else []
+    """SHA-256 of a backbone's weights where they lie in a folder or file, else empty."""
+    place = weights_folder(name)
+    files = [place] if place and place.is_file() else sorted(place.rglob("*.safetensors")) if place else []
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())

@@ -7,6 +7,7 @@ frame.
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -88,6 +89,18 @@ class TwoTower(Backbone):
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""
+
+
+def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids as arrays: ids int64 and mask bool, both (N, longest row, at most `limit`); a row that is cut keeps its
+    last token."""
+    cut = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
+    ids = np.zeros((len(cut), max(map(len, cut), default=0)), dtype=np.int64)
+    mask = np.zeros(ids.shape, dtype=bool)
+    for number, row in enumerate(cut):
+        ids[number, : len(row)] = row
+        mask[number, : len(row)] = True
+    return ids, mask
 
 
 def drawn_between(ends: list[int], vocabulary: int, count: int, length: int) -> Tokens:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Tokens, TwoTower, drawn_between
+from kinoray.backbones.backbone import Tokens, TwoTower, drawn_between, padded
 from kinoray.backbones.vision import open_clip
 from kinoray.errors import UsageError, unknown
 
@@ -107,13 +107,7 @@ class ClipTowers(TwoTower):
 
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); the end token is kept when cut."""
-        limit = min(max_tokens, self.model.context_length)
-        rows = [self.encode(caption) for caption in captions]
-        rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
-        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = row
-        return ids, np.arange(ids.shape[1]) < np.array([len(row) for row in rows])[:, None]
+        return padded([self.encode(caption) for caption in captions], min(max_tokens, self.model.context_length))
 
 
 BACKBONE = ClipTowers
@@ -136,9 +130,9 @@ def check(name: str, argument: str) -> None:
 
 
 def weights_folder(name: str, argument: str) -> Path | None:
-    """The folder of a file that was named."""
+    """The file that was named, if any: a folder may hold the weights of many models."""
     _, weights = _parts(argument)
-    return Path(weights).parent if weights.startswith("/") else None
+    return Path(weights) if weights.startswith("/") else None
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers:

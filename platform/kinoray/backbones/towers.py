@@ -27,7 +27,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower, drawn_between
+from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower, drawn_between, padded
 from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
 from kinoray.errors import UsageError
 
@@ -88,14 +88,7 @@ class VitBertTowers(TwoTower):
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""
         ids_of = caption_ids(self.vocabulary)
         limit = min(max_tokens, self.text.config.max_position_embeddings)
-        rows = [ids_of(caption) for caption in captions]
-        rows = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in rows]
-        ids = np.zeros((len(rows), max(map(len, rows), default=0)), dtype=np.int64)
-        mask = np.zeros(ids.shape, dtype=bool)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = row
-            mask[number, : len(row)] = True
-        return ids, mask
+        return padded([ids_of(caption) for caption in captions], limit)
 
 
 def _single(sides: int | list[int] | tuple[int, ...]) -> int:

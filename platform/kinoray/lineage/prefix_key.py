@@ -143,11 +143,13 @@ def _machine() -> list[str]:
 
 
 def _backbone(name: str) -> list[Any]:
-    """Kind and every file of the folder; without one (random weights, or the hub's, whose versions stand still) the
-    whole name."""
+    """Kind and every file of the folder, or the whole name and its one file; without either (random weights, or the
+    hub's, whose versions stand still) the whole name."""
     kind, place = check_backbone(name), weights_folder(name)
     if place is None:
         return [name, []]
+    if place.is_file():
+        return [name, [[place.name, _file_digest(str(place), *_written(place))]]]
     files = sorted(path for path in place.rglob("*") if path.is_file())
     return [kind, [[str(p.relative_to(place)), _file_digest(str(p), *_written(p))] for p in files]]
 
