@@ -31,14 +31,9 @@ def search_command(
     found = search(run_folder(run, root), text, like=like, k=k, split=split, method=method)
     written = found.write(out) if out is not None else None
     if as_json:
-        hits = [
-            dict(zip(found.frame.columns, row, strict=True)) for row in found.frame.astype(object).to_numpy().tolist()
-        ]
-        print(
-            json.dumps(
-                {"run": found.run, "query": found.query, "hits": hits, "out": written and str(written)}, indent=1
-            )
-        )
+        hits = found.frame.astype(object).to_dict("records")
+        shown = {"run": found.run, "query": found.query, "hits": hits, "out": written and str(written)}
+        print(json.dumps(shown, indent=1))
         return
     print(repr(found))
     if written is not None:

@@ -48,8 +48,7 @@ class FeatureActor:
             # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
             torch.set_num_threads(len(os.sched_getaffinity(0)))
             self.store = committed_features(self.folder, self.facts)
-        answer = getattr(self.store, verb)
-        return answer(*arguments) if callable(answer) else answer
+        return _answer(self.store, verb, arguments)
 
 
 class LiveFeatureStore:
@@ -87,8 +86,7 @@ class LiveFeatureStore:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError:
-            answer = getattr(committed_features(self.folder), verb)
-            return answer(*arguments) if callable(answer) else answer
+            return _answer(committed_features(self.folder), verb, arguments)
 
 
 def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore":
@@ -98,9 +96,13 @@ def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore"
     block from its commit on; else the run's files are read, as they are now.
     Raises: UsageError for a run of several seeds, or one that has committed no features.
     """
-    result = one_seed(run)
-    actor = _live(f"store:{label_of(result)}")
-    return LiveFeatureStore(actor, result.folder) if actor is not None else committed_features(result.folder)
+    return live_or_committed(one_seed(run))
+
+
+def live_or_committed(run: Result, facts: Mapping[str, Any] | None = None) -> "FeatureStore | LiveFeatureStore":
+    """As `feature_store`; facts: what the run's newest checkpoint names, where it was read already."""
+    actor = _live(f"store:{label_of(run)}")
+    return LiveFeatureStore(actor, run.folder) if actor is not None else committed_features(run.folder, facts)
 
 
 def one_seed(run: str | Path | Result) -> Result:
@@ -129,6 +131,12 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
             "every task has its own gallery, the last one."
         )
     return FeatureStore(folder / "features", Result(folder).tasks, facts)
+
+
+def _answer(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any:
+    """Call a method, or get a property, of a store."""
+    answer = getattr(store, verb)
+    return answer(*arguments) if callable(answer) else answer
 
 
 def _live(name: str) -> Any:

@@ -1,6 +1,6 @@
 """A run's model, rebuilt from its folder outside a training session."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.execution.feature_store import one_seed
 from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.features.files import Fact
 from kinoray.method import BaseMethod, Tokens
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import resolve
@@ -36,6 +37,8 @@ class OpenedMethod:
     method: BaseMethod
     spec: RunSpec
     feed: Feed
+    stored: Mapping[str, Fact]
+    """The feature files that the same commit names."""
 
     def seen_as(self, task: int) -> int:
         """The task index under which the method embeds a task of the stream: 0 for all in joint and zero-shot runs."""
@@ -92,4 +95,4 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
         raise ConfigMismatch(
             f"{label_of(result)}: the weights do not fit today's code of {result.method}: {why[0].strip()[:200]}"
         ) from None
-    return OpenedMethod(result, opened.eval(), spec, feed)
+    return OpenedMethod(result, opened.eval(), spec, feed, checkpoint.state["tested"]["features"])

@@ -30,7 +30,7 @@ from kinoray.decoding.sampling import uniform_midpoints
 from kinoray.disk.durable import whole_file
 from kinoray.display.text import printable
 from kinoray.errors import UsageError, VideoError
-from kinoray.execution.feature_store import feature_store
+from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
 from kinoray.features.store import FeatureStore, Hits
 from kinoray.method import BaseMethod
@@ -153,7 +153,7 @@ def search(
     if k < 1:
         raise UsageError(f"`k` must be 1 or more, but got {k}.")
     opened = open_method(run, method=method)
-    store = feature_store(opened.run)
+    store = live_or_committed(opened.run, opened.stored)
     if text is not None:
         hits = _nearest(opened, store, lambda task: opened.embed_texts([text], task), opened.method.per_block, k, split)
     else:
