@@ -13,7 +13,7 @@ pretrain_app = typer.Typer(help="Make backbone weights.", no_args_is_help=True)
 @pretrain_app.command("tiny")
 def pretrain_tiny(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny"),
-    steps: Annotated[int, typer.Option(min=1)] = 1500,
+    steps: Annotated[int, typer.Option(min=1)] = 1200,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     debug: Debug = False,
 ) -> None:
@@ -27,7 +27,7 @@ def pretrain_tiny(
 @pretrain_app.command("tiny-clip")
 def pretrain_tiny_clip(
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights/tiny-clip"),
-    steps: Annotated[int, typer.Option(min=1)] = 1500,
+    steps: Annotated[int, typer.Option(min=1)] = 2000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     debug: Debug = False,
 ) -> None:

@@ -59,28 +59,28 @@ def pretrain_tiny(
     The same arguments give the same weights on the same kind of machine.
     """
     towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
-    _train_on_world(towers, steps, seed, batch_size, pairs, progress)
+    whence = _train_on_world("tiny", towers, steps, seed, batch_size, pairs, progress)
     save_towers(towers, out)
-    command = f"kinoray pretrain tiny --steps {steps} --seed {seed}"
-    _say_whence(out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
+    _say_whence(out, whence)
     return towers
 
 
 def pretrain_tiny_clip(
-    out: Path, steps: int = 1500, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
+    out: Path, steps: int = 2000, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
 ) -> ClipTowers:
     """As `pretrain_tiny`, the `tiny-clip` towers."""
     vocabulary = world_vocabulary()
     towers = random_tiny_clip(seed, vocabulary)
-    _train_on_world(towers, steps, seed, batch_size, pairs, progress)
+    whence = _train_on_world("tiny-clip", towers, steps, seed, batch_size, pairs, progress)
     save_tiny_clip(towers, vocabulary, out)
-    command = f"kinoray pretrain tiny-clip --steps {steps} --seed {seed}"
-    _say_whence(out, {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs})
+    _say_whence(out, whence)
     return towers
 
 
-def _train_on_world(towers: TwoTower, steps: int, seed: int, batch_size: int, pairs: int, progress: bool) -> None:
-    """Train on pairs of the small world."""
+def _train_on_world(
+    name: str, towers: TwoTower, steps: int, seed: int, batch_size: int, pairs: int, progress: bool
+) -> dict[str, str | int | float]:
+    """Train on pairs of the small world; returns how, for `_say_whence`."""
     images, captions = stills.pretraining_pairs(pairs, seed)
     ids, mask = towers.tokenize(captions, max_tokens=40)
 
@@ -91,6 +91,8 @@ def _train_on_world(towers: TwoTower, steps: int, seed: int, batch_size: int, pa
             yield torch.from_numpy(images[rows]), _cut(ids[rows], mask[rows])
 
     _train(towers, batches(), steps, 1e-3, progress)
+    command = f"kinoray pretrain {name} --steps {steps} --seed {seed}"
+    return {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs}
 
 
 def world_vocabulary() -> tuple[str, ...]:
