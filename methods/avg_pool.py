@@ -13,7 +13,6 @@ of the rate. BertAdam, without bias correction, is the stream's AdamW here.
 
 # B rows   T frames   D embedding
 
-import math
 from typing import Any
 
 import torch
@@ -21,11 +20,8 @@ from torch import Tensor, nn
 
 from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Positive, config
-from kinoray.equations import in_batch_nce, unit
+from kinoray.equations import LARGEST_LOG_SCALE, in_batch_nce, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
-
-LARGEST = math.log(100)
-"""CLIP clamps the logarithm of its scale to this after each step."""
 
 
 @config
@@ -78,7 +74,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST)
+        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
 
     def pooled(self, video: Tensor) -> Tensor:
         """The mean over frames, of unit norm, (B, D)."""

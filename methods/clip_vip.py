@@ -12,7 +12,6 @@ has no part here; the loss is the sum of both directions. Masked attention is on
 
 # B rows   T frames   P patches of a frame   M proxies   L = M + T P tokens   W width   D embedding
 
-import math
 from typing import Any
 
 import torch
@@ -21,11 +20,8 @@ from torch.nn import functional as F
 
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Capacity, Count, Positive, config
-from kinoray.equations import in_batch_nce, unit
+from kinoray.equations import LARGEST_LOG_SCALE, in_batch_nce, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
-
-LARGEST = math.log(100)
-"""CLIP clamps the logarithm of its scale to this after each step."""
 
 
 @config
@@ -42,11 +38,11 @@ class Config:
     """Multiple of the rate for proxies and temporal embeddings."""
 
 
-def proxy_mask(proxies: int, frames: int, patches: int) -> Tensor:
+def proxy_mask(proxies: int, frames: int, patches: int, device: torch.device | None = None) -> Tensor:
     """What may not be looked at is -inf, all else 0: (L, L), rows look at columns."""
-    frame_of = torch.cat([torch.full((proxies,), -1), torch.arange(frames).repeat_interleave(patches)])
+    frame_of = torch.arange(-proxies, frames * patches, device=device).div(patches, rounding_mode="floor")
     looks = (frame_of[:, None] == frame_of) | (frame_of < 0) | (frame_of[:, None] < 0)
-    return torch.zeros(looks.shape).masked_fill(~looks, -torch.inf)
+    return torch.zeros(looks.shape, device=device).masked_fill(~looks, -torch.inf)
 
 
 class Method(BaseMethod):
@@ -89,7 +85,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST)
+        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """The first proxy of the whole sequence, of unit norm, (B, D)."""
@@ -100,7 +96,7 @@ class Method(BaseMethod):
         proxies_MW = torch.cat([visual.class_embedding[None], self.proxies]) + visual.positional_embedding[0]
         proxies_BMW = proxies_MW.to(patches_BTPW.dtype).expand(clips, -1, -1)
         x_BLW = visual.ln_pre(torch.cat([proxies_BMW, patches_BTPW.flatten(1, 2)], dim=1))
-        mask = proxy_mask(len(proxies_MW), frames, patches_BTPW.shape[2]).to(video.device)
+        mask = proxy_mask(len(proxies_MW), frames, patches_BTPW.shape[2], video.device)
         for block in visual.transformer.resblocks:
             x_BLW = block(x_BLW, attn_mask=mask)
         return unit(visual.ln_post(x_BLW[:, 0]) @ visual.proj)

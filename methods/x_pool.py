@@ -12,19 +12,15 @@ epochs, rates and batches of the paper belong to its data sets; here the stream'
 
 # B rows   G rows over all ranks   Q texts   V videos   T frames   D embedding
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.attention import identity_linear
 from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Decay, Positive, config
-from kinoray.equations import unit
+from kinoray.equations import LARGEST_LOG_SCALE, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
-LARGEST = math.log(100)
-"""CLIP clamps the logarithm of its scale to this after each step."""
 PAIRS_NUMEL = 1 << 24
 """Numbers of pooled videos held at a time when a gallery is scored: 64 MiB."""
 
@@ -115,7 +111,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST)
+        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """The frames, (B, T, D): T times the place of one vector."""

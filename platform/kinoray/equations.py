@@ -8,11 +8,15 @@ values of several workers add up to those of one:
 
 # B queries on this rank   G rows over all ranks   D embedding   K queue
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+LARGEST_LOG_SCALE = math.log(100)
+"""CLIP (arXiv 2103.00020, Sec. 2.5) clamps the logarithm of its learned scale to this after each step."""
 
 
 def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float) -> Tensor:

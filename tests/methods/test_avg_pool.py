@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kinoray.backbones import load_backbone
-from kinoray.methods.avg_pool import LARGEST, Config, Method
+from kinoray.equations import LARGEST_LOG_SCALE
+from kinoray.methods.avg_pool import Config, Method
 from kinoray.testing.engine import first_batch, fresh_session, one_step, spec_of
 from kinoray.testing.small_stream import suited
 
@@ -50,7 +51,7 @@ def test_the_scale_learns_up_to_100_or_rests(micro, tmp_path) -> None:
     with torch.no_grad():
         method.log_scale.fill_(9.0)
         method.after_step({}, SimpleNamespace())  # type: ignore[arg-type]
-    assert method.log_scale.item() == pytest.approx(LARGEST)
+    assert method.log_scale.item() == pytest.approx(LARGEST_LOG_SCALE)
     stream = suited("avg_pool", micro)
     for learns in (True, False):
         settings = {"learn_scale": learns, "log_scale": 3.0}
