@@ -11,7 +11,6 @@ cores; `--keep` writes the table into `benchmarks/results/`.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared.memory import peak_bytes
 
 METHODS = (
     "base_moco",
@@ -90,7 +90,7 @@ def measure(method: str, root: Path) -> dict[str, float]:
     assert isinstance(result, kinoray.Result)
     assert result.state == "finished" and result.matrix.iloc[-1].notna().all()
     return {
-        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        "peak_gb": peak_bytes() / 1e9,
         "run_s": time.monotonic() - began,
         "train_s": result.cost["train_s"],
         "steps": float(result.cost["steps"]),

@@ -11,13 +11,14 @@ writes the table into `benchmarks/results/`. About 6 minutes on two quiet cores.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+
+from shared.memory import peak_bytes
 
 from kinoray.display.markup import markdown_table
 
@@ -51,7 +52,7 @@ def measure(method: str, settings: dict[str, str | int], steps: int) -> dict[str
     return {
         "step_ms": 1000 * (train_s[1] - train_s[0]) / steps,
         "state_bytes": float(sum(value.nbytes for value in state.values())),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "peak_mb": peak_bytes() / 1e6,
     }
 
 

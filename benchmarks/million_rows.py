@@ -10,7 +10,6 @@ minute on two cores.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from shared.memory import peak_bytes
 
 FILES = 8
 CLASSES = 100
@@ -64,7 +64,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
-    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     start = time.monotonic()
     manifest = read_manifest(path)
     samples, _ = manifest.samples("train")
@@ -81,7 +81,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
         step_rows(plan, step)
     spread_s = time.monotonic() - start - plan_s
     assert len(first) == 48 and len(digest) == 64
-    grown_gb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 2**20
+    grown_gb = (peak_bytes() - before) / 2**30
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     feed = TrainFeed(
         plan=plan, manifests=(str(path),), names=("all",), sampling=Sampling("random", frames), size_px=32, cache=OFF

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared.memory import peak_bytes
 
 HANG_S = 10.0
 """A clip must be done by then."""
@@ -136,8 +137,7 @@ def work(clips: list[Path], seed: int) -> None:
             path.write_bytes(data)
             result = outcome(path, number)
             path.unlink()
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(json.dumps({"outcome": result, "peak_kb": peak}), flush=True)
+            print(json.dumps({"outcome": result, "peak_bytes": peak_bytes()}), flush=True)
 
 
 class Worker:
@@ -158,9 +158,9 @@ class Worker:
     def _answer(self, limit_s: float) -> Any:
         assert self.process.stdout
         if not select.select([self.process.stdout], [], [], limit_s)[0]:
-            return {"outcome": "hang", "peak_kb": 0}
+            return {"outcome": "hang", "peak_bytes": 0}
         line = self.process.stdout.readline()
-        return json.loads(line) if line else {"outcome": f"crash: status {self.process.wait()}", "peak_kb": 0}
+        return json.loads(line) if line else {"outcome": f"crash: status {self.process.wait()}", "peak_bytes": 0}
 
     def end(self) -> None:
         self.process.kill()
@@ -206,7 +206,7 @@ def campaign(count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REA
         "hangs": kinds["hang"],
         "escaped": kinds["escaped"],
         "differs": kinds["differs"],
-        "peak_memory_mb": max(result["peak_kb"] for _, result, _ in results) // 1024,
+        "peak_memory_mb": max(result["peak_bytes"] for _, result, _ in results) // 2**20,
         "slowest_s": round(max(took for _, _, took in results), 2),
         "outcomes": dict(kinds),
         "bad": sorted((number, result["outcome"]) for number, result, _ in results if result["outcome"] not in allowed),
