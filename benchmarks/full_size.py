@@ -41,7 +41,7 @@ FIRST = {"train": 0, "validation": 6513, "test": 7010}
 
 def write_sets(root: Path) -> None:
     """Both data sets as their downloads leave them."""
-    from kinoray.streams.moving import write_video
+    from kinoray.streams.rendering import write_video
 
     rng = np.random.default_rng(0)
 

@@ -46,7 +46,7 @@ def write_rows(path: Path, rows: int, pictures: bool) -> None:
 
 def write_media(folder: Path) -> None:
     """The few clips, and the array file with as many pictures."""
-    from kinoray.streams.moving import write_video
+    from kinoray.streams.rendering import write_video
 
     rng = np.random.default_rng(0)
     for n in range(FILES):

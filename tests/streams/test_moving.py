@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinoray.errors import StorageFull
-from kinoray.streams import moving, stills, world
+from kinoray.streams import moving, rendering, stills, world
 
 SMALL = (3, 2, 2)
 
@@ -65,7 +65,7 @@ def test_decoded_pixels_are_those_drawn(stream):
 
 
 def test_several_processes_render_the_same_bytes(stream, tmp_path, monkeypatch):
-    monkeypatch.setattr(moving, "CLIPS_PER_PROCESS", 4)
+    monkeypatch.setattr(rendering, "CLIPS_PER_PROCESS", 4)
     other = moving.build(tmp_path, progress=False, clips=SMALL, processes=2)
     assert files_of(other) == files_of(stream)
 
@@ -76,13 +76,13 @@ def test_another_world_seed_gives_other_scenes():
 
 
 def test_a_built_stream_is_found_again_without_rendering(stream, monkeypatch):
-    monkeypatch.setattr(moving, "write_video", None)
+    monkeypatch.setattr(rendering, "write_video", None)
     again = moving.build(stream.tasks[0].manifest.parents[2], progress=False, clips=SMALL)
     assert again == stream
 
 
 def test_rendering_that_was_cut_off_is_finished_by_the_next_call(stream, tmp_path, monkeypatch):
-    written, whole = [], moving.write_video
+    written, whole = [], rendering.write_video
 
     def dies_at_the_tenth(frames, path, rate_fps):
         written.append(path)
@@ -90,17 +90,17 @@ def test_rendering_that_was_cut_off_is_finished_by_the_next_call(stream, tmp_pat
             raise KeyboardInterrupt
         whole(frames, path, rate_fps)
 
-    monkeypatch.setattr(moving, "write_video", dies_at_the_tenth)
+    monkeypatch.setattr(rendering, "write_video", dies_at_the_tenth)
     with pytest.raises(KeyboardInterrupt):
         moving.build(tmp_path, progress=False, clips=SMALL, processes=1)
-    monkeypatch.setattr(moving, "write_video", whole)
+    monkeypatch.setattr(rendering, "write_video", whole)
     assert files_of(moving.build(tmp_path, progress=False, clips=SMALL, processes=1)) == files_of(stream)
     assert not list(tmp_path.rglob("draft-*"))
 
 
 def test_two_calls_at_once_render_each_clip_once(stream, tmp_path, monkeypatch):
-    written, whole = [], moving.write_video
-    monkeypatch.setattr(moving, "write_video", lambda *given: (written.append(given[1]), whole(*given)))
+    written, whole = [], rendering.write_video
+    monkeypatch.setattr(rendering, "write_video", lambda *given: (written.append(given[1]), whole(*given)))
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(moving.build, tmp_path, 0, False, SMALL, 1) for _ in range(2)]
         first, second = (call.result() for call in calls)

@@ -1,0 +1,169 @@
+"""Rendering of embedded streams: clips that a program draws, written once into the user's cache as real H.264 files.
+
+A set of clips is complete when its manifest exists; a lock lets one process render while others wait. Many clips are
+shared among processes, each an interpreter of its own: multiprocessing's would import the user's script again.
+"""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kinoray.data.manifest import write_manifest
+from kinoray.disk.locks import wait_for_lock
+from kinoray.errors import RunFailed, StorageFull
+
+ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
+"""x264 on one thread and without look-ahead: the same frames give the same bytes.
+
+The slower presets' macroblock tree reads memory that it never wrote, so their bytes differ now and then.
+"""
+
+CLIPS_PER_PROCESS = 200
+"""Another process starts for each so many clips: below, starting it costs more than it saves."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A clip before it is encoded."""
+
+    row: dict[str, Any]
+    """Its row of the manifest; `uri` is `clips/NAME.mp4`."""
+    draw: Callable[[], np.ndarray]
+    """Gives its frames, uint8 (T, H, W, 3)."""
+    rate_fps: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the clips of a stream come from; a rendering process is told of it in JSON."""
+
+    stream: str
+    """Name of the stream, for words."""
+    module: str
+    """Has the function `drawings(name, **arguments) -> list[Drawing]`: the clips of the set `name`."""
+    arguments: dict[str, Any]
+
+    def drawings(self, name: str) -> list[Drawing]:
+        """The clips of a set."""
+        return importlib.import_module(self.module).drawings(name, **self.arguments)
+
+
+def rendered(
+    source: Source, names: Sequence[str], folder: Path, progress: bool = True, processes: int | None = None
+) -> dict[str, Path]:
+    """The manifest of every set, rendered first where it is missing, `folder/NAME/manifest.parquet`.
+
+    `processes` defaults to the usable cores.
+    Raises: StorageFull where the folder cannot be written; RunFailed where a rendering process dies.
+    """
+    manifests = {name: folder / name / "manifest.parquet" for name in names}
+    if not all(path.is_file() for path in manifests.values()):
+        try:
+            with wait_for_lock(folder):
+                missing = [name for name, path in manifests.items() if not path.is_file()]
+                _render(source, missing, folder, progress, processes or len(os.sched_getaffinity(0)))
+        except OSError as error:
+            raise StorageFull(
+                f"Cannot render {source.stream} into {folder}: {error.strerror or error}. Free space there or set "
+                "XDG_CACHE_HOME to another folder."
+            ) from None
+    return manifests
+
+
+def write_video(frames: np.ndarray, path: Path, rate_fps: int) -> None:
+    """Encode uint8 frames (T, H, W, 3), even sides, as H.264 in MP4."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=rate_fps, options=ENCODER)
+        stream.height, stream.width, stream.pix_fmt = frames.shape[1], frames.shape[2], "yuv420p"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def _render(source: Source, names: list[str], folder: Path, progress: bool, processes: int) -> None:
+    """Render the missing sets and commit each: clips moved into place, then the manifest.
+
+    The caller holds the lock, so every draft found is garbage.
+    """
+    for draft in folder.glob("draft-*"):
+        shutil.rmtree(draft)
+    drafts = {name: Path(tempfile.mkdtemp(prefix=f"draft-{name}-", dir=folder)) for name in names}
+    rows = {name: [drawing.row for drawing in source.drawings(name)] for name in names}
+    total = sum(map(len, rows.values()))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
+        shown = bar.add_task(f"Rendering {source.stream} (once)", total=total)
+        for _ in _render_clips(source, drafts, min(processes, 1 + total // CLIPS_PER_PROCESS)):
+            bar.advance(shown)
+    for name in names:
+        home = folder / name
+        home.mkdir(exist_ok=True)
+        shutil.rmtree(home / "clips", ignore_errors=True)
+        drafts[name].chmod(0o755)
+        drafts[name].rename(home / "clips")
+        write_manifest(rows[name], home / "manifest.parquet", home)
+
+
+def _render_clips(source: Source, drafts: dict[str, Path], processes: int) -> Iterator[None]:
+    """Render every clip into its set's draft, yielding once per clip."""
+    if processes == 1:
+        yield from render_part(source, drafts, 0, 1)
+        return
+    code = f"import sys; from {__name__} import render_process; render_process(sys.argv[1])"
+    job = {
+        "source": [source.stream, source.module, source.arguments],
+        "drafts": {name: str(draft) for name, draft in drafts.items()},
+        "parts": processes,
+    }
+    with ExitStack() as started:
+        workers = [
+            started.enter_context(_process([sys.executable, "-c", code, json.dumps(job | {"part": part})]))
+            for part in range(processes)
+        ]
+        for worker in workers:
+            assert worker.stdout is not None
+            yield from (None for _ in worker.stdout)
+            if worker.wait():
+                raise RunFailed(
+                    f"A process rendering {source.stream} ended with code {worker.returncode}; start again."
+                )
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose output is read here, which does not outlive this block, and which Ctrl-C does not reach."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def render_part(source: Source, drafts: dict[str, Path], part: int, parts: int) -> Iterator[None]:
+    """Render every `parts`-th clip of each set from `part` on, yielding once per clip."""
+    for name, draft in drafts.items():
+        for drawing in source.drawings(name)[part::parts]:
+            write_video(drawing.draw(), draft / Path(drawing.row["uri"]).name, drawing.rate_fps)
+            yield
+
+
+def render_process(job_json: str) -> None:
+    """What a rendering process runs: a line on standard output per clip."""
+    job = json.loads(job_json)
+    drafts = {name: Path(draft) for name, draft in job["drafts"].items()}
+    for _ in render_part(Source(*job["source"]), drafts, job["part"], job["parts"]):
+        print(flush=True)
