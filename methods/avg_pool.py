@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, in_batch_nce, unit
+from kinoray.equations import LARGEST_LOG_SCALE, clip_contrast, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 
@@ -62,10 +62,7 @@ class Method(BaseMethod):
     def loss(self, batch: Batch) -> StepOutput:
         """Both directions over the whole batch. Features: `video` and `text`."""
         video_BD, text_BD = self.pooled(batch.video), self.online.embed_text(batch.text)
-        videos_GD, texts_GD = batch.gather(video_BD), batch.gather(text_BD)
-        scale = self.log_scale.exp()
-        t2v = in_batch_nce(scale * text_BD, video_BD, videos_GD, 1.0) / batch.global_size
-        v2t = in_batch_nce(scale * video_BD, text_BD, texts_GD, 1.0) / batch.global_size
+        t2v, v2t = clip_contrast(batch, video_BD, text_BD, self.log_scale.exp())
         return StepOutput(
             objectives=(t2v + v2t) / (2 if self.config.halved else 1),
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Capacity, Count, Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, in_batch_nce, unit
+from kinoray.equations import LARGEST_LOG_SCALE, clip_contrast, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 
@@ -73,10 +73,7 @@ class Method(BaseMethod):
     def loss(self, batch: Batch) -> StepOutput:
         """CE over videos + CE over texts. Features: `video` and `text`."""
         video_BD, text_BD = self.embed_video(batch.video, 0), self.online.embed_text(batch.text)
-        videos_GD, texts_GD = batch.gather(video_BD), batch.gather(text_BD)
-        scale = self.log_scale.exp()
-        t2v = in_batch_nce(scale * text_BD, video_BD, videos_GD, 1.0) / batch.global_size
-        v2t = in_batch_nce(scale * video_BD, text_BD, texts_GD, 1.0) / batch.global_size
+        t2v, v2t = clip_contrast(batch, video_BD, text_BD, self.log_scale.exp())
         return StepOutput(
             objectives=t2v + v2t,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},

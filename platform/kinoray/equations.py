@@ -9,7 +9,8 @@ values of several workers add up to those of one:
 # B queries on this rank   G rows over all ranks   D embedding   K queue
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -68,6 +69,29 @@ def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: flo
         q_BD, key_BD, keys_GD = q_BD.to(precision), key_BD.to(precision), keys_GD.to(precision)
         positive_B = (q_BD * key_BD).sum(dim=1) / temperature
         return ((q_BD @ keys_GD.T / temperature).logsumexp(dim=1) - positive_B).sum()
+
+
+class Gathers(Protocol):
+    """What a loss over the rows of all ranks asks of a batch."""
+
+    global_size: int
+    gather: Callable[[Tensor], Tensor]
+
+
+def clip_contrast(batch: Gathers, video_BD: Tensor, text_BD: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Each caption among all videos of the step, and each video among all captions.
+
+        text_to_video = mean_i  -log  exp(s t_i.v_i) / sum_j exp(s t_i.v_j),    video_to_text the other way round
+
+    Shapes:  both (B, D) in matching order; returns two scalars, each this rank's share of a mean over all ranks.
+    Ranges:  rows have unit norm; scale > 0, and may learn.
+    Gradient: to both, also where they are other ranks' negatives.
+    Source:  CLIP (arXiv 2103.00020), Fig. 3.
+    """
+    videos_GD, texts_GD = batch.gather(video_BD), batch.gather(text_BD)
+    text_to_video = in_batch_nce(scale * text_BD, video_BD, videos_GD, 1.0) / batch.global_size
+    video_to_text = in_batch_nce(scale * video_BD, text_BD, texts_GD, 1.0) / batch.global_size
+    return text_to_video, video_to_text
 
 
 def soft_cross_entropy(student_BC: Tensor, teacher_BC: Tensor) -> Tensor:
