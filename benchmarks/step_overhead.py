@@ -35,6 +35,7 @@ from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 from kinoray.training.distributed import World, gather, noise_source
+from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState, train_task
 from kinoray.training.stages import Stage
 
@@ -75,6 +76,7 @@ class Memory:
     batches_in_memory: list[Batch]
     bare: BareLoop
     client: MonitorClient
+    given: GivenWeights
     world: World = field(default_factory=World)
     autocast: bool = False
     engine_s: list[tuple[float, float]] = field(default_factory=list)
@@ -210,7 +212,7 @@ def compare(name: str, size: Size) -> dict[str, float]:
     batches = random_batches(size, len(towers.vocabulary), count=4)
     bare = bare_copy(method)
     with tempfile.TemporaryDirectory() as folder:
-        memory = Memory(size, batches, bare, MonitorClient(RunMonitor(folder)))
+        memory = Memory(size, batches, bare, MonitorClient(RunMonitor(folder)), GivenWeights(method))
         assert not train_task(method, Stage(0, (), 0), RECIPE, memory, RunState())
     differs = max(
         abs(a - b) for a, b in zip(memory.losses[:CHECKED_STEPS], memory.bare_losses[:CHECKED_STEPS], strict=True)

@@ -17,6 +17,7 @@ from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, 
 from kinoray.training import loop
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
+from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState, train_stream
 from kinoray.training.stages import Stage
 
@@ -64,6 +65,7 @@ class Fake:
     def __init__(self, method: Counts, scores: list[float], wish_after: int | None = None) -> None:
         self.world, self.autocast = World(), False
         self.method, self.scores, self.wish_after = method, scores, wish_after
+        self.given = GivenWeights(method)
         self.commits: list[Position] = []
         self.logged: list[dict[str, Any]] = []
         self.due: set[int] = set()

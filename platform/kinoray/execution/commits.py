@@ -15,6 +15,7 @@ from kinoray.momentum import Momentum
 from kinoray.processes.actors import call
 from kinoray.training.checkpoint import Checkpoint, commit, newest, take_fence
 from kinoray.training.distributed import World, gather_objects
+from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
 
 COMMIT_SHARE = 0.03
@@ -55,15 +56,23 @@ class Commits:
         return self.world.is_first and self.clock.now_s() - self.last_s > pause_s
 
     def write(
-        self, method: BaseMethod, state: RunState, optimizer: dict[str, Tensor], facts: dict[str, Any], publish: bool
+        self,
+        method: BaseMethod,
+        given: GivenWeights,
+        state: RunState,
+        optimizer: dict[str, Tensor],
+        facts: dict[str, Any],
+        publish: bool,
     ) -> None:
-        """Write the state durably, and publish what crosses tasks if asked.
+        """Write the state durably, weights aside that are as they were given; publish what crosses tasks if asked.
 
         optimizer: its tensors by parameter name, {} where there are none; facts: plain data beside the state's own.
         Raises: RunFailed where a weight is not finite; nothing is written then.
         """
         began = self.clock.now_s()
-        tensors: dict[str, dict[str, Tensor]] = {"method": method.state_dict()}
+        left_out = given.unchanged(method)
+        weights = {name: value for name, value in method.state_dict().items() if name not in left_out}
+        tensors: dict[str, dict[str, Tensor]] = {"method": weights}
         broken = [k for k, v in tensors["method"].items() if v.is_floating_point() and not bool(v.isfinite().all())]
         if broken:
             raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
@@ -74,7 +83,8 @@ class Commits:
             if cells:
                 tensors[name], tensors[f"{name}_among"] = to_tensors(cells)
         across = tensors_across_tasks(method, tensors["method"])
-        own = {"best_score": state.best_score, "selections": state.selections, "published": list(across)}
+        own = {"best_score": state.best_score, "selections": state.selections}
+        own |= {"published": list(across), "given": left_out}
         commit(self.folder, state.position, tensors, own | facts, self.fence)
         if publish and self.stores is not None:
             arrays = {name: value.detach().cpu().numpy() for name, value in across.items()}

@@ -26,6 +26,7 @@ from kinoray.streams import Stream
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import newest
 from kinoray.training.distributed import World
+from kinoray.training.given_weights import load_weights
 from kinoray.training.loop import grow
 
 
@@ -89,7 +90,7 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     for stage in facts.stages_grown(checkpoint.position):
         grow(opened, stage, facts)
     try:
-        opened.load_state_dict(checkpoint.tensors("method"))
+        load_weights(opened, checkpoint)
     except RuntimeError as error:
         why = str(error).split("\n")[1:2] or [str(error)]
         raise ConfigMismatch(

@@ -26,6 +26,7 @@ from kinoray.training.agreement import check_agreement
 from kinoray.training.checkpoint import Phase, Position, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
+from kinoray.training.given_weights import GivenWeights, load_weights
 from kinoray.training.loop import RunState, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch
@@ -49,6 +50,7 @@ class RankSession(StageFacts):
         )
         towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
         self.method = build_method(spec, towers).to(world.device)
+        self.given = GivenWeights(self.method)
         self.attributes = AttributeWatch()
         feed = feed_of(spec, self.method, towers, world, bad_clips.report, partial(self.client.call, "note"))
         super().__init__(spec, feed, world)
@@ -68,13 +70,13 @@ class RankSession(StageFacts):
         grown = self.stages_grown(state.position)
         for stage in grown:
             grow(self.method, stage, self)
-        self.method.load_state_dict(checkpoint.tensors("method"))
+        load_weights(self.method, checkpoint)
         self.clock.past = checkpoint.state["cost"]
         self.tester.restore(checkpoint.state["tested"])
         if len(grown) > state.position.stage:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
             begin_task(self.method, grown[-1], self, state.selections)
-            self.method.load_state_dict(checkpoint.tensors("method"))
+            load_weights(self.method, checkpoint)
         self._rewind(state.position)
         return state
 
@@ -99,7 +101,7 @@ class RankSession(StageFacts):
         tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)
         facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed)}
         between_stages = state.position == Position(state.position.stage)
-        self.commits.write(self.method, state, tensors, facts, publish=between_stages)
+        self.commits.write(self.method, self.given, state, tensors, facts, publish=between_stages)
         if between_stages:
             self.write(state, "running")
 
@@ -155,10 +157,14 @@ class RankSession(StageFacts):
                 self.tester.keep_for_later(self.feed.needs.stored, stage)
 
     def work(self) -> dict[str, float]:
-        """Optimizer steps and training clips of the whole run, and bytes of the method's state."""
+        """Optimizer steps and training clips of the whole run, bytes of the method's state, parameters that train."""
         steps = sum(self.steps(stage) for stage in self.spec.stages if stage.train is not None)
         state_bytes = sum(value.nbytes for value in self.method.state_dict().values())
-        return {"steps": steps, "clips": steps * self.recipe.batch_size, "state_bytes": state_bytes}
+        clips, trainable = (
+            steps * self.recipe.batch_size,
+            sum(p.numel() for p in self.method.parameters() if p.requires_grad),
+        )
+        return {"steps": steps, "clips": clips, "state_bytes": state_bytes, "trainable": trainable}
 
     def write(self, state: RunState, kind: str) -> None:
         """Write what `Result` reads (rank 0)."""

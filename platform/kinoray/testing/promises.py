@@ -38,6 +38,7 @@ from kinoray.testing.promise import BrokenPromise, expect, place_of
 from kinoray.testing.small_stream import facts_of, tasks_of
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest
+from kinoray.training.given_weights import load_weights
 from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params, total_objective
 from kinoray.training.verbs import checked_groups, checked_output, rows_of
@@ -128,7 +129,7 @@ def learns_two_tasks(subject: Subject) -> None:
     start = {name: value.clone() for name, value in method.encoder().state_dict().items()}
     for task in range(2):
         method.grow(facts_of(task))
-    method.load_state_dict(found.tensors("method"))
+    load_weights(method, found)
     end = method.encoder().state_dict()
     infinite = [name for name, value in end.items() if not torch.isfinite(value.float()).all()]
     expect(not infinite, f"{_first(infinite)} of the encoder is not finite", place_of(subject.cls, "loss"))

@@ -25,6 +25,7 @@ from kinoray.rehearsal import payload_names
 from kinoray.seeds import seed_libraries, seed_step
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.distributed import World, gather, gather_objects, set_world
+from kinoray.training.given_weights import GivenWeights
 from kinoray.training.optim import (
     Groups,
     apply_gradients,
@@ -71,6 +72,7 @@ class Surroundings(GrowingIn, Protocol):
     """What the loop finds around it: `execution/rank_session.py` in a run, a few lines in a test."""
 
     autocast: bool
+    given: GivenWeights
 
     def steps(self, stage: Stage) -> int: ...
     def batches(
@@ -178,7 +180,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
                 around.commit(state, optimizer, groups)
     log.flush()
     if checks:
-        method.load_state_dict(method.state_dict() | state.best)
+        method.load_state_dict(state.best, strict=False)
     state.best, state.best_score = {}, -1.0
     state.optimizer = optimizer_tensors(optimizer, groups) if recipe.keep_optimizer else {}
     commit_at(Position(number, Phase.END_TASK), state, around)
@@ -269,13 +271,16 @@ def validation_steps(steps: int, validations: int) -> set[int]:
 
 
 def keep_if_best(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> None:
-    """Keep the method state (never RNG, position or payloads) when the validation score is the best so far, or None."""
+    """Keep the method state when the validation score is the best so far, or None.
+
+    Never RNG, position or payloads, nor weights that are as they were given.
+    """
     score = around.validate(stage)
     around.log({"task": stage.train, "step": state.position.step - 1, "validation": score})
     if score is None or score > state.best_score:
         state.best_score = -1.0 if score is None else score
-        payloads = payload_names(method)
-        weights = {name: value for name, value in method.state_dict().items() if name not in payloads}
+        others = payload_names(method) | around.given.unchanged(method).keys()
+        weights = {name: value for name, value in method.state_dict().items() if name not in others}
         state.best = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
 
 
