@@ -45,7 +45,7 @@ from kinoray.backbones.towers import (
 )
 from kinoray.equations import in_batch_nce
 from kinoray.errors import UsageError
-from kinoray.streams import stills, world
+from kinoray.streams import events, stills, world
 
 TEMPERATURE = 0.07
 IMAGE_FORMATS = "png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,image2,gif"
@@ -59,7 +59,8 @@ def pretrain_tiny(
     The same arguments give the same weights on the same kind of machine.
     """
     towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
-    whence = _train_on_world("tiny", towers, steps, seed, batch_size, pairs, progress)
+    shown = stills.pretraining_pairs(pairs, seed)
+    whence = _train_on_world("tiny", towers, shown, steps, seed, batch_size, progress)
     save_towers(towers, out)
     _say_whence(out, whence)
     return towers
@@ -68,20 +69,29 @@ def pretrain_tiny(
 def pretrain_tiny_clip(
     out: Path, steps: int = 2000, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
 ) -> ClipTowers:
-    """As `pretrain_tiny`, the `tiny-clip` towers."""
-    vocabulary = world_vocabulary()
+    """As `pretrain_tiny`, the `tiny-clip` towers; a quarter of the pairs are stills of events."""
+    vocabulary = tuple(dict.fromkeys([*world_vocabulary(), *events.vocabulary_words()]))
     towers = random_tiny_clip(seed, vocabulary)
-    whence = _train_on_world("tiny-clip", towers, steps, seed, batch_size, pairs, progress)
+    images, captions = stills.pretraining_pairs(pairs - pairs // 4, seed)
+    event_images, event_captions = stills.event_pairs(pairs // 4, seed)
+    shown = np.concatenate([images, event_images]), captions + event_captions
+    whence = _train_on_world("tiny-clip", towers, shown, steps, seed, batch_size, progress)
     save_tiny_clip(towers, vocabulary, out)
     _say_whence(out, whence)
     return towers
 
 
 def _train_on_world(
-    name: str, towers: TwoTower, steps: int, seed: int, batch_size: int, pairs: int, progress: bool
+    name: str,
+    towers: TwoTower,
+    pairs: tuple[np.ndarray, list[str]],
+    steps: int,
+    seed: int,
+    batch_size: int,
+    progress: bool,
 ) -> dict[str, str | int | float]:
-    """Train on pairs of the small world; returns how, for `_say_whence`."""
-    images, captions = stills.pretraining_pairs(pairs, seed)
+    """Train on stills (N, H, W, 3) with a caption each; returns how, for `_say_whence`."""
+    images, captions = pairs
     ids, mask = towers.tokenize(captions, max_tokens=40)
 
     def batches() -> Iterator[tuple[Tensor, Tokens]]:
@@ -92,7 +102,7 @@ def _train_on_world(
 
     _train(towers, batches(), steps, 1e-3, progress)
     command = f"kinoray pretrain {name} --steps {steps} --seed {seed}"
-    return {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": pairs}
+    return {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": len(images)}
 
 
 def world_vocabulary() -> tuple[str, ...]:

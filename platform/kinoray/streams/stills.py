@@ -1,10 +1,10 @@
-"""Stills of a part of the small world, with a caption each: what the `tiny` backbone was pre-trained on."""
+"""Stills of a part of the small world and of its events, with a caption each: what small backbones learn from first."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from kinoray.streams import world
+from kinoray.streams import events, world
 
 PRETRAINING_LOOKS = (0, 1, 2)
 """Looks that pre-training sees in part; the others are new to the backbone."""
@@ -24,6 +24,23 @@ def pretraining_pairs(count: int, seed: int, world_seed: int = 0, size_px: int =
         scene = world.Scene(*(str(rng.choice(_seen(name, look))) for name in world.ATTRIBUTES))
         captions.append(str(rng.choice(world.captions_of(look, scene, rng))))
         images[number] = shrink(world.draw(look, scene, 1, rng)[0], size_px)
+    return images, captions
+
+
+def event_pairs(count: int, seed: int, size_px: int = 32) -> tuple[np.ndarray, list[str]]:
+    """Single frames of events with one caption each, as `pretraining_pairs`; only pairs of events of its three looks.
+
+    Each is of a world of its own, far from those that streams count from 0. What an event's word means a still does not
+    tell; shapes, colours and grounds beside it, it does.
+    """
+    rng = world.generator(0, seed, 78)
+    known = [event for event in events.EVENTS if events.look_of(event).column in PRETRAINING_LOOKS]
+    images = np.empty((count, size_px, size_px, 3), dtype=np.uint8)
+    captions = []
+    for number in range(count):
+        scene = events.scenes_of(str(rng.choice(known)), 1, 1, world_seed=1_000_000 + number)[0]
+        captions.extend(events.captions_of(scene, 1, rng))
+        images[number] = shrink(events.draw(scene, 16, rng)[int(rng.integers(16))], size_px)
     return images, captions
 
 
