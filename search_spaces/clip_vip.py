@@ -5,10 +5,3 @@ SPACE = {
     "new_rate": {"low": 1.0, "high": 30.0, "log": True},  # what is new may want more than CLIP
     "log_scale": {"low": 2.3, "high": 4.6},  # from 10 to CLIP's 100
 }
-
-SPACES = {
-    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [3e-4, 1e-3, 3e-3]},
-        "added_proxies": {"choices": [3, 4]},
-    },
-}

@@ -12,8 +12,4 @@ SPACES = {
     "experts": {"experts": {"choices": [1, 2, 5, 10, 20]}},
     "loss_scale": {"beta": {"choices": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]}},
     "frames": {"frames": {"choices": [2, 4, 6, 8, 12]}},  # of a training clip; Fig. 8: 6 and more
-    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [3e-4, 1e-3, 3e-3]},
-        "beta": {"choices": [0.0, 0.6]},  # without the cross-task loss, and as in the paper
-    },
 }

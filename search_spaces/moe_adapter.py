@@ -5,10 +5,3 @@ SPACE = {
     "rest_after": {"choices": [0, 2]},  # without and with resting experts
     "text_gate": {"choices": ["start", "end"]},  # a gate that knows nothing of the query, and one that does
 }
-
-SPACES = {
-    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [3e-4, 1e-3, 3e-3]},
-        "rest_after": {"choices": [0, 2]},
-    },
-}

@@ -5,10 +5,3 @@ SPACE = {
     "head_rate": {"low": 1.0, "high": 30.0, "log": True},  # the code 10, 30 on the smaller split of MSR-VTT
     "log_scale": {"low": 2.3, "high": 4.6},  # from 10 to CLIP's 100
 }
-
-SPACES = {
-    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [3e-4, 1e-3, 3e-3]},
-        "dropout": {"choices": [0.0, 0.3]},
-    },
-}

@@ -99,7 +99,8 @@ def test_a_curve_varies_one_knob_and_claims_what_can_be_measured(name: str) -> N
     entry = REPRODUCTIONS[name]
     assert isinstance(entry, CurveEntry)
     assert entry.published and entry.source and entry.place
-    assert set(entry.metrics) <= set(load_protocol("cvlm").metrics)
+    protocol = "ctvr" if name.startswith("ctvr") else "cvlm"
+    assert set(entry.metrics) <= set(load_protocol(protocol).metrics)
     for method, named in entry.sweeps.items():
         assert list(distributions(load_space(find_method(method), named))) == [entry.over]
     for claim in entry.claims:

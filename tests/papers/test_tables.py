@@ -43,7 +43,7 @@ MODULE = "kinoray.papers.reproduce"
 
 
 def gain_of(request: RunRequest) -> float:
-    return GAINS[str(request.method)] - (request.settings.get("variant") == "local")
+    return GAINS.get(str(request.method), 3.0) - (request.settings.get("variant") == "local")
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]
         settings = dict(request.settings)
         kind: dict[str, Any] = {"joint": request.joint, "zero_shot": request.zero_shot}
         parts = [
-            str(request.method).partition(":")[0],
-            *map(str, settings.values()),
+            str(request.method).replace(":", "-"),
+            *[f"{key}{value}" for key, value in settings.items()],
             *[n for n, on in kind.items() if on],
         ]
         root = tmp_path / "made" / "-".join(parts)
@@ -244,7 +244,19 @@ def test_a_picture_is_drawn_also_where_a_row_failed(name: str, made_up, tmp_path
     assert again.plot().axes
 
 
-@pytest.mark.parametrize("name", ["bmu-table1", "bmu-fig1", "bmu-fig3", "bmu-fig5", "bmu-supp-fig1", "bmu-supp-fig2"])
+PICTURED = [
+    "bmu-table1",
+    "bmu-fig1",
+    "bmu-fig3",
+    "bmu-fig5",
+    "bmu-supp-fig1",
+    "bmu-supp-fig2",
+    "ctvr-fig2",
+    "ctvr-fig6",
+]
+
+
+@pytest.mark.parametrize("name", PICTURED)
 def test_every_picture_has_ink(name: str, made_up, tmp_path: Path) -> None:
     table = made(name, tmp_path, seeds=2)
     with Image.open(table.folder / f"{name}.png") as picture:
@@ -342,6 +354,7 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
 
     class Swept:
         complete = tuple(range(9))
+        objectives = ("HM",)
 
         class best:
             params = {"learning_rate": 0.002}
@@ -378,7 +391,7 @@ def test_every_row_with_a_budget_searches_as_many_points() -> None:
     sizes = {}
     for row in TABLE1.rows:
         if not row.is_bound:
-            knobs = distributions(load_space(find_method(row.method), tuned.SPACE))
+            knobs = distributions(load_space(find_method(row.method), TABLE1.budget))
             sizes[row.label] = len(grid(knobs))
             assert "learning_rate" in knobs and len(knobs) == 2
     assert len(set(sizes.values())) == 1, sizes

@@ -1,4 +1,4 @@
-"""What `kinoray reproduce` can make. A new figure or table is a new entry."""
+"""The tables and figures of BMU-MoCo (Gao et al., NeurIPS 2022)."""
 
 from dataclasses import replace
 
@@ -297,7 +297,7 @@ def _other_score(score: str, number: int) -> TableEntry:
     )
 
 
-REPRODUCTIONS: dict[str, Entry] = {
+ENTRIES: dict[str, Entry] = {
     "bmu-table1": TABLE1,
     "bmu-table2": TABLE2,
     "bmu-table3": TABLE3,
@@ -310,8 +310,3 @@ REPRODUCTIONS: dict[str, Entry] = {
     "bmu-supp-fig1": SUPP_FIG1,
     "bmu-supp-fig2": SUPP_FIG2,
 }
-
-
-def listed() -> list[dict[str, str]]:
-    """Name of each, and what it is."""
-    return [{"name": name, "about": f"{entry.title} ({entry.place})"} for name, entry in REPRODUCTIONS.items()]

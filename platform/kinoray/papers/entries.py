@@ -33,6 +33,8 @@ class Entry:
     """The first seed by default: none that a setting was chosen with."""
     seeds: int = 3
     """Runs per point or row by default."""
+    best_from: str = ""
+    """A table whose tuned settings come before all others: of the row that `best_of` names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,8 @@ class CurveEntry(Entry):
     """Metric of the test splits -> what the paper calls it: one panel each."""
     beside: tuple[str, ...] = ()
     """More metrics for the table."""
+    best_of: str = ""
+    """A row of `best_from`."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -65,6 +69,8 @@ class MethodRow:
     """Beside the entry's own."""
     joint: bool = False
     zero_shot: bool = False
+    best_of: str = ""
+    """A row of the entry's `best_from` whose settings come first."""
 
     @property
     def is_bound(self) -> bool:
@@ -77,6 +83,11 @@ PUBLISHED, SHARED, TUNED = "published", "shared", "tuned"
 
 KEPT = "kept KB"
 """What a row keeps from task to task (`memory`)."""
+TRAINABLE = "trained M"
+"""Millions of parameters that a row trains, of all tasks together."""
+LATE = "late R@1"
+"""Mean score on the last third of the tasks, each right after it was learned."""
+LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE)
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
 
@@ -88,11 +99,23 @@ class TableEntry(Entry):
     rows: tuple[MethodRow, ...]
     score: str = "R@1"
     """The score of the cells; FR and HM are those of it."""
-    picture: Literal["overall", "current", "courses", "losses", "memory"] = "overall"
+    overall: tuple[str, ...] = ()
+    """The columns where the table has no numbers of single tasks; (): score and FR of each task, then score, FR, HM."""
+    drawn: tuple[str, ...] = ()
+    """Which columns the picture `overall` draws; (): the last three."""
+    picture: Literal["overall", "current", "courses", "losses", "memory", "plasticity", "so_far"] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Which tasks a picture by tasks shows, counted from 1."""
     table: str = ""
     """The rows of the published numbers (`data/*.csv`); "": none are known."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """The same on other streams, by their names."""
     tuned: bool = False
     """Whether the rows are run a second time, each at its own best settings (`tuned`)."""
+    budget: str | Mapping[str, Any] = "budget"
+    """What those are searched in: the name of a sub-space that each method has, or one space for all rows."""
+
+    def published_in(self, stream: str) -> str:
+        """The rows of the published numbers that belong to a stream; "": none are known."""
+        return self.tables.get(stream.partition(":")[0], self.table)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
-from kinoray.papers.entries import KEPT, PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Estimate, Row
 from kinoray.runs.result import Result
 
@@ -35,13 +35,14 @@ class Drawn(Protocol):
 
 
 def overall(made: Drawn) -> Figure:
-    """Overall score, FR and HM of each row: published as hollow diamonds, measured with 95 % intervals."""
+    """Overall metrics of each row: published as hollow diamonds, measured with 95 % intervals."""
     labels = [row.label for row in made.entry.rows]
-    metrics = made.columns[-3:]
+    metrics = made.entry.drawn or made.columns[-3:]
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(11, 0.42 * len(labels) + 1.3), layout="constrained")
-        for axes, metric in zip(figure.subplots(1, 3, sharey=True), metrics, strict=True):
-            known = [(y, made.published[n][metric]) for y, n in enumerate(labels) if n in made.published]
+        for axes, metric in zip(figure.subplots(1, len(metrics), sharey=True), metrics, strict=True):
+            published = [made.published.get(name, {}).get(metric) for name in labels]
+            known = [(y, value) for y, value in enumerate(published) if value is not None]
             if known:
                 y, x = zip(*known, strict=True)
                 axes.plot(x, y, "D", markerfacecolor="none", color=COLOURS[0], markersize=5, label=PUBLISHED)
@@ -49,7 +50,7 @@ def overall(made: Drawn) -> Figure:
                 ys = [y + 0.16 * (2 * number - len(made.rows) + 1) for y, n in enumerate(labels) if n in rows]
                 estimates = [rows[n].estimate(metric) for n in labels if n in rows]
                 _draw_estimates(axes, estimates, ys, COLOURS[1 + number], column)
-            arrow = "lower is better" if metric == "FR" else "higher is better"
+            arrow = "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
             axes.set_title(plain_text(f"Overall {metric} ({arrow})"))
             axes.grid(axis="y", color="#0001")
             axes.set_yticks(range(len(labels)), [plain_text(name) for name in labels])
@@ -165,10 +166,63 @@ def memory(made: Drawn) -> Figure:
     return figure
 
 
+def plasticity(made: Drawn) -> Figure:
+    """The score on each task after each task, less that of the model as it came: a map per row, mean over seeds."""
+    finished = _finished(made)
+    bound = next((row.label for row in made.entry.rows if row.zero_shot and row.label in finished), None)
+    labels = [row.label for row in made.entry.rows if not row.is_bound and row.label in finished]
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(4.2 * max(1, len(labels)) + 0.8, 3.8), layout="constrained")
+        if bound is None or not labels:
+            return figure
+        start = _mean_matrix(finished[bound], made.entry.score)[-1]
+        gains = {label: _mean_matrix(finished[label], made.entry.score) - start for label in labels}
+        reach = max(float(np.nanmax(np.abs(gain))) for gain in gains.values()) or 1.0
+        for axes, (label, gain) in zip(np.atleast_1d(figure.subplots(1, len(labels))), gains.items(), strict=True):
+            image = axes.imshow(gain, cmap="PiYG", vmin=-reach, vmax=reach)
+            axes.set_title(plain_text(label))
+            axes.set_xlabel("tested on task")
+            axes.set_ylabel("after task")
+            for which in (axes.set_xticks, axes.set_yticks):
+                which(range(len(made.tasks)), [str(k) for k in range(1, len(made.tasks) + 1)])
+        figure.colorbar(image, ax=figure.axes, label=f"{made.entry.score}, points above the model as it came")
+    return figure
+
+
+def so_far(made: Drawn) -> Figure:
+    """The mean score over all tasks so far, after each task, one line per row; thin lines: seeds."""
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(6.4, 3.8), layout="constrained")
+        axes = figure.subplots()
+        for (label, results), colour in zip(_finished(made).items(), cycle(COLOURS)):
+            scores = np.array([_score_so_far(r.matrix_of(made.entry.score).to_numpy()) for r in results])
+            tasks = range(1, scores.shape[1] + 1)
+            axes.plot(tasks, scores.mean(axis=0), "o-", markersize=3, color=colour, label=plain_text(label))
+            for line in scores:
+                axes.plot(tasks, line, color=colour, linewidth=0.4, alpha=0.6)
+        axes.set_xlabel("after task")
+        axes.set_xticks(range(1, len(made.tasks) + 1))
+        axes.set_ylabel(f"{made.entry.score} (%), mean over the tasks so far")
+        figure.legend(loc="outside right upper")
+    return figure
+
+
+def _mean_matrix(results: list[Result], score: str) -> np.ndarray:
+    """Tested tasks by columns, after each stage by rows; nan where a task was not there yet."""
+    return np.mean([result.matrix_of(score).to_numpy() for result in results], axis=0)
+
+
+def _score_so_far(matrix: np.ndarray) -> np.ndarray:
+    """The mean of the first k + 1 columns in row k."""
+    return np.array([float(np.mean(row[: k + 1])) for k, row in enumerate(matrix)])
+
+
 PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "overall": overall,
     "current": current,
     "courses": courses,
     "losses": losses,
     "memory": memory,
+    "plasticity": plasticity,
+    "so_far": so_far,
 }

@@ -8,7 +8,7 @@ slip is the paper's own.
 import csv
 from pathlib import Path
 
-FILES = ("bmu.csv",)
+FILES = ("bmu.csv", "ctvr.csv")
 
 
 def published(table: str, score: str = "R@1") -> dict[str, dict[str, float]]:
@@ -30,7 +30,9 @@ def _is_number(name: str, value: str) -> bool:
 
 
 def _column(name: str, score: str) -> str:
-    """`task2_fr` -> "2:FR", `overall_hm` -> "HM", `overall` -> the score."""
+    """`task2_fr` -> "2:FR", `overall_hm` -> "HM", `overall` -> the score; other columns are named by their metric."""
+    if not name.startswith(("task", "overall")):
+        return name
     place, _, kind = name.partition("_")
     metric = kind.upper() or score
     return metric if place == "overall" else f"{place.removeprefix('task')}:{metric}"

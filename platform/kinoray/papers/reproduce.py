@@ -1,6 +1,7 @@
 """Measure a figure or table of a paper: run what is missing, draw, judge."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -46,6 +47,7 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
         "settings": {**entry.settings, **(options.get("settings") or {})},
     }
     if isinstance(entry, CurveEntry):
+        common["settings"] = _best(entry, common["stream"]).get(entry.best_of, {}) | common["settings"]
         return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
     assert isinstance(entry, TableEntry)
     if tune:
@@ -112,10 +114,12 @@ def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) ->
 def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
     """Every row of a table, at the shared settings and at its own."""
     known = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
-    best = {label: row["settings"] for label, row in known.get("rows", {}).items()}
-    requests = {SHARED: {row.label: _request(row, {}, common) for row in entry.rows}}
+    best = tuned.settings_by_row(known)
+    base = _best(entry, common["stream"])
+    rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in entry.rows]
+    requests = {SHARED: {row.label: _request(row, {}, common) for row in rows}}
     if best:
-        competing = [row for row in entry.rows if not row.is_bound]
+        competing = [row for row in rows if not row.is_bound]
         requests[TUNED] = {row.label: _request(row, best[row.label], common) for row in competing if row.label in best}
     flat = [request for by_label in requests.values() for request in by_label.values()]
     if common.get("dry_run"):
@@ -127,11 +131,16 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     return TableReproduction(name, entry, runs, known, _facts(runs, common), root)
 
 
+def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
+    """Row -> settings of the table that the entry begins from."""
+    return tuned.settings_by_row(tuned.tuned_settings(entry.best_from, _name_of(stream)))
+
+
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
     stream = _name_of(common["stream"]).partition(":")[0]  # its first world; the table is of another
     names = ("runs", "quiet")
-    best = {}
+    best, objective = {}, ""
     for row in entry.rows:
         if row.is_bound:
             continue
@@ -139,7 +148,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
             SweepRequest(
                 row.method,
                 stream=stream,
-                space=tuned.SPACE,
+                space=entry.budget,
                 sampler="grid",
                 prune=False,
                 keep_best=0,
@@ -147,13 +156,14 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 **{name: common[name] for name in names if name in common},
             )
         )
+        objective = f"{searched.objectives[0]} of the validation splits"
         if searched.best is not None:
             best[row.label] = {
                 "settings": searched.best.params,
                 "validation": searched.best.values,
                 "trials": len(searched.complete),
             }
-    facts = {"stream": stream, "seed": 0, "space": tuned.SPACE, "objective": "HM of the validation splits"}
+    facts = {"stream": stream, "seed": 0, "space": entry.budget, "objective": objective}
     printer(bool(common.get("quiet")))(f"Kept {tuned.write_tuned(name, stream, facts, best)}.")
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
-from kinoray.papers.entries import KEPT, LOSS_FALL, PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, LATE, LOSS_FALL, PUBLISHED, SHARED, TRAINABLE, TableEntry
 from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
@@ -52,11 +52,13 @@ class TableReproduction(Reproduction):
             }
             for column, by_label in runs.items()
         }
-        self.published = published(entry.table, entry.score)
+        self.published = published(entry.published_in(facts.stream), entry.score)
 
     @property
     def columns(self) -> list[str]:
         """The cells of a line, as the paper has them: "1:R@1", "1:FR", ..., and overall."""
+        if self.entry.overall:
+            return list(self.entry.overall)
         score, last = self.entry.score, len(self.tasks)
         by_task = [
             f"{k}:{metric}" for k in range(1, last + 1) for metric in (score, "FR") if (k, metric) != (last, "FR")
@@ -132,7 +134,7 @@ class TableReproduction(Reproduction):
 
     def cells(self) -> list[list[str]]:
         """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
-        overall = self.columns[-3:]
+        overall = self.entry.overall or self.columns[-3:]
         columns = [*self.columns, *(name for name in self._measured if name == KEPT)]
         lines = [["method", "settings", *(_head(name) for name in columns)]]
         for entry_row in self.entry.rows:
@@ -184,7 +186,18 @@ class NumberedRow(Row):
             numbers |= loss_falls(result)
         if KEPT in self.wanted:
             numbers[KEPT] = kept_kb(result)
+        if LATE in self.wanted:
+            numbers[LATE] = late_score(result, self.metric)
+        if TRAINABLE in self.wanted and "trainable" in result.cost:
+            numbers[TRAINABLE] = result.cost["trainable"] / 1e6
         return numbers
+
+
+def late_score(result: "Result", score: str) -> float:
+    """Mean score on the last third of the tasks, each right after it was learned; zero-shot as it came."""
+    matrix = result.matrix_of(score).to_numpy()
+    current = matrix[-1] if len(matrix) == 1 else np.diagonal(matrix)
+    return float(np.mean(current[-max(1, len(current) // 3) :]))
 
 
 def loss_falls(result: "Result") -> dict[str, float | None]:

@@ -1,9 +1,9 @@
 """The best settings of each row of a table, found with an equal small budget: the table's second column.
 
-Every row gets the same number of trials over the learning rate and its method's main knob (the sub-space `budget` of
-its search space), one run each, chosen on the validation splits of a world of its own; the table then runs on another
-world with other seeds. `kinoray reproduce NAME --tune` finds and keeps them here, a file per table and family of
-streams.
+Every row gets the same number of trials (`TableEntry.budget`: over the learning rate and its method's main knob, or
+over the rate alone), one run each, chosen on the validation splits of a world of its own; the table then runs on
+another world with other seeds. `kinoray reproduce NAME --tune` finds and keeps them here, a file per table and family
+of streams.
 """
 
 import json
@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SPACE = "budget"
-"""Name of the sub-space that each method's search space has."""
 FOLDER = Path(__file__).parent / "data"
 
 
@@ -25,10 +23,15 @@ def file_of(name: str, stream: str) -> Path:
 def tuned_settings(name: str, stream: str) -> dict[str, Any]:
     """What was kept: `stream`, `seed` and `objective` of the search, and `rows`: label -> settings, score, trials.
 
-    {} where nothing was searched for the stream yet.
+    {} where nothing was searched for the stream yet, or for no table ("").
     """
     file = file_of(name, stream)
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def settings_by_row(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Label -> settings, of what `tuned_settings` gave."""
+    return {label: row["settings"] for label, row in known.get("rows", {}).items()}
 
 
 def write_tuned(name: str, stream: str, facts: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> Path:

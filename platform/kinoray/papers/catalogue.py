@@ -1,0 +1,11 @@
+"""What `kinoray reproduce` can make: a file of entries per paper."""
+
+from kinoray.papers import bmu_moco, frame_fusion
+from kinoray.papers.entries import Entry
+
+REPRODUCTIONS: dict[str, Entry] = {**bmu_moco.ENTRIES, **frame_fusion.ENTRIES}
+
+
+def listed() -> list[dict[str, str]]:
+    """Name of each, and what it is."""
+    return [{"name": name, "about": f"{entry.title} ({entry.place})"} for name, entry in REPRODUCTIONS.items()]
