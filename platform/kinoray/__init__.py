@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kinoray.browse.doctor import examine
     from kinoray.browse.listing import list_backbones, list_methods, list_runs, list_streams
     from kinoray.cluster.submit import list_jobs, submit
+    from kinoray.execution.export_weights import export_weights
     from kinoray.execution.extend import extend
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
@@ -55,6 +56,7 @@ _WHERE = {
     "Found": "report.search",
     "feature_store": "execution.feature_store",
     "open_method": "execution.open_method",
+    "export_weights": "execution.export_weights",
     "Comparison": "report.tables",
     "write_report": "report.page",
     "check": "testing.suite",

@@ -40,6 +40,23 @@ def mlflow_command(
         print("There are no finished runs.", file=sys.stderr)
 
 
+@export_app.command("weights")
+def weights_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
+    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a run's encoder as safetensors and JSON that load without kinoray."""
+    from kinoray.execution.export_weights import export_weights
+    from kinoray.runs.result import run_folder
+
+    folder = export_weights(run_folder(run, root), out, method=method)
+    print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
+
+
 def dashboard_command(
     sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="Its folder, or its name in the runs folder.")],
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8080 on]")] = None,

@@ -7,8 +7,7 @@ for every seed.
 `ctvr-msrvtt-10:test=1k-A` keeps those of the 2,990 released test videos that are in the 1k-A test set, as the paper has
 it; this needs `msrvtt` prepared too.
 
-Differs: the paper's backbone is CLIP ViT-B/32; the default here is `vit-bert`, another is chosen with `--backbone`.
-The recipe has the paper's one rate; the released code's other rates belong to the method.
+Differs: the recipe has the paper's one rate; the released code's other rates belong to the method.
 """
 
 import numpy as np
@@ -68,7 +67,7 @@ def load(name: str, argument: str) -> Stream:
         for task, rows in sorted(by_task.items(), key=lambda item: int(item[0]))
     ]
     tasks = task_manifests(manifest, groups)
-    return Stream(f"{name}:{argument}" if argument else name, "ctvr", tasks, RECIPES[world], "vit-bert")
+    return Stream(f"{name}:{argument}" if argument else name, "ctvr", tasks, RECIPES[world], "clip")
 
 
 def _selected_rows(manifest: Manifest, test: str) -> np.ndarray:
