@@ -45,6 +45,16 @@ class Stored:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Rows of a set that is none of the stream's, some for every step."""
+
+    source: str
+    """A stream's name or a folder: the training samples of all its tasks."""
+    rows: int = 0
+    """Rows of a step, >= 0; 0 is the batch size."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Needs:
     """What the plan must deliver for every step."""
 
@@ -57,6 +67,8 @@ class Needs:
     method that replays from no memory is its learner, bit for bit."""
     stored: Stored | None = None
     """Features of earlier tasks' videos; the engine embeds what it asks for at the end of each task."""
+    reference: Reference | None = None
+    """Rows of a reference set (ZSCL)."""
 
     def __post_init__(self) -> None:
         if self.replay is not None and self.replay.capacity == 0:
@@ -113,6 +125,9 @@ class Batch(Rows):
     stored: Tensor | None = None
     """Features of R videos of earlier tasks (R, ...), the same on all ranks: rows step * R to (step + 1) * R - 1 of all
     that are stored, in order and again from the first; None in the first task."""
+    reference: Rows | None = None
+    """This rank's slice of the step's rows of the reference set: one view without augmentation, ids, labels and slots
+    -1. They go through the set in an order of their own, task after task; the same for any number of ranks."""
 
 
 @dataclass

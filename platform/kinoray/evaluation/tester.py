@@ -17,8 +17,9 @@ from kinoray.features.files import Fact, read_features, write_features
 from kinoray.features.store import FeatureStore
 from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
-from kinoray.training.batches import Feed, StoredRows
+from kinoray.training.batches import Feed
 from kinoray.training.distributed import gather_objects
+from kinoray.training.extra_rows import StoredRows
 from kinoray.training.stages import Stage
 
 

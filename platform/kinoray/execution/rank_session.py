@@ -26,6 +26,7 @@ from kinoray.training.agreement import check_agreement
 from kinoray.training.checkpoint import Phase, Position, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
+from kinoray.training.extra_rows import with_extra_rows
 from kinoray.training.given_weights import GivenWeights, load_weights
 from kinoray.training.loop import RunState, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
@@ -119,7 +120,8 @@ class RankSession(StageFacts):
         assert stage.train is not None
         self.attributes.start(self.method)
         plan = self.feed.plan(stage.train, state.selections)
-        return self.feed.batches(plan, start, self.tester.stored_rows(self.feed.needs.stored, stage.train))
+        stored = self.tester.stored_rows(self.feed.needs.stored, stage.train)
+        return with_extra_rows(self.feed.batches(plan, start), self.feed, plan, start, stored)
 
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""

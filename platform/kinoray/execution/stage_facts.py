@@ -68,4 +68,5 @@ def feed_of(
         report_bad=report_bad,
         note=note,
         cache=spec.cache or frame_cache(),
+        reference=spec.reference,
     )

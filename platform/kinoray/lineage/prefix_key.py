@@ -55,6 +55,7 @@ def prefix_key(run: Resolved, threads: int, stages: int, num_workers: int = 0) -
         "tasks": [[task.name, *_data(str(task.manifest))] for task in run.stream.tasks[:stages]],
         "num_tasks": planned if counts_tasks(run) else None,
         "machine": _machine(),
+        "reference": [_data(str(task.manifest)) for task in run.reference.tasks] if run.reference else None,
     }
     code = {"code": _code(), "method": run.method.digest}
     return f"{digest_of(facts)[:40]}-{_circumstances(code, _versions(), threads, num_workers)}"

@@ -20,7 +20,10 @@ def check_division(run: Resolved, workers: int) -> None:
     Raises: UsageError with the nearest counts that do.
     """
     rank_slice(run.recipe.batch_size, 0, workers)
-    replay = needs_of(run).replay
+    needs = needs_of(run)
+    if needs.reference is not None:
+        rank_slice(needs.reference.rows or run.recipe.batch_size, 0, workers, "reference rows")
+    replay = needs.replay
     if replay and replay.rows is not None:  # None: as many as the current rows
         rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
 

@@ -38,6 +38,8 @@ class Resolved:
     zero_shot: bool
     as_released: bool = False
     """Whether the method's `RELEASED` settings stand where its paper's would."""
+    reference: Stream | None = None
+    """The reference set that the method asks for."""
 
     @property
     def label(self) -> str:
@@ -105,7 +107,8 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     config: Any = build(cls.Config, usual[method_part] | given[method_part], method_part)
     recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
     preset_of(recipe)
-    cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
+    needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
+    reference = load_stream(needs.reference.source) if needs.reference is not None else None
     overrides = {
         name: value
         for old, new in ((usual_config, config), (usual_recipe, recipe))
@@ -124,6 +127,7 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
         joint=request.joint,
         zero_shot=request.zero_shot,
         as_released=request.as_released,
+        reference=reference,
     )
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{stream.name}").strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
@@ -146,7 +150,13 @@ def identity(run: Resolved) -> dict[str, Any]:
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
         **({"as_released": True} if run.as_released else {}),
+        **({"reference": reference_digests(run)} if run.reference else {}),
     }
+
+
+def reference_digests(run: Resolved) -> list[str]:
+    """Digests of the reference set's tasks; [] where there is none."""
+    return [read_manifest(task.manifest).digest for task in run.reference.tasks] if run.reference else []
 
 
 def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:

@@ -41,6 +41,8 @@ class RunSpec:
     threads: int
     autocast: bool
     decode_slots: float
+    reference: str = ""
+    """The manifest of the reference set, where the method asks for one."""
     cache: Cache | None = None
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
 
@@ -99,6 +101,9 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
     trained = [(task.name, str(task.manifest)) for task in tasks]
     if run.joint:
         trained = [("joint", str(union_manifest(tasks, run.folder / "joint.parquet").path))]
+    reference = ""
+    if run.reference is not None:
+        reference = str(union_manifest(run.reference.tasks, run.folder / "reference.parquet").path)
     return RunSpec(
         folder=str(run.folder),
         method=run.method,
@@ -115,5 +120,6 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
         threads=threads,
         autocast=run.recipe.precision == "bfloat16" or (run.recipe.precision == "auto" and gpu),
         decode_slots=decode_slots,
+        reference=reference,
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )

@@ -64,8 +64,6 @@ STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
 """Whose seeds `row_seed` gives beside the rows': a step, and its noise for current and for replayed rows."""
 
 Batches = Iterator[tuple[StepFacts, Batch]]
-StoredRows = Callable[[int], Tensor]
-"""Step -> what `Needs.stored` asks for of earlier tasks, (R, ...)."""
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +87,8 @@ class Feed:
     note: Callable[[str], None] = log.warning
     """Tells the user one line, at most once: that the frame cache is out of order."""
     cache: Cache = field(default_factory=frame_cache)
+    reference: str = ""
+    """The manifest of the reference set, where `Needs.reference` asks for one."""
 
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
@@ -135,8 +135,8 @@ class Feed:
         return bool(self.classes) and self.needs.replay is not None and self.needs.replay.policy == "class_balanced"
 
     @contextmanager
-    def batches(self, plan: TaskPlan, start: int, stored: StoredRows | None = None) -> Iterator[Batches]:
-        """The batches of a task's remaining steps; stored gives the rows of `Needs.stored`."""
+    def batches(self, plan: TaskPlan, start: int) -> Iterator[Batches]:
+        """The batches of a task's remaining steps; `extra_rows` adds what else a step needs."""
         feed = TrainFeed(
             plan=plan,
             manifests=tuple(self.manifests[: plan.task + 1]),
@@ -150,9 +150,9 @@ class Feed:
         )
         rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
         with closing(rows):
-            yield self._timed(rows, plan, stored)
+            yield self._timed(rows, plan)
 
-    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan, stored: StoredRows | None) -> Batches:
+    def _timed(self, decoded: Iterator[DecodedRows], plan: TaskPlan) -> Batches:
         """Batches, with the time spent on waiting for data and on preparing it."""
         name = self.names[plan.task]
         while True:
@@ -165,8 +165,6 @@ class Feed:
             self._count(rows, len(rows.sample))
             self.report_bad(rows.bad)
             batch = self._batch(plan, rows)
-            if stored is not None:
-                batch.stored = stored(rows.step).to(self.world.device)
             self.prepare_s += time.monotonic() - arrived
             yield batch.step, batch
 
