@@ -8,7 +8,8 @@ from kinoray.training.stages import Stage
 def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
     """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
 
-    Both from the same stored features and the same embedded queries.
+    Both from the same stored features and the same embedded queries. Those of the first task are kept after every
+    task (`report.query_drift`).
     """
     clips = {task: _block(tester, stage, task, split) for task in stage.tests}
     features = [block.features for block in clips.values()]
@@ -21,6 +22,8 @@ def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[
         if split == "test":
             tester.note_queries(task, test.samples, [test.clip_ids[clip] for clip in test.truth])
         queries = tester.query_features(test, seen_as[place], seen_as)
+        if split == "test" and task == 0 and not stage.one_for_all:
+            tester.keep_queries(test, queries[place], stage)
         joint[task] = tester.rank(queries, features, test.truth + before)
         own[task] = tester.rank([queries[place]], [features[place]], test.truth)
         before += len(block.rows)

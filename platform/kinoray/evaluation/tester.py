@@ -14,7 +14,7 @@ from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.features.files import Fact, read_features, write_features
-from kinoray.features.store import FeatureStore
+from kinoray.features.store import QUERIES, FeatureStore
 from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
 from kinoray.training.batches import Feed
@@ -168,6 +168,16 @@ class Tester:
             if self.method.per_block:
                 return [embed_queries(self.method, test, index, world) for index in seen_as]
             return [embed_queries(self.method, test, own, world)] * len(seen_as)
+
+    def keep_queries(self, test: TestSet, features: Tensor, stage: Stage) -> None:
+        """Store the features of a task's queries as the stage's model has them: how far they move tells what it does
+        to what it knew."""
+        world, split, fact = self.feed.world, f"{QUERIES}-{stage.row}", None
+        if world.is_first:
+            fact = write_features(self.store, split, test.task, stage.row, [str(s) for s in test.samples], features)
+        (fact, *_) = gather_objects(fact, world)
+        assert fact is not None
+        self.features[f"{split}/{test.task}"] = fact
 
     def rank(self, queries: Sequence[Tensor], blocks: Sequence[Tensor], truth: np.ndarray) -> Ranks:
         """Ranks by the method's score (`rank_queries`)."""

@@ -49,6 +49,10 @@ Queries = Tensor | Mapping[int, Tensor]
 """(Q, D), or the same queries as each task's block wants them, by task index."""
 
 
+QUERIES = "queries"
+"""Of queries, not of videos: the split is this and the row of the model, as `queries-3`."""
+
+
 class FeatureStore:
     """The blocks that a checkpoint names, in the order of their tasks."""
 
@@ -63,11 +67,17 @@ class FeatureStore:
 
     @property
     def blocks(self) -> list[BlockFacts]:
-        """What is there, task by task."""
+        """What is there of videos, task by task."""
         return [
             BlockFacts(b.split, b.task, self.tasks[b.task], b.after_task, tuple(b.features.shape))
             for b in self._blocks.values()
+            if not b.split.startswith(QUERIES)
         ]
+
+    def queries(self, task: int = 0) -> list[Block]:
+        """Features of a task's test queries as each model had them, in the order of models; [] where none are kept."""
+        blocks = [b for b in self._blocks.values() if b.split.startswith(QUERIES) and b.task == task]
+        return sorted(blocks, key=lambda block: block.after_task)
 
     def block(self, task: int, split: str = "test") -> Block:
         """One block with its features. Raises: UsageError where there is none."""

@@ -85,9 +85,11 @@ KEPT = "kept KB"
 """What a row keeps from task to task (`memory`)."""
 TRAINABLE = "trained M"
 """Millions of parameters that a row trains, of all tasks together."""
+DRIFT = "query drift"
+"""How far the first task's test queries have moved at the end (`report.query_drift`), times 100."""
 LATE = "late R@1"
 """Mean score on the last third of the tasks, each right after it was learned."""
-LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE)
+LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT)
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
 
@@ -103,7 +105,7 @@ class TableEntry(Entry):
     """The columns where the table has no numbers of single tasks; (): score and FR of each task, then score, FR, HM."""
     drawn: tuple[str, ...] = ()
     """Which columns the picture `overall` draws; (): the last three."""
-    picture: Literal["overall", "current", "courses", "losses", "memory", "plasticity", "so_far"] = "overall"
+    picture: Literal["overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries"] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Which tasks a picture by tasks shows, counted from 1."""

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Estimate, Row
+from kinoray.report.query_drift import first_queries
 from kinoray.runs.result import Result
 
 
@@ -207,6 +208,32 @@ def so_far(made: Drawn) -> Figure:
     return figure
 
 
+def queries(made: Drawn) -> Figure:
+    """The first task's test queries after each task, on one map for all rows: their two main directions; first seed."""
+    finished = _finished(made)
+    blocks = {row.label: first_queries(finished[row.label][0]) for row in made.entry.rows if row.label in finished}
+    features = [[block.features.flatten(1).numpy() for block in of_row] for of_row in blocks.values()]
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(4.2 * max(1, len(blocks)) + 0.8, 3.8), layout="constrained")
+        panels = np.atleast_1d(figure.subplots(1, max(1, len(blocks)), sharex=True, sharey=True))
+        for axes, label in zip(panels, blocks, strict=False):
+            axes.set_title(plain_text(label))
+            axes.set_xticks([])
+            axes.set_yticks([])
+        if not any(features):
+            return figure
+        everything = np.concatenate([part for parts in features for part in parts])
+        middle = everything.mean(axis=0)
+        directions = np.linalg.svd(everything - middle, full_matrices=False)[2][:2].T
+        for axes, parts in zip(panels, features, strict=True):
+            for number, part in enumerate(parts, start=1):
+                x, y = ((part - middle) @ directions).T
+                colours = np.full(len(x), number)
+                dots = axes.scatter(x, y, s=8, c=colours, cmap="viridis", vmin=1, vmax=len(made.tasks))
+        figure.colorbar(dots, ax=figure.axes, label="after task")
+    return figure
+
+
 def _mean_matrix(results: list[Result], score: str) -> np.ndarray:
     """Tested tasks by columns, after each stage by rows; nan where a task was not there yet."""
     return np.mean([result.matrix_of(score).to_numpy() for result in results], axis=0)
@@ -225,4 +252,5 @@ PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "memory": memory,
     "plasticity": plasticity,
     "so_far": so_far,
+    "queries": queries,
 }

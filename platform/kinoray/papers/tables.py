@@ -14,13 +14,14 @@ import pandas as pd
 
 from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
-from kinoray.papers.entries import KEPT, LATE, LOSS_FALL, PUBLISHED, SHARED, TRAINABLE, TableEntry
+from kinoray.papers.entries import DRIFT, KEPT, LATE, LOSS_FALL, PUBLISHED, SHARED, TRAINABLE, TableEntry
 from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.statements import Statement, judged
 from kinoray.report.estimates import Row, cell_text, columns_of
+from kinoray.report.query_drift import query_drift
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,6 +189,8 @@ class NumberedRow(Row):
             numbers[KEPT] = kept_kb(result)
         if LATE in self.wanted:
             numbers[LATE] = late_score(result, self.metric)
+        if DRIFT in self.wanted and (drift := query_drift(result)):
+            numbers[DRIFT] = 100 * drift[-1]
         if TRAINABLE in self.wanted and "trainable" in result.cost:
             numbers[TRAINABLE] = result.cost["trainable"] / 1e6
         return numbers
