@@ -74,8 +74,10 @@ def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: flo
 class Gathers(Protocol):
     """What a loss over the rows of all ranks asks of a batch."""
 
-    global_size: int
-    gather: Callable[[Tensor], Tensor]
+    @property
+    def global_size(self) -> int: ...
+    @property
+    def gather(self) -> Callable[[Tensor], Tensor]: ...
 
 
 def clip_contrast(batch: Gathers, video_BD: Tensor, text_BD: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from kinoray.sweeps.space import check_space, distributions, load_space
 def spaces_of(name: str) -> dict[str, dict[str, Any]]:
     """The method's space and its named ones."""
     module = import_module(f"kinoray.search_spaces.{name}")
-    return {"SPACE": module.SPACE} | module.SPACES
+    return {"SPACE": module.SPACE} | getattr(module, "SPACES", {})
 
 
 def runnable(name: str) -> MethodSource:

@@ -77,7 +77,8 @@ def scenes_of(category: str, count: int, events: int, world_seed: int) -> list[E
         while len(happening) < events:
             following = [event for event in EVENTS if event not in (happening[-1], opposite(happening[-1]))]
             happening.append(str(rng.choice(following)))
-        scenes.append(EventScene(*(pool[i] for pool, i in zip(pools, row, strict=True)), tuple(happening)))
+        shape, colour, ground = (pool[i] for pool, i in zip(pools, row, strict=True))
+        scenes.append(EventScene(shape, colour, ground, tuple(happening)))
     return scenes
 
 

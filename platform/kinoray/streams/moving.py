@@ -88,7 +88,8 @@ def _digest(looks: list[world.Look]) -> str:
 def drawings(name: str, world_seed: int, clips: Sequence[int] | None = None) -> list[Drawing]:
     """The clips of the task `name`."""
     look = next(look for look in world.LOOKS if look.name == name)
-    look = replace(look, clips=tuple(clips or look.clips))
+    train, validation, test = clips or look.clips
+    look = replace(look, clips=(train, validation, test))
 
     def draws(scene: world.Scene, number: int) -> Callable[[], np.ndarray]:
         return lambda: clip_frames(look, scene, number, world_seed)

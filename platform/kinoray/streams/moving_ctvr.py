@@ -111,7 +111,7 @@ def _join(manifests: list[Path], path: Path, root: Path) -> None:
 
 def _digest(arguments: dict[str, Any]) -> str:
     """Changes whenever other pixels, captions or columns could come out."""
-    source = b"".join(Path(module.__file__).read_bytes() for module in (world, events))
+    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, events))
     settings = json.dumps([ENCODER, SCHEMA.names, arguments, TRAIN_CAPTIONS, FRAMES])
     return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
 
