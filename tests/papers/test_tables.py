@@ -384,6 +384,15 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
         made("bmu-table3", tmp_path, concurrent=2)
 
 
+def test_bounds_stand_in_every_column(made_up, tmp_path) -> None:
+    best = {row.label: {"settings": {"learning_rate": 0.002}} for row in TABLE1.rows if not row.is_bound}
+    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0}, best)
+    table = made("bmu-table1", tmp_path, seeds=2)
+    curves = [table.curve(column, "R@1") for column in ("shared", "tuned")]
+    assert curves[0]["zero-shot"] == curves[1]["zero-shot"] and math.isfinite(curves[0]["zero-shot"])
+    assert "zero-shot" not in table.rows["tuned"]
+
+
 def test_every_row_with_a_budget_searches_as_many_points() -> None:
     from kinoray.sweeps.samplers import grid
     from kinoray.sweeps.space import distributions, load_space

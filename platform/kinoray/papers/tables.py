@@ -127,8 +127,12 @@ class TableReproduction(Reproduction):
         ]
 
     def curve(self, column: str, metric: str, seed: int | None = None) -> Curve:
-        """Value of each row by its label: the mean over seeds, or one seed's; nan where there is none."""
-        rows = self.rows[column]
+        """Value of each row by its label: the mean over seeds, or one seed's; nan where there is none.
+
+        Bounds have no settings of their own to choose: in every column they are the shared ones.
+        """
+        bounds = {row.label for row in self.entry.rows if row.is_bound}
+        rows = {label: row for label, row in self.rows[SHARED].items() if label in bounds} | dict(self.rows[column])
         if seed is not None:
             return {label: _number(row.by_seed.get(seed, {}).get(metric)) for label, row in rows.items()}
         return {label: _number(row.estimate(metric).mean) for label, row in rows.items()}
