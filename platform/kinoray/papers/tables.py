@@ -196,7 +196,7 @@ class NumberedRow(Row):
         if DRIFT in self.wanted and (drift := query_drift(result)):
             numbers[DRIFT] = 100 * drift[-1]
         if TRAINABLE in self.wanted and "trainable" in result.cost:
-            numbers[TRAINABLE] = result.cost["trainable"] / 1e6
+            numbers[TRAINABLE] = 0.0 if result.zero_shot else result.cost["trainable"] / 1e6
         return numbers
 
 
