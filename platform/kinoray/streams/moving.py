@@ -17,9 +17,8 @@ import numpy as np
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS
 from kinoray.disk.folders import cache_folder
-from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData, world
-from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered
+from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
 
 NAMES = ("moving-cvlm",)
 
@@ -50,9 +49,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    if argument and not argument.isdecimal():
-        raise UsageError(f"{name}:{argument}: the world seed must be a whole number, as in `{name}:1`.")
-    stream = build(world_seed=int(argument or 0))
+    stream = build(world_seed=world_seed_of(name, argument))
     return replace(stream, name=f"{name}:{argument}") if argument else stream
 
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, read_manifest, write_table
 from kinoray.disk.folders import cache_folder
-from kinoray.errors import StorageFull, UsageError
+from kinoray.errors import StorageFull
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered
+from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
 
 NAMES = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")
 
@@ -61,10 +61,8 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    if argument and not argument.isdecimal():
-        raise UsageError(f"{name}:{argument}: the world seed must be a whole number, as in `{name}:1`.")
     shown = f"{name}:{argument}" if argument else name
-    return build(shown, int(name.rpartition("-")[2]), 3 if "-long-" in name else 1, int(argument or 0))
+    return build(shown, int(name.rpartition("-")[2]), 3 if "-long-" in name else 1, world_seed_of(name, argument))
 
 
 def build(

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kinoray.data.manifest import write_manifest
 from kinoray.disk.locks import wait_for_lock
-from kinoray.errors import RunFailed, StorageFull
+from kinoray.errors import RunFailed, StorageFull, UsageError
 
 ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
 """x264 on one thread and without look-ahead: the same frames give the same bytes.
@@ -60,6 +60,13 @@ class Source:
     def drawings(self, name: str) -> list[Drawing]:
         """The clips of a set."""
         return importlib.import_module(self.module).drawings(name, **self.arguments)
+
+
+def world_seed_of(name: str, argument: str) -> int:
+    """A stream's argument as its world seed, 0 if empty. Raises: UsageError where it is no whole number."""
+    if argument and not argument.isdecimal():
+        raise UsageError(f"{name}:{argument}: the world seed must be a whole number, as in `{name}:1`.")
+    return int(argument or 0)
 
 
 def rendered(
