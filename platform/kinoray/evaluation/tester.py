@@ -106,13 +106,15 @@ class Tester:
 
     def keep(self, clips: Clips, stage: Stage) -> None:
         """Store features as those of a stage's model, in place of an older model's."""
+        self._write(clips.split, clips.task, stage, clips.ids, clips.features)
+
+    def _write(self, split: str, task: int, stage: Stage, ids: list[str], features: Tensor) -> None:
+        """A feature file of a stage's model: the first rank writes it, all remember it."""
         world = self.feed.world
-        fact = None
-        if world.is_first:
-            fact = write_features(self.store, clips.split, clips.task, stage.row, clips.ids, clips.features)
+        fact = write_features(self.store, split, task, stage.row, ids, features) if world.is_first else None
         (fact, *_) = gather_objects(fact, world)
         assert fact is not None
-        self.features[f"{clips.split}/{clips.task}"] = fact
+        self.features[f"{split}/{task}"] = fact
 
     def keep_for_later(self, stored: Stored, stage: Stage) -> None:
         """Store the features that a method asks for of the task just learned, as its model sees them."""
@@ -172,12 +174,7 @@ class Tester:
     def keep_queries(self, test: TestSet, features: Tensor, stage: Stage) -> None:
         """Store the features of a task's queries as the stage's model has them: how far they move tells what it does
         to what it knew."""
-        world, split, fact = self.feed.world, f"{QUERIES}-{stage.row}", None
-        if world.is_first:
-            fact = write_features(self.store, split, test.task, stage.row, [str(s) for s in test.samples], features)
-        (fact, *_) = gather_objects(fact, world)
-        assert fact is not None
-        self.features[f"{split}/{test.task}"] = fact
+        self._write(f"{QUERIES}-{stage.row}", test.task, stage, [str(s) for s in test.samples], features)
 
     def rank(self, queries: Sequence[Tensor], blocks: Sequence[Tensor], truth: np.ndarray) -> Ranks:
         """Ranks by the method's score (`rank_queries`)."""

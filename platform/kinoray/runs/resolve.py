@@ -150,13 +150,8 @@ def identity(run: Resolved) -> dict[str, Any]:
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
         **({"as_released": True} if run.as_released else {}),
-        **({"reference": reference_digests(run)} if run.reference else {}),
+        **({"reference": [read_manifest(t.manifest).digest for t in run.reference.tasks]} if run.reference else {}),
     }
-
-
-def reference_digests(run: Resolved) -> list[str]:
-    """Digests of the reference set's tasks; [] where there is none."""
-    return [read_manifest(task.manifest).digest for task in run.reference.tasks] if run.reference else []
 
 
 def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:
