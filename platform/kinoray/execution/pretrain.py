@@ -69,11 +69,11 @@ def pretrain_tiny(
 def pretrain_tiny_clip(
     out: Path, steps: int = 2000, seed: int = 0, batch_size: int = 96, pairs: int = 16_000, progress: bool = True
 ) -> ClipTowers:
-    """As `pretrain_tiny`, the `tiny-clip` towers; a quarter of the pairs are stills of events."""
+    """As `pretrain_tiny`, the `tiny-clip` towers; half of the pairs are stills of events."""
     vocabulary = tuple(dict.fromkeys([*world_vocabulary(), *events.vocabulary_words()]))
     towers = random_tiny_clip(seed, vocabulary)
-    images, captions = stills.pretraining_pairs(pairs - pairs // 4, seed)
-    event_images, event_captions = stills.event_pairs(pairs // 4, seed)
+    images, captions = stills.pretraining_pairs(pairs - pairs // 2, seed)
+    event_images, event_captions = stills.event_pairs(pairs // 2, seed)
     shown = np.concatenate([images, event_images]), captions + event_captions
     whence = _train_on_world("tiny-clip", towers, shown, steps, seed, batch_size, progress)
     save_tiny_clip(towers, vocabulary, out)

@@ -27,9 +27,7 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("loops", "unwinds"),
 )
 EVENTS: tuple[str, ...] = tuple(event for pair in PAIRS for event in pair)
-"""Each is a category."""
-CATEGORIES: tuple[str, ...] = tuple(pair[side] for side in (0, 1) for pair in PAIRS)
-"""In the order in which a stream brings them: what an event teaches, its opposite takes back ten categories later."""
+"""Each is a category; an event and its opposite come one after the other, so to learn them is to learn an order."""
 SENTENCES = (
     "a {colour} {shape} {event} on {ground}",
     "on {ground} the {colour} {shape} {event}",
@@ -42,6 +40,9 @@ WIDTH_PX = HEIGHT_PX = 64
 RATE_FPS = 12
 POOLS = (6, 5, 4)
 """How many shapes, colours and grounds a world has: few enough that they alone tell no two videos of it apart."""
+FILM = np.array([(0.7, 0.3, 0.0), (0.0, 0.7, 0.3), (0.3, 0.0, 0.7)], np.float32)
+"""What a stream's camera makes of red, green and blue: it leaks a part of each into the next one. All of its tasks
+share it and no pre-training has seen it, so what a task teaches of it serves the others."""
 HOT, COLD = np.array((255.0, 90.0, 0.0), np.float32), np.array((0.0, 120.0, 255.0), np.float32)
 
 
@@ -87,9 +88,9 @@ def opposite(event: str) -> str:
     return EVENTS[EVENTS.index(event) ^ 1]
 
 
-def captions_of(scene: EventScene, count: int, rng: np.random.Generator) -> list[str]:
-    """Captions of a scene, each from another sentence, with the words of its look."""
-    look = look_of(scene.events[0])
+def captions_of(scene: EventScene, count: int, rng: np.random.Generator, look: world.Look | None = None) -> list[str]:
+    """Captions of a scene, each from another sentence, with the words of its look, or of the one given."""
+    look = look or look_of(scene.events[0])
     words = {"event": scene.events[0]}
     for attribute in ("shape", "colour", "ground"):
         column = look.column if attribute in look.own_words else 0
@@ -108,6 +109,11 @@ def draw(scene: EventScene, num_frames: int, rng: np.random.Generator) -> np.nda
     ]
     light = np.asarray(look_of(scene.events[0]).light, dtype=np.float32)[:, None, None]
     return np.clip(np.concatenate(frames) * light, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def filmed(frames_THW3: np.ndarray) -> np.ndarray:
+    """The clip, uint8, as a stream's camera sees it (`FILM`)."""
+    return (frames_THW3.astype(np.float32) @ FILM).round().astype(np.uint8)
 
 
 def _draw_event(scene: EventScene, event: str, time_T: np.ndarray, start: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """`moving-ctvr-*`: continual text-to-video retrieval on an embedded world of events, 10 or 20 tasks of new categories.
 
-They stand in for the CTVR setting of FrameFusionMoE (Sec. 4.1): twenty categories, two or one a task, 16 training
+They stand in for the CTVR setting of FrameFusionMoE (Sec. 4.1): twenty categories, two or one a task, 24 training
 videos each, in an order that is the same for every seed, and one gallery that grows. `events` says what happens in a
 clip. `moving-ctvr-long-*` has three events in a video, one after the other: ActivityNet's counterpart.
 """
@@ -24,9 +24,9 @@ from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_
 
 NAMES = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")
 
-CLIPS = (16, 8, 15)
+CLIPS = (24, 8, 15)
 """Videos of each category for training, validation and test."""
-TRAIN_CAPTIONS = 4
+TRAIN_CAPTIONS = 3
 """Of a training video; the others have one, as in MSR-VTT's protocol."""
 FRAMES = {1: 16, 3: 36}
 """Of a video, by the number of its events."""
@@ -83,7 +83,7 @@ def build(
     arguments: dict[str, Any] = {"num_events": num_events, "world_seed": world_seed, "clips": clips}
     folder = (cache or cache_folder()) / f"moving-ctvr-{_digest(arguments)}-{world_seed}"
     source = Source("moving-ctvr", __name__, arguments)
-    manifests = list(rendered(source, events.CATEGORIES, folder, progress, processes).values())
+    manifests = list(rendered(source, events.EVENTS, folder, progress, processes).values())
     each = len(manifests) // num_tasks
     tasks = []
     for task in range(num_tasks):
@@ -118,10 +118,11 @@ def drawings(name: str, num_events: int, world_seed: int, clips: tuple[int, int,
     """The clips of the category `name`: training, then validation, then test."""
     scenes = events.scenes_of(name, sum(clips), num_events, world_seed)
     splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
-    category = events.CATEGORIES.index(name)
+    category = events.EVENTS.index(name)
 
     def draws(scene: events.EventScene, number: int) -> Callable[[], np.ndarray]:
-        return lambda: events.draw(scene, FRAMES[num_events], world.generator(world_seed, 102, category, number))
+        key = (world_seed, 102, category, number)
+        return lambda: events.filmed(events.draw(scene, FRAMES[num_events], world.generator(*key)))
 
     made = []
     for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):

@@ -28,19 +28,18 @@ def pretraining_pairs(count: int, seed: int, world_seed: int = 0, size_px: int =
 
 
 def event_pairs(count: int, seed: int, size_px: int = 32) -> tuple[np.ndarray, list[str]]:
-    """Single frames of events with one caption each, as `pretraining_pairs`; only pairs of events of its three looks.
+    """Single frames of events with one caption each, as `pretraining_pairs`: in the first look's words, not filmed.
 
-    Each is of a world of its own, far from those that streams count from 0. What an event's word means a still does not
-    tell; shapes, colours and grounds beside it, it does.
+    A still is of an event's second half, so that its word means what the event comes to: `rises` is high up, `sinks` is
+    low down. Each is of a world of its own, far from those that streams count from 0.
     """
     rng = world.generator(0, seed, 78)
-    known = [event for event in events.EVENTS if events.look_of(event).column in PRETRAINING_LOOKS]
     images = np.empty((count, size_px, size_px, 3), dtype=np.uint8)
     captions = []
     for number in range(count):
-        scene = events.scenes_of(str(rng.choice(known)), 1, 1, world_seed=1_000_000 + number)[0]
-        captions.extend(events.captions_of(scene, 1, rng))
-        images[number] = shrink(events.draw(scene, 16, rng)[int(rng.integers(16))], size_px)
+        scene = events.scenes_of(str(rng.choice(events.EVENTS)), 1, 1, world_seed=1_000_000 + number)[0]
+        captions.extend(events.captions_of(scene, 1, rng, world.LOOKS[0]))
+        images[number] = shrink(events.draw(scene, 16, rng)[int(rng.integers(8, 16))], size_px)
     return images, captions
 
 
