@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinoray.backbones.attention import attend, identity_linear, top_k_gates
+from kinoray.backbones.attention import attend, attention_weights, identity_linear, input_of, top_k_gates
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
 from kinoray.config import Capacity, Count, Decay, Positive, Share, config, from_task
@@ -75,9 +75,8 @@ class Config:
     other_rate: Positive = 1.0
     """Multiple of the rate for alphas and prototypes."""
     first_rate: Positive = 1.0
-    """Multiple of the rate in task 1, ..."""
     first_other_rate: Positive = 1.0
-    """... and for alphas and prototypes there."""
+    """Multiples of the rate in task 1, and there for alphas and prototypes."""
 
 
 def _rates(rate: float, first: float, first_other: float) -> dict[str, float]:
@@ -88,21 +87,12 @@ def _rates(rate: float, first: float, first_other: float) -> dict[str, float]:
 
 RECIPES = {name: {"fusion_layers": 12, "experts": 5} for name in ("ctvr-actnet-10", "ctvr-actnet-20")}
 RELEASED: dict[str, dict[str, Any]] = {
-    "": {
-        "fusion_from": "last",
-        "fusion_direction": "alternating",
-        "fusion_mix": "blend",
-        "bypass_first_task": True,
-        "halved": False,
-        "reference_split": "test",
-        "eps": 1e-6,
-        "warmup": 0.1,
-        "warmup_tasks": 1,
-        "cosine_turns": 1.0,
-    },
+    "": {"fusion_from": "last", "fusion_direction": "alternating", "fusion_mix": "blend", "bypass_first_task": True,
+         "halved": False, "reference_split": "test", "eps": 1e-6, "warmup": 0.1, "warmup_tasks": 1,
+         "cosine_turns": 1.0},
     **dict.fromkeys(("ctvr-msrvtt-10", "ctvr-msrvtt-20"), _rates(3e-6, 2e-5, 2e-5)),
     **dict.fromkeys(("ctvr-actnet-10", "ctvr-actnet-20"), _rates(6e-6, 5e-5, 1e-4)),
-}
+}  # fmt: skip
 
 
 def neighbours(num_frames: int, behind: bool) -> list[int]:
@@ -126,23 +116,30 @@ class FrameFusion(nn.Module):
         """As `nn.MultiheadAttention`: tokens after the block's first norm, (B * T, L, W)."""
         own = self.spatial(x_NLW, key, value, **options)[0]
         frames = self.in_flight.num_frames or 1
-        asking = x_NLW.unflatten(0, (-1, frames))[:, neighbours(frames, self.behind)].flatten(0, 1)
-        crossed = self.out(attend(self.query(asking), self.key(x_NLW), self.value(x_NLW), self.spatial.num_heads))
+        query = self.query(self._asking(x_NLW, frames))
+        crossed = self.out(attend(query, self.key(x_NLW), self.value(x_NLW), self.spatial.num_heads))
         return (torch.lerp(own, crossed, self.alpha) if self.blend else own + self.alpha * crossed), None
+
+    def _asking(self, x_NLW: Tensor, frames: int) -> Tensor:
+        return x_NLW.unflatten(0, (-1, frames))[:, neighbours(frames, self.behind)].flatten(0, 1)
+
+    def looks(self, x_NLW: Tensor, frames: int) -> dict[str, Tensor]:
+        """How much class tokens look at each patch, (N, L - 1): A_ca and A_sa (Fig. 5)."""
+        asking_N1W = self._asking(x_NLW, frames)[:, :1]
+        crossed = attention_weights(self.query(asking_N1W), self.key(x_NLW), self.spatial.num_heads)
+        own = self.spatial(x_NLW, x_NLW, x_NLW, need_weights=True)[1]
+        return {"FFA temporal CA": crossed[:, 0, 1:], "CLIP spatial SA": own[:, 0, 1:]}
 
 
 @dataclass
 class Routing:
-    """What the TAME adapters are told of the captions that pass through; set meanwhile only."""
+    """What the TAME adapters are told of the captions that pass through; set meanwhile only. prototype: (W,) of the
+    task; bypass: expert 0 alone works; noise: normal, (B, adapters, E); kept: dropout's factors, (B, adapters, W)."""
 
     prototype: Tensor | None = None
-    """(W,) of the task, added at the end token."""
     bypass: bool = False
-    """Whether expert 0 alone works."""
     noise: Tensor | None = None
-    """Standard normal, (B, adapters, E)."""
     kept: Tensor | None = None
-    """What dropout multiplies features by, (B, adapters, W)."""
 
 
 class Tame(nn.Module):
@@ -301,6 +298,15 @@ class Method(BaseMethod):
     def encoder(self) -> ClipTowers:
         """CLIP with its adapters."""
         return self.towers
+
+    def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
+        """Both attentions of the last block that has a Frame Fusion Adapter; {} without one."""
+        fused = [module for module in self.modules() if isinstance(module, FrameFusion)]
+        if not fused:
+            return {}
+        x_NLW, frames = input_of(fused[-1], lambda: self.towers.embed_video(video)), video.shape[1]
+        side = round((x_NLW.shape[1] - 1) ** 0.5)
+        return {name: w.reshape(-1, frames, side, side) for name, w in fused[-1].looks(x_NLW, frames).items()}
 
     def _draws(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Noise of the gates and what dropout keeps, drawn for all ranks alike."""

@@ -289,6 +289,11 @@ class BaseMethod(nn.Module, ABC):
         this rank's device, under inference_mode, in float32."""
         return queries @ block.T
 
+    def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
+        """(B, T, 3, H, W) -> where the method looks, by the name of each attention: weights over the patches of every
+        frame, (B, T, rows, columns), >= 0. {}: it has none to show. Called for pictures alone, under inference_mode."""
+        return {}
+
 
 def trainable(module: nn.Module, prefix: str, rate: float = 1.0, weight_decay: float | None = None) -> ParamGroup:
     """A group of all of a module's parameters, named `prefix.name`."""

@@ -24,6 +24,9 @@ def reproduce_command(
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Copy the table to benchmarks/results here.")] = False,
+    clips: Annotated[
+        list[Path] | None, typer.Option("--clip", help="A video for maps of attention. [the stream's]")
+    ] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
     dry_run: DryRun = False,
     runs: Runs = None,
@@ -51,6 +54,7 @@ def reproduce_command(
         name,
         keep=keep,
         tune=tune,
+        clips=clips or (),
         stream=stream,
         seeds=seeds,
         seed=seed,

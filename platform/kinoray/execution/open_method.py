@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,12 +59,30 @@ class OpenedMethod:
 
     def embed_clip(self, clip: Clip, task: int = 0) -> Tensor:
         """Features of a clip (1, ...) as the gallery of a task stores them, on the CPU. Raises: VideoError."""
+        with torch.inference_mode():
+            return self.method.embed_video(self._view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
+
+    def frames_of(self, clip: Clip) -> np.ndarray:
+        """The frames of a clip that a test sees, uint8 (T, S, S, 3). Raises: VideoError."""
         recipe = self.feed.recipe
         sampling = test_sampling(recipe, recipe.test_frames)
-        frames = read_clip(clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
-        (view,) = self.feed.views(frames[None], torch.empty(0).numpy(), 0, torch.ones(1).numpy())
+        return read_clip(clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
+
+    def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
+        """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
+
+        Raises: UsageError for a method that shows none.
+        """
         with torch.inference_mode():
-            return self.method.embed_video(view, self.seen_as(task)).float().cpu()
+            maps = self.method.attention_maps(self._view(frames))
+        if not maps:
+            raise UsageError(f"{self.run.method} with these settings shows no attention over a clip's patches.")
+        return {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
+
+    def _view(self, frames: np.ndarray) -> Tensor:
+        """A clip's frames as a batch of one."""
+        (view,) = self.feed.views(frames[None], np.empty(0), 0, np.ones(1))
+        return view
 
 
 def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:

@@ -89,6 +89,8 @@ DRIFT = "query drift"
 """How far the first task's test queries have moved at the end (`report.query_drift`), times 100."""
 LATE = "late R@1"
 """Mean score on the last third of the tasks, each right after it was learned."""
+LEAN = "lean to what stays"
+"""By how much more than evenly an attention looks at what does not change, in percent of its weight (`maps`)."""
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT)
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
@@ -121,3 +123,12 @@ class TableEntry(Entry):
     def published_in(self, stream: str) -> str:
         """The rows of the published numbers that belong to a stream; "": none are known."""
         return self.tables.get(stream.partition(":")[0], self.table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapEntry(Entry):
+    """Where a trained method looks in clips. Claims are about its attentions, in a shot "pan: name"."""
+
+    row: MethodRow
+    shots: tuple[str, ...] = ()
+    """Kinds of shots (`maps.SHOTS`) that each clip is made into; (): as it is."""

@@ -1,6 +1,6 @@
 """Measure a figure or table of a paper: run what is missing, draw, judge."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,7 +11,8 @@ from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
-from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MethodRow, TableEntry
+from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry
+from kinoray.papers.maps import MapReproduction
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.tables import TableReproduction
 from kinoray.processes.signals import Stopped
@@ -23,11 +24,19 @@ from kinoray.sweeps.sweep import sweep
 
 
 @shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seed=None, seeds=None)
-def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: Unpack[MeasureOptions]) -> Any:
+def reproduce(
+    name: str,
+    *,
+    keep: bool = False,
+    tune: bool = False,
+    clips: Sequence[str | Path] = (),
+    **options: Unpack[MeasureOptions],
+) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 
     name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy it to `benchmarks/results/` of this
     checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
+    clips: video files that a figure of attention maps looks at, in place of the stream's.
     stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
     with. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
     Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
@@ -36,7 +45,7 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
     if name not in REPRODUCTIONS:
         raise unknown("figure or table", name, REPRODUCTIONS)
     entry = REPRODUCTIONS[name]
-    _check_options(name, entry, tune, options)
+    _check_options(name, entry, tune, clips, options)
     quiet, runs = options.get("quiet", False), options.get("runs")
     place = _results_folder(options.get("smoke", False)) if keep else None
     common: dict[str, Any] = {
@@ -49,6 +58,8 @@ def reproduce(name: str, *, keep: bool = False, tune: bool = False, **options: U
     if isinstance(entry, CurveEntry):
         common["settings"] = _best(entry, common["stream"]).get(entry.best_of, {}) | common["settings"]
         return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
+    if isinstance(entry, MapEntry):
+        return _finished(_maps(name, entry, common, runs_root(runs), [Path(clip) for clip in clips]), place, quiet)
     assert isinstance(entry, TableEntry)
     if tune:
         _tune(name, entry, common)
@@ -59,14 +70,18 @@ def _name_of(stream: str | Stream) -> str:
     return stream if isinstance(stream, str) else stream.name
 
 
-def _check_options(name: str, entry: Entry, tune: bool, options: Mapping[str, Any]) -> None:
+def _check_options(
+    name: str, entry: Entry, tune: bool, clips: Sequence[str | Path], options: Mapping[str, Any]
+) -> None:
     """Raises: UsageError for options that would be ignored, or would keep settings that are not the table's own."""
-    if isinstance(entry, TableEntry):
+    if clips and not isinstance(entry, MapEntry):
+        raise UsageError(f"{name} looks at no clips: leave out --clip.")
+    if isinstance(entry, TableEntry | MapEntry):
         for option in ("concurrent", "retry"):
             if options.get(option):
                 raise UsageError(
-                    f"{name}: --{option} is for figures over a knob; a table runs as many at a time as there are "
-                    "CPUs, and the same command tries failed runs again."
+                    f"{name}: --{option} is for figures over a knob; others run as many at a time as there are CPUs, "
+                    "and the same command tries failed runs again."
                 )
     if not tune:
         return
@@ -129,6 +144,20 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     results = iter(_results(flat))
     runs = {column: {label: next(results) for label in by_label} for column, by_label in requests.items()}
     return TableReproduction(name, entry, runs, known, _facts(runs, common), root)
+
+
+def _maps(
+    name: str, entry: MapEntry, common: dict[str, Any], root: Path, clips: Sequence[Path]
+) -> Reproduction | dict[str, Any]:
+    """The runs whose attention is shown."""
+    settings = {**_best(entry, common["stream"]).get(entry.row.best_of, {}), **entry.row.settings}
+    request = _request(replace(entry.row, settings=settings), {}, common)
+    if common.get("dry_run"):
+        from kinoray.execution.run import dry_run
+
+        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(request)]}
+    (results,) = _results([request])
+    return MapReproduction(name, entry, results, _facts({SHARED: {entry.row.label: results}}, common), root, clips)
 
 
 def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
