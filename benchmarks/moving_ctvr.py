@@ -3,9 +3,10 @@
     python benchmarks/moving_ctvr.py [--json] [--world W] [--seed S] [--epochs E] [--runs DIR]
 
 Four runs: CLIP as it came, the plain learner (AvgPool) task after task, the same on all tasks together, and a temporal
-model (CLIP-ViP, whose temporal embeddings know the place of a frame) on all tasks together, `--epochs` long. Of the
-last two final models R@1 over all test queries with the frames of every test video in order, shuffled, and backwards:
-an event played backwards is its opposite, so a model that sees time must lose by it, and a mean over frames cannot.
+model (CLIP-ViP, whose temporal embeddings know the place of a frame; they start at zero and learn at 30 times the rate)
+on all tasks together, `--epochs` long. Of the last two final models R@1 over all test queries with the frames of every
+test video in order, shuffled, and backwards: an event played backwards is its opposite, so a model that sees time must
+lose by it, and a mean over frames cannot.
 Takes about a quarter of an hour on two cores.
 """
 
@@ -49,15 +50,16 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--world", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--runs", type=Path)
     options = parser.parse_args()
-    together = {"joint": True, "settings": {"epochs": options.epochs, "learning_rate": 3e-4}}
+    settings = {"epochs": options.epochs, "learning_rate": 3e-4}
+    temporal = settings | {"new_rate": 30.0, "temporal": 4}
     rows: dict[str, tuple[str, dict[str, Any]]] = {
         "zero-shot": ("avg_pool", {"zero_shot": True}),
         "AvgPool": ("avg_pool", {}),
-        "AvgPool, joint": ("avg_pool", together),
-        "CLIP-ViP, joint": ("clip_vip", together),
+        "AvgPool, joint": ("avg_pool", {"joint": True, "settings": settings}),
+        "CLIP-ViP, joint": ("clip_vip", {"joint": True, "settings": temporal}),
     }
     numbers = {}
     for label, (method, own) in rows.items():
