@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.attention import top_k_gates
+from kinoray.backbones.attention import input_of, top_k_gates
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight
 from kinoray.methods.frame_fusion_moe import Config, FrameFusion, Method, Routing, Tame, neighbours
@@ -81,6 +81,31 @@ def test_fusion_is_self_attention_and_alpha_times_what_the_neighbour_finds(setti
                 ca = fusion.out(torch.cat(heads, dim=-1))
                 wanted = (0.7 if settings else 1.0) * sa + 0.3 * ca
                 assert torch.allclose(got[3 * clip + frame], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_maps_show_how_class_tokens_look_at_their_own_frame_and_at_the_one_that_follows() -> None:
+    """A_ca of frame m is asked by frame m - 1; both are means over heads of softmax weights, by plain loops."""
+    method = grown("tiny-clip:random", experts=0, fusion_layers=2)
+    video = drawn(2, 3, 3, 32, 32)
+    maps = method.attention_maps(video)
+    fusion = [module for module in method.modules() if isinstance(module, FrameFusion)][-1]
+    with torch.no_grad():
+        x = input_of(fusion, lambda: method.towers.embed_video(video))
+        heads, width = fusion.spatial.num_heads, x.shape[-1]
+        for clip in range(2):
+            for frame in range(3):
+                own, asking = x[3 * clip + frame], x[3 * clip + max(frame - 1, 0)]
+                rows = []
+                for head in range(heads):
+                    part = slice(head * width // heads, (head + 1) * width // heads)
+                    q, k = fusion.query(asking)[0, part], fusion.key(own)[:, part]
+                    rows.append((k @ q / (width / heads) ** 0.5).softmax(dim=0))
+                crossed = torch.stack(rows).mean(dim=0)[1:].reshape(4, 4)
+                assert torch.allclose(maps["FFA temporal CA"][clip, frame], crossed, atol=1e-5)
+                spatial = fusion.spatial(own[None], own[None], own[None])[1][0, 0, 1:].reshape(4, 4)
+                assert torch.allclose(maps["CLIP spatial SA"][clip, frame], spatial, atol=1e-5)
+    assert not fusion._forward_pre_hooks, "nothing stays behind"
+    assert grown(experts=0, fusion_layers=0).attention_maps(video) == {}
 
 
 def test_fused_blocks_are_the_first_or_the_last_ones() -> None:

@@ -40,7 +40,9 @@ def test_the_lean_is_the_weight_on_the_still_half_above_an_even_one() -> None:
     frames = moving_square()
     assert maps.lean(frames, np.full((4, 2, 2), 0.25)) == pytest.approx(0)
     assert maps.lean(frames, weights_on((0, 0))) == pytest.approx(-50)
-    assert maps.lean(frames, weights_on((0, 1), (1, 0))) == pytest.approx(50), "the first two of the equals are the still half"
+    assert maps.lean(frames, weights_on((0, 1), (1, 0))) == pytest.approx(50), (
+        "the first two of the equals are the still half"
+    )
     assert maps.lean(frames, 7 * weights_on((0, 0), (0, 1))) == pytest.approx(0)
     assert np.isnan(maps.lean(frames, np.zeros((4, 2, 2))))
 
@@ -80,7 +82,9 @@ def test_a_figure_shows_both_attentions_of_every_shot(name: str, run: Result, tm
     assert [s.answer for s in made.statements] == ["undecided"] * len(made.entry.claims), "one seed decides nothing"
     for _, frames, of_clip in made.pictures:
         for weights in of_clip.values():
-            assert weights.shape == (len(frames), 4, 4) and (weights >= 0).all() and (weights.sum(axis=(1, 2)) < 1).all()
+            assert (
+                weights.shape == (len(frames), 4, 4) and (weights >= 0).all() and (weights.sum(axis=(1, 2)) < 1).all()
+            )
     made.write()
     files = {path.suffix for path in made.folder.iterdir()}
     assert files == {".csv", ".json", ".md", ".png", ".svg", ".tex"}
