@@ -18,8 +18,8 @@ SETTINGS = {
     "ctvr-actnet-20": "actnet-20",
 }
 """The paper's setting whose numbers stand beside a stream's."""
-BUDGET = {"learning_rate": {"choices": [1e-5, 3e-5, 1e-4, 3e-4, 1e-3]}}
-"""Five trials for every row: adapters beside a frozen CLIP want another rate than CLIP itself."""
+BUDGET = {"learning_rate": {"choices": [3e-5, 1e-4, 3e-4, 1e-3]}}
+"""Four trials for every row: adapters beside a frozen CLIP want another rate than CLIP itself."""
 
 ZERO_SHOT = MethodRow(label="Zero-shot CLIP", method="avg_pool", zero_shot=True)
 CLIP4CLIP = MethodRow(label="CLIP4Clip", method="avg_pool")
