@@ -48,6 +48,8 @@ class Backbone(nn.Module, ABC):
     """Frames' sides are multiples of it: a patch, or 1."""
     tokenizes: ClassVar[bool] = False
     """Whether it reads captions, and so is a `TwoTower`."""
+    reads_vectors: ClassVar[bool] = False
+    """Whether clips are vectors of frames (`decoding.vectors`) instead of videos."""
 
     @abstractmethod
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
@@ -75,6 +77,10 @@ class TwoTower(Backbone):
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Normalised frames -> unit vectors (B, D): the mean over frames."""
         return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
+
+    def forget_video(self) -> None:
+        """Let go of the video tower; only captions are embedded from then on."""
+        raise NotImplementedError(f"{type(self).__name__} cannot do without its video tower.")
 
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:

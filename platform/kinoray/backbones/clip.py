@@ -101,6 +101,10 @@ class ClipTowers(TwoTower):
         text_BD = projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
         return nn.functional.normalize(text_BD, dim=-1)
 
+    def forget_video(self) -> None:
+        """Let go of the ViT, and of the scale between both towers."""
+        self.model.visual = None
+
     def random_tokens(self, count: int, length: int) -> Tokens:
         """As ZSCL's code draws them; start and end token are those of an empty caption."""
         return drawn_between(self.encode(""), self.model.vocab_size, count, length)

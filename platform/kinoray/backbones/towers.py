@@ -65,6 +65,10 @@ class VitBertTowers(TwoTower):
         states = self.vision(frames_BTCHW.flatten(0, 1), interpolate_pos_encoding=not native).last_hidden_state
         return self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2; 3: `embed_video`
 
+    def forget_video(self) -> None:
+        """Let go of the ViT."""
+        del self.vision, self.vision_projection
+
     def embed_text(self, tokens: Tokens | MixedTokens) -> Tensor:
         """Unit vectors (B, D) of tokenised captions; padding changes nothing."""
         if isinstance(tokens, MixedTokens):

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kinoray.decoding.clip import Clip, Probe
+from kinoray.decoding.clip import VECTORS, Clip, Probe
 from kinoray.disk.durable import whole_file
 from kinoray.errors import UsageError, VideoError
 
@@ -74,6 +74,12 @@ class Manifest:
     path: Path
     root: Path
     table: pa.Table
+
+    @cached_property
+    def num_vectors(self) -> int:
+        """Clips that are files of vectors (`decoding.vectors`)."""
+        is_file = pc.and_(pc.ends_with(self.table["uri"], VECTORS, ignore_case=True), pc.is_null(self.table["item"]))
+        return int(pc.sum(is_file).as_py() or 0)
 
     @cached_property
     def digest(self) -> str:

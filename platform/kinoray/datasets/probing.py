@@ -71,7 +71,12 @@ def probe_clip_or_picture(clip: Clip) -> dict[str, Any]:
     from kinoray.decoding.pictures import media_of
     from kinoray.decoding.probe import probe_clip
 
-    return _probe_picture(clip) if media_of(clip) == "picture" else probe_clip(clip, LIMITS)
+    match media_of(clip):
+        case "picture":
+            return _probe_picture(clip)
+        case "vectors":
+            return _probe_vectors(clip)
+    return probe_clip(clip, LIMITS)
 
 
 def probe_batch(parts: Sequence[Part], root: str) -> list[Finding]:
@@ -104,6 +109,16 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
             sideways = False
     size = {"width_px": height, "height_px": width} if sideways else {"width_px": width, "height_px": height}
     return {"digest": file_digest(clip.path), "num_frames": 1, "key_frames": [], "key_ticks": [], "codec": codec} | size
+
+
+def _probe_vectors(clip: Clip) -> dict[str, Any]:
+    """A file of vectors is read as training reads it; its codec is said to be "vectors"."""
+    from kinoray.decoding.probe import file_digest
+    from kinoray.decoding.vectors import read_vectors
+
+    count = len(read_vectors(clip))
+    facts = {"digest": file_digest(clip.path), "num_frames": count, "duration_s": float(count), "codec": "vectors"}
+    return facts | {"key_frames": [], "key_ticks": []}
 
 
 def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:

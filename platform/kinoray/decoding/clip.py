@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+VECTORS = ".npy"
+"""How a file of vectors ends (`vectors`), and one of items."""
+
 
 @dataclass(frozen=True)
 class Probe:

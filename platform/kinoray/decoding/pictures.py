@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from kinoray.decoding.clip import Clip
+from kinoray.decoding.clip import VECTORS, Clip
 from kinoray.decoding.decode import RETRY_WAITS_S, Limits, UnreadableStorage
 from kinoray.decoding.video import check_file
 from kinoray.errors import VideoError
@@ -53,10 +53,12 @@ DAMAGE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticEr
 BOMB = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
-def media_of(clip: Clip) -> Literal["video", "picture", "item"]:
+def media_of(clip: Clip) -> Literal["video", "picture", "item", "vectors"]:
     """What kind of file a clip lies in, by its manifest row alone."""
     if clip.item is not None:
         return "item"
+    if clip.path.lower().endswith(VECTORS):
+        return "vectors"
     return "picture" if clip.path.lower().endswith(ENDINGS) else "video"
 
 
@@ -93,7 +95,9 @@ def decode_item(clip: Clip, size_px: int) -> np.ndarray:
     Returns: uint8 (1, size, size, 3), RGB.
     Raises: VideoError where the file or the item is at fault, UnreadableStorage where the storage is.
     """
-    array = _array(clip)
+    array = open_array(clip)
+    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
+        raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
     if clip.item is None or not 0 <= clip.item < len(array):
         raise VideoError("open", f"item {clip.item} of an array of {len(array)}")
     frame = np.array(array[clip.item])
@@ -159,10 +163,11 @@ def _to_square(image: Image.Image, size_px: int) -> Image.Image:
     return image.resize((size_px, size_px), Image.Resampling.BILINEAR)
 
 
-def _array(clip: Clip) -> np.ndarray:
+def open_array(clip: Clip) -> np.ndarray:
+    """The array of a clip's `.npy` file, mapped. Raises: VideoError where the file is none, UnreadableStorage."""
     try:
         state = _check_file(clip.path)
-        return _open_array(clip.path, state.st_mtime_ns, state.st_size)
+        return _mapped(clip.path, state.st_mtime_ns, state.st_size)
     except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
         raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
     except OSError as error:
@@ -170,9 +175,6 @@ def _array(clip: Clip) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def _open_array(path: str, mtime_ns: int, size: int) -> np.ndarray:
+def _mapped(path: str, mtime_ns: int, size: int) -> np.ndarray:
     """Map the version of a file that has this time and size; both only tell versions apart."""
-    array = np.lib.format.open_memmap(path, mode="r")  # of the array formats the one that never unpickles
-    if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
-        raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
-    return array
+    return np.lib.format.open_memmap(path, mode="r")  # of the array formats the one that never unpickles

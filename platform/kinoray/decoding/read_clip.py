@@ -1,4 +1,4 @@
-"""The frames of any clip: a video, a span of one, a picture, or an item of an array file."""
+"""The frames of any clip: a video, a span of one, a picture, an item of an array file, or a file of vectors."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from kinoray.decoding.sampling import Sampling
 def read_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int) -> np.ndarray:
     """The frames that a rule chooses, upright, scaled to a square.
 
-    Returns: uint8 (T, size, size, 3), RGB; T is `sampling.count` for videos, 1 for pictures and items.
+    Returns: uint8 (T, size, size, 3), RGB; T is `sampling.count` for videos and vectors, 1 for pictures and items.
     Ranges:  seed >= 0; used only where `sampling.seeded`.
     Raises:  VideoError where the file is at fault, UnreadableStorage where reading it failed three times.
     """
@@ -24,6 +24,10 @@ def read_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
     from kinoray.decoding.pictures import decode_item, decode_picture, media_of
 
     match media_of(clip):
+        case "vectors":
+            from kinoray.decoding.vectors import decode_vectors
+
+            return decode_vectors(clip, choose, size_px)
         case "item":
             return decode_item(clip, size_px)
         case "picture":

@@ -19,6 +19,9 @@ from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, load_stream
 from kinoray.training.stages import Stage
 
+VECTORS_RECIPE = {"augmentation": "none", "size_px": 32}
+"""What vectors of frames need of a recipe: no augmentation, and room for 767 numbers (`backbones.packing`)."""
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -89,6 +92,7 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
             "backbones` names those that do."
         )
     _check_suits(cls, source.name, stream, backbone)
+    _check_media(stream, backbone)
     for task in stream.tasks:
         for split in SPLITS:
             if not len(read_manifest(task.manifest).clips(split)):
@@ -98,7 +102,8 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     given = split_overrides(request.settings, parts)
     family = stream.name.partition(":")[0]
     released = _released(cls, source.name, family) if request.as_released else {}
-    usual = split_overrides(cls.RECIPES.get(family, {}) | released, parts)
+    plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
+    usual = split_overrides(cls.RECIPES.get(family, {}) | released | plain_frames, parts)
     method_part, recipe_part = parts
     usual_config: Any = build(cls.Config, usual[method_part], method_part)
     usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
@@ -107,6 +112,8 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     config: Any = build(cls.Config, usual[method_part] | given[method_part], method_part)
     recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
     preset_of(recipe)
+    if plain_frames and recipe.augmentation != plain_frames["augmentation"]:
+        raise UsageError(f"augmentation={recipe.augmentation!r} would damage vectors of frames: leave it out.")
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = load_stream(needs.reference.source) if needs.reference is not None else None
     overrides = {
@@ -169,6 +176,23 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
             f"{name} builds on a {cls.backbones.__name__}, but the backbone {backbone} is a "
             f"{backbone_class(backbone).__name__}; `kinoray list backbones` names others."
         )
+
+
+def _check_media(stream: Stream, backbone: str) -> None:
+    """Refuse videos for a backbone that takes vectors of frames, and the other way round. Raises: UsageError."""
+    wanted = backbone_class(backbone).reads_vectors
+    for task in stream.tasks:
+        manifest = read_manifest(task.manifest)
+        if wanted and manifest.num_vectors < manifest.table.num_rows:
+            raise UsageError(
+                f"{backbone} takes vectors of frames (.npy), but task {task.name!r} of {stream.name} has videos or "
+                "pictures. Name a backbone with a video tower."
+            )
+        if not wanted and manifest.num_vectors:
+            raise UsageError(
+                f"Task {task.name!r} of {stream.name} has vectors of frames (.npy), which {backbone} cannot see. Use "
+                "--backbone features:BACKBONE, as features:clip."
+            )
 
 
 def _released(cls: type[BaseMethod], name: str, stream: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The folder holds `captions.csv`, `captions.jsonl` or `captions.parquet`, one row per video and caption, with the columns
 
-    video      file, relative to the folder
+    video      file, relative to the folder; or a .npy of floats (frames, numbers), for the backbone features:BACKBONE
     caption    text; or `captions`, a list (in CSV: a JSON list). May be left out where there is a label, which is then
                the caption
     start, end optional span in seconds

@@ -1,0 +1,96 @@
+"""features: vectors of frames that you computed before, in place of a video tower; captions pass a text tower.
+
+    video   z^V = mean_t  W v_t / norm        text   z^T as of the backbone that is named
+
+A clip is then a `.npy` file of float16 or float32 (T, D) instead of a video: CLIP's projected frame features, say, with
+the text tower of the same CLIP (`features:clip`). W is linear, the identity at the start, and trains.
+"""
+
+# B batch   T frames   C channels   H, W pixels   D embedding
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray import backbones
+from kinoray.backbones.attention import identity_linear
+from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.packing import side_for
+from kinoray.errors import UsageError
+
+NAMES = ("features",)
+ABOUT = {"features:BACKBONE": "your own vectors of frames (.npy) beside the text tower of a backbone, as features:clip"}
+SMALL = False
+
+
+def unpacked(frames_BTCHW: Tensor, width: int) -> Tensor:
+    """What `packing.packed` made, from pixels / 255 as towers get them: float32 (B, T, width).
+
+    Raises: UsageError for vectors of another width.
+    """
+    pixels = frames_BTCHW.float().permute(0, 1, 3, 4, 2).flatten(2) * 255
+    data = pixels.round().to(torch.uint8)[..., : 4 * (width + 1)].clone(memory_format=torch.contiguous_format)
+    widths = data[..., :4].clone(memory_format=torch.contiguous_format).view(torch.int32).unique().tolist()
+    if widths != [width]:
+        raise UsageError(f"Clips have vectors of {widths} numbers, but the text tower's space has {width}.")
+    return data[..., 4:].clone(memory_format=torch.contiguous_format).view(torch.float32)
+
+
+class FeatureTowers(TwoTower):
+    """A linear map of given vectors, and another backbone's text tower."""
+
+    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    reads_vectors = True
+
+    def __init__(self, other: TwoTower) -> None:
+        super().__init__()
+        other.forget_video()
+        self.other, self.dim = other, other.dim
+        self.map = identity_linear(other.dim)
+
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """The mapped vectors, (B, T, D)."""
+        return self.map(unpacked(frames_BTCHW, self.dim))
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """As the other backbone's."""
+        return self.other.embed_text(tokens)
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """As the other backbone's."""
+        return self.other.random_tokens(count, length)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """As the other backbone's."""
+        return self.other.tokenize(captions, max_tokens)
+
+
+BACKBONE = FeatureTowers
+
+
+def check(name: str, argument: str) -> None:
+    """The argument names another backbone with two towers. Raises: UsageError."""
+    if not argument:
+        raise UsageError(f"{name} needs the backbone whose text tower reads captions, as {name}:clip.")
+    backbones.check_backbone(argument)
+    cls = backbones.backbone_class(argument)
+    if not cls.tokenizes or cls is FeatureTowers:
+        raise UsageError(f"{name}:{argument}: {argument} has no text tower of its own. Name one that has, as clip.")
+
+
+def weights_folder(name: str, argument: str) -> Path | None:
+    """The other backbone's."""
+    return backbones.weights_folder(argument)
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> FeatureTowers:
+    """Towers for vectors as wide as the other backbone's space. Raises: UsageError where `size_px` has no room."""
+    other = backbones.load_backbone(argument, seed=seed)
+    assert isinstance(other, TwoTower)
+    if size_px is not None and size_px < side_for(other.dim):
+        raise UsageError(
+            f"Vectors of {other.dim} numbers need size_px={side_for(other.dim)} or more, but it is {size_px}."
+        )
+    return FeatureTowers(other)

@@ -1,0 +1,41 @@
+"""Vectors of frames in place of a video: a `.npy` file of floats (T, D), one row for each frame.
+
+They are sampled, cached, checked and resumed as frames are (`backbones.packing`), and nothing in between knows of them;
+only an augmentation would damage them.
+"""
+
+# T frames   D numbers   S pixels of a side
+
+import numpy as np
+
+from kinoray.backbones.packing import packed, side_for
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Choose
+from kinoray.decoding.pictures import open_array
+from kinoray.decoding.sampling import Timeline
+from kinoray.errors import VideoError
+
+
+def decode_vectors(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
+    """The vectors that a rule chooses, packed: uint8 (T, size, size, 3). A second has one frame.
+
+    Raises: VideoError for a file that holds other than finite floats (T, D), or rows that `size_px` has no room for;
+    UnreadableStorage where the storage is at fault.
+    """
+    rows = read_vectors(clip)
+    needed = side_for(rows.shape[1])
+    if needed > size_px:
+        raise VideoError("open", f"vectors of {rows.shape[1]} numbers need size_px={needed}, but it is {size_px}")
+    timeline = Timeline(len(rows), lambda: np.arange(len(rows), dtype=np.float64))
+    return packed(rows[choose(timeline)], size_px)
+
+
+def read_vectors(clip: Clip) -> np.ndarray:
+    """All vectors of a file, (T, D). Raises: as `decode_vectors`."""
+    array = open_array(clip)
+    if array.dtype not in (np.float16, np.float32) or array.ndim != 2 or not array.size:
+        raise VideoError("open", f"vectors must be float16 or float32 (T, D), but are {array.dtype} {array.shape}")
+    rows = np.array(array)
+    if not np.isfinite(rows).all():
+        raise VideoError("decode", "some of its numbers are not finite")
+    return rows
