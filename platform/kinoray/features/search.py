@@ -28,8 +28,8 @@ COLUMNS = 64
 """Scores of a strip are looked at by column of so many first: the best of a column stands for it. At most 255 rows."""
 CHUNK = 1 << 10
 """Queries scored at a time."""
-EXACT_NUMEL = 1 << 21
-"""Numbers that an exact scoring holds at a time: 16 MiB of float64, twice."""
+EXACT_NUMEL = 1 << 17
+"""Numbers that an exact scoring holds at a time: 1 MiB of float64, twice, which a core's cache holds."""
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32."""
 
