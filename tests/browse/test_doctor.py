@@ -49,5 +49,5 @@ def test_a_port_in_use_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_machine_is_told_how_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 1)
     assert "--num-workers 0" in doctor._cpu().advice

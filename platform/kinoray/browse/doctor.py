@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kinoray.processes.cores import usable_cores
+
 TESTED = {
     "torch": "2.13",
     "ray": "2.60",
@@ -52,7 +54,7 @@ def examine(runs: str | Path = "runs") -> list[Finding]:
 
 
 def _cpu() -> Finding:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     advice = "" if cores > 1 else "Use --num-workers 0: one process trains and decodes."
     return Finding("cpu", "ok" if cores > 1 else "warn", f"{cores} of {os.cpu_count()} cores usable", advice)
 

@@ -12,6 +12,7 @@ from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
+from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
@@ -123,7 +124,7 @@ def _probe_vectors(clip: Clip) -> dict[str, Any]:
 
 def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:
     """PyAV and Pillow decode without the interpreter's lock. Left early, this waits for the files being read."""
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_cores()
     waiting, running = deque(parts), dict[Future[Finding], Part]()
     with ThreadPoolExecutor(threads, thread_name_prefix="probe") as pool:
         try:

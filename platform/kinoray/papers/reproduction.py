@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -25,6 +24,7 @@ from kinoray.display.markup import latex_text, markdown_table
 from kinoray.display.text import printable
 from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted
+from kinoray.processes.cores import usable_cores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -229,7 +229,7 @@ def measured_on(checkout: Path) -> dict[str, str]:
     """Commit of a checkout, date and machine, for numbers that are kept."""
     command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     memory = round(psutil.virtual_memory().total / 2**30)
     machine = f"{cores} cores ({platform.machine()}), {memory} GiB, torch {version('torch')}"
     return {"commit": commit or "unknown", "date": date.today().isoformat(), "machine": machine}

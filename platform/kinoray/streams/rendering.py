@@ -6,7 +6,6 @@ shared among processes, each an interpreter of its own: multiprocessing's would 
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kinoray.data.manifest import write_manifest
 from kinoray.disk.locks import wait_for_lock
 from kinoray.errors import RunFailed, StorageFull, UsageError
+from kinoray.processes.cores import usable_cores
 
 ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
 """x264 on one thread and without look-ahead: the same frames give the same bytes.
@@ -82,7 +82,7 @@ def rendered(
         try:
             with wait_for_lock(folder):
                 missing = [name for name, path in manifests.items() if not path.is_file()]
-                _render(source, missing, folder, progress, processes or len(os.sched_getaffinity(0)))
+                _render(source, missing, folder, progress, processes or usable_cores())
         except OSError as error:
             raise StorageFull(
                 f"Cannot render {source.stream} into {folder}: {error.strerror or error}. Free space there or set "
