@@ -14,7 +14,7 @@ from kinoray.execution.feature_store import FeatureActor, LiveFeatureStore, comm
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import stage_by_stage
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.actors import call, start_actor
+from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
 from kinoray.testing.engine import spec_of
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ray
 def test_another_reader_finds_it_by_name_and_gets_a_block_only_after_its_commit(cluster, micro, tmp_path) -> None:
     spec = spec_of("base_moco", on_protocol(micro, "ctvr"), tmp_path)
     label = label_of(Result(spec.folder))
-    actor = start_actor(FeatureActor, f"store:{label}", spec.folder)
+    actor = start_actor(FeatureActor, actor_name("store", label, spec.folder), spec.folder)
     stores = Stores(MomentumStore(str(Path(spec.folder) / "checkpoints")), actor)
     stages = stage_by_stage(spec, World(), RunMonitor(spec.folder), stores)
     try:

@@ -16,8 +16,9 @@ from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
-from kinoray.runs.demands import check_division, needs_of
+from kinoray.runs.demands import check_division, default_workers, needs_of
 from kinoray.runs.run_folder import hold_run
+from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
@@ -255,6 +256,26 @@ def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeyp
     resolved_run = resolved(Exemplars, micro, tmp_path)
     assert needs_of(resolved_run).replay.rows == 2
     check_division(resolved_run, 2)
+
+
+@pytest.mark.parametrize(("gpus", "workers"), [(0, 1), (1, 1), (2, 2), (3, 2), (5, 4), (8, 8), (32, 8)])
+def test_where_nobody_says_how_many_workers_their_number_divides_the_batch(micro, tmp_path, gpus, workers) -> None:
+    assert default_workers([resolved("base_moco", micro, tmp_path)], gpus) == workers
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(micro, tmp_path) -> None:
+    run = resolved("base_moco", micro, tmp_path)
+
+    def notes(num_workers: int, gpu: bool) -> list[str]:
+        told: list[str] = []
+        make_spec(run, num_workers=num_workers, decode_slots=0, gpu=gpu, say=told.append)
+        return told
+
+    assert notes(0, False) == [] and notes(1, False) == [], "no worker and one are the same place"
+    record = json.loads((run.folder / "run.json").read_text())
+    assert (record["device"], record["precision"]) == ("cpu", "float32")
+    (note,) = notes(2, True)
+    assert "device: cpu -> cuda; precision: float32 -> bfloat16; ranks: 1 -> 2" in note and "last bits" in note
 
 
 def test_settings_have_one_owner_and_land_in_the_record(micro, tmp_path) -> None:

@@ -63,3 +63,19 @@ def test_a_rank_on_ray_learns_of_a_request_to_stop_and_does_not_forget_it(monkey
     assert client.poll() is True
     client.flush()
     assert client.poll() is True
+
+
+def test_attempts_count_from_the_last_one_that_got_on(tmp_path) -> None:
+    """Workers that are killed again and again end a run only where nothing new was committed in between."""
+    monitor = RunMonitor(str(tmp_path))
+    for _ in range(2):
+        assert monitor.begin_attempt() == 1
+        monitor.rewind(0, 0)
+        assert [monitor.begin_attempt(), monitor.begin_attempt()] == [2, 3]
+        monitor.rewind(0, 20)  # they went on from a new commit
+        assert monitor.begin_attempt() == 2
+        monitor.rewind(0, 20)
+        assert monitor.begin_attempt() == 3
+        monitor.rewind(1, 0)
+        assert monitor.begin_attempt() == 2
+        monitor = RunMonitor(str(tmp_path))

@@ -4,12 +4,12 @@ Both answer alike, from what is committed. torch is imported with the first ques
 actor without it.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import UsageError
+from kinoray.processes.cores import usable_cores
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results, load, run_folder
 
@@ -46,7 +46,7 @@ class FeatureActor:
             import torch
 
             # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
-            torch.set_num_threads(len(os.sched_getaffinity(0)))
+            torch.set_num_threads(usable_cores())
             self.store = committed_features(self.folder, self.facts)
         return _answer(self.store, verb, arguments)
 
@@ -101,7 +101,7 @@ def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore"
 
 def live_or_committed(run: Result, facts: Mapping[str, Any] | None = None) -> "FeatureStore | LiveFeatureStore":
     """As `feature_store`; facts: what the run's newest checkpoint names, where it was read already."""
-    actor = _live(f"store:{label_of(run)}")
+    actor = _live(run)
     return LiveFeatureStore(actor, run.folder) if actor is not None else committed_features(run.folder, facts)
 
 
@@ -139,16 +139,16 @@ def _answer(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any:
     return answer(*arguments) if callable(answer) else answer
 
 
-def _live(name: str) -> Any:
-    """The actor of a name in the Ray that this program is connected to, None where there is none."""
+def _live(run: Result) -> Any:
+    """The actor of a run in the Ray that this program is connected to, None where there is none."""
     import sys
 
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None
-    from kinoray.processes.actors import NAMESPACE
+    from kinoray.processes.actors import NAMESPACE, actor_name
 
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        return ray.get_actor(actor_name("store", label_of(run), run.folder), namespace=NAMESPACE)
     except ValueError:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 import ray
 
 from kinoray.errors import KinorayError
-from kinoray.processes.actors import NAMESPACE, call
+from kinoray.processes.actors import call, find_actors
 
 
 class MomentumStore:
@@ -47,11 +47,13 @@ class MomentumStore:
 def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:
     """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
 
-    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run is alive in this Ray.
+    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run, or several in other folders, are alive in
+    this Ray.
     """
-    try:
-        actor: Any = ray.get_actor(f"momentum:{run}", namespace=NAMESPACE)
-    except ValueError:
-        raise KinorayError(f"No run {run!r} is alive in this Ray; read its checkpoints instead.") from None
+    actors = find_actors("momentum", run)
+    if len(actors) != 1:
+        many = f"{len(actors)} runs {run!r} are" if actors else f"No run {run!r} is"
+        raise KinorayError(f"{many} alive in this Ray; read its checkpoints instead.")
+    (actor,) = actors
     newer = call(actor, "fetch", newer_than)
     return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))

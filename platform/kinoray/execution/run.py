@@ -4,7 +4,6 @@ One worker group lives through the stream. Ray restarts it when a process dies; 
 committed checkpoint. An error of the method itself is not retried. Ctrl-C and SIGTERM commit the state and stop.
 """
 
-import os
 import shutil
 import traceback
 import uuid
@@ -15,10 +14,11 @@ from typing import Any, Unpack
 
 from kinoray.config import plain
 from kinoray.display.text import one_line, printer
-from kinoray.errors import KinorayError
+from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, update_bar
+from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals
-from kinoray.runs.demands import check_division
+from kinoray.runs.demands import check_division, default_workers
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
@@ -99,7 +99,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
 
     with caught_signals() as signals:
         if num_workers == 0:
-            say(_outlook(runs, "in this process", len(os.sched_getaffinity(0))))
+            say(_outlook(runs, "in this process", usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
         with ray_session():
@@ -108,9 +108,13 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                 say(_outlook(runs, "side by side on Ray", cpus))
                 _side_by_side(runs, quiet, signals, say)
                 return
-            workers = num_workers or max(1, num_gpus())
-            for run in runs:  # where the cluster decides how many
-                check_division(run, workers)
+            gpus = num_gpus()
+            workers = num_workers or default_workers(runs, gpus)
+            if 0 < gpus < workers:
+                raise UsageError(
+                    f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
+                    f"num_workers={default_workers(runs, gpus)}."
+                )
             say(_outlook(runs, "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers", cpus))
             _each(runs, lambda run: on_workers(run, workers, quiet, signals, say), say)
         signals.check(runs[-1].label)
@@ -162,7 +166,7 @@ def on_workers(
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.data.pipeline import decode_slots
-    from kinoray.execution.workers import MAX_RESTARTS, run_actors, train_loop
+    from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
     from kinoray.processes.ray_session import num_cpus, num_gpus
 
     gpu = num_gpus() >= workers
@@ -178,7 +182,7 @@ def on_workers(
             run_config=RunConfig(
                 name=uuid.uuid4().hex,
                 storage_path=str(run.folder / ".ray"),
-                failure_config=FailureConfig(max_failures=MAX_RESTARTS, controller_failure_limit=3),  # type: ignore[call-arg]
+                failure_config=FailureConfig(max_failures=MAX_DEATHS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),
         )
         try:

@@ -13,6 +13,7 @@ import torch
 from kinoray.disk.durable import storage_error
 from kinoray.execution.commits import Stores
 from kinoray.execution.rank_session import RankSession
+from kinoray.processes.cores import usable_cores
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
@@ -34,10 +35,11 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     The first pause comes at once where stages were done before. A sweep lets the seeds of a trial advance in turns, and
     may leave them here for good; the run's clock stands still meanwhile.
     """
-    torch.set_num_threads(spec.threads)
+    torch.set_num_threads(min(spec.threads, usable_cores()))  # of this machine, which may not be the driver's
     if world.device.type == "cuda":
         torch.backends.cudnn.benchmark = False
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # With warn_only the backward pass of memory-efficient attention would not be deterministic.
+        torch.use_deterministic_algorithms(True)
     try:
         session = RankSession(spec, world, monitor, stores)
         state = session.resume()

@@ -17,13 +17,15 @@ from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.actors import call, start_actor
+from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3
-"""How often a run starts again after a process of it died."""
+"""How often a run starts again after a process of it died, without having committed anything new meanwhile."""
+MAX_DEATHS = 100
+"""How often in all: a run of days on machines that are taken away."""
 
 
 def train_loop(config: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +39,16 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
     failure = call(monitor, "failed")
     if failure:  # a rank's own error restarted the group: it would come again
         return failure
+    if world.is_first and call(monitor, "begin_attempt") > 1 + MAX_RESTARTS:
+        error = f"its workers died {1 + MAX_RESTARTS} times in a row without a new commit"
+        return _stop_all({"kind": "RunFailed", "error": error}, world, monitor)
     answer = run_rank_safely(config["spec"], world, monitor, config["stores"])
-    if "error" in answer and world.size > 1:
+    return _stop_all(answer, world, monitor) if "error" in answer else answer
+
+
+def _stop_all(answer: dict[str, Any], world: World, monitor: Any) -> dict[str, Any]:
+    """An error as this rank's answer; where there are other ranks, as one that takes them along."""
+    if world.size > 1:
         call(monitor, "note_failure", answer)
         raise RunFailed(answer["error"])
     return answer
@@ -80,9 +90,9 @@ def run_rank_safely(spec: Any, world: Any, monitor: Any, stores: Any) -> dict[st
 @contextmanager
 def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Stores]]:
     """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
-    monitor = start_actor(RunMonitor, f"monitor:{run.label}", folder, True)
-    momentum = start_actor(MomentumStore, f"momentum:{run.label}", str(Path(folder) / "checkpoints"))
-    features = start_actor(FeatureActor, f"store:{run.label}", folder)
+    monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
+    momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
+    features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
     try:
         yield monitor, Stores(momentum, features)
     finally:

@@ -33,13 +33,21 @@ class RunMonitor:
         self.last: dict[str, Any] = {"notes": []}
         self.stop = False
         self.failure: dict[str, Any] | None = None
+        self.attempts, self.furthest = 0, (-1, -1)
         cut_torn_line(self.folder / "metrics.jsonl")  # an earlier monitor may have been killed inside a write
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
         self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
 
+    def begin_attempt(self) -> int:
+        """Note that the ranks begin; returns how often they began since they last got on."""
+        self.attempts += 1
+        return self.attempts
+
     def rewind(self, stage: int, step: int) -> None:
-        """Drop what was logged after a checkpoint: those steps will be made again."""
+        """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again."""
+        if (stage, step) > self.furthest:
+            self.attempts, self.furthest = 1, (stage, step)
         path = self.folder / "metrics.jsonl"
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)

@@ -1,8 +1,11 @@
 """What a run's method asks of the plan, which numbers of workers that divides over, and what the method grows by."""
 
+from collections.abc import Sequence
+
 from kinoray.data.manifest import read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice
+from kinoray.errors import UsageError
 from kinoray.method import Needs, TaskFacts
 from kinoray.runs.resolve import Resolved
 from kinoray.training.verbs import checked_needs
@@ -26,6 +29,19 @@ def check_division(run: Resolved, workers: int) -> None:
     replay = needs.replay
     if replay and replay.rows is not None:  # None: as many as the current rows
         rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
+
+
+def default_workers(runs: Sequence[Resolved], gpus: int) -> int:
+    """Workers where the user names no number: as many as there are GPUs, or the next fewer that the rows of a step
+    divide over; without GPUs one."""
+    for workers in range(gpus, 1, -1):
+        try:
+            for run in runs:
+                check_division(run, workers)
+        except UsageError:
+            continue
+        return workers
+    return 1
 
 
 def facts_of(run: Resolved) -> list[TaskFacts]:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
 
 
-def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
+def describe(run: Resolved, threads: int, num_workers: int, gpu: bool = False) -> dict[str, Any]:
     """The run's record, run.json: all that is needed to open the run again from its folder alone (`reopen`)."""
     parts = identity(run)
     return {
@@ -42,6 +43,7 @@ def describe(run: Resolved, threads: int, num_workers: int) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
         "threads": threads,
         "num_workers": num_workers,
+        **_place(run, gpu),
         "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
     }
 
@@ -70,14 +72,41 @@ def _place_of(method: MethodSource, file: str) -> dict[str, Any]:
     return {"kind": "class", "file": file, "why": f"a class of a running program: {why}"}
 
 
-def open_run(run: Resolved, threads: int, num_workers: int, say: Any) -> dict[str, Any]:
+def in_autocast(run: Resolved, gpu: bool) -> bool:
+    """Whether the run computes in bfloat16 where that is enough."""
+    return run.recipe.precision == "bfloat16" or (run.recipe.precision == "auto" and gpu)
+
+
+def _place(run: Resolved, gpu: bool) -> dict[str, str]:
+    """What a run computes on, and how exactly."""
+    return {"device": "cuda" if gpu else "cpu", "precision": "bfloat16" if in_autocast(run, gpu) else "float32"}
+
+
+def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str], None]) -> None:
+    """Say where a run that goes on does so on other hardware than it was started on: its last bits are others then.
+
+    No worker and one are the same place."""
+    path = run.folder / "run.json"
+    if not path.exists():
+        return
+    then = json.loads(path.read_text())
+    now = {**_place(run, gpu), "ranks": max(1, num_workers)}
+    known = {name: then[name] for name in now if name in then} | {"ranks": max(1, then["num_workers"])}
+    moved = changes(known, {name: now[name] for name in known})
+    if moved:
+        say(f"Note: {run.label} goes on elsewhere: {'; '.join(moved)}. Sums round differently there, in the last bits.")
+
+
+def open_run(
+    run: Resolved, threads: int, num_workers: int, say: Callable[[str], None], gpu: bool = False
+) -> dict[str, Any]:
     """Write run.json, or check the one that is there; returns it with the threads of the first start.
 
     Raises: ConfigMismatch with what differs.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
     path = run.folder / "run.json"
-    now = describe(run, threads, num_workers)
+    now = describe(run, threads, num_workers, gpu)
     if not path.exists():
         try:
             for method, file in zip(run.method.files, METHOD_FILES, strict=False):  # before the record that names them

@@ -12,8 +12,9 @@ from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
+from kinoray.processes.cores import usable_cores
 from kinoray.runs.method_source import MethodSource
-from kinoray.runs.record import open_run
+from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.resolve import Resolved
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.task_manifests import union_manifest
@@ -87,9 +88,10 @@ def make_spec(
     abreast: int = 1,
 ) -> RunSpec:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     threads = max(1, (cores - 1) // max(1, abreast))
-    record = open_run(run, threads, num_workers, say)
+    note_a_move(run, num_workers, gpu, say)
+    record = open_run(run, threads, num_workers, say, gpu)
     return describe_ranks(run, record["threads"], decode_slots, gpu)
 
 
@@ -118,7 +120,7 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
         backbone=run.backbone,
         seed=run.seed,
         threads=threads,
-        autocast=run.recipe.precision == "bfloat16" or (run.recipe.precision == "auto" and gpu),
+        autocast=in_autocast(run, gpu),
         decode_slots=decode_slots,
         reference=reference,
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
