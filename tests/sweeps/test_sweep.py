@@ -18,6 +18,7 @@ from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
 from kinoray.disk.durable import write_json
+from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.sweeps.keeping import Keeper
@@ -331,6 +332,19 @@ def test_only_the_best_and_the_last_keep_their_checkpoints(tmp_path) -> None:
         study.tell(trial, value)
     Keeper(study, tmp_path, 2).tidy()
     assert [n for n in range(5) if (tmp_path / str(n) / "checkpoints").exists()] == [0, 1, 2, 4]
+
+
+def test_a_folder_in_which_a_trial_goes_on_keeps_its_checkpoints(tmp_path) -> None:
+    """A trial with the settings of an ended one runs in its folder before the study knows of it."""
+    study = optuna.create_study(direction="maximize")
+    for number, value in enumerate([1.0, 2.0, 3.0]):
+        trial = study.ask()
+        (tmp_path / str(number) / "checkpoints").mkdir(parents=True)
+        trial.set_user_attr("made", [str(tmp_path / str(number))])
+        study.tell(trial, value)
+    with hold(tmp_path / "0", "busy"):
+        Keeper(study, tmp_path, 1).tidy()
+    assert [n for n in range(3) if (tmp_path / str(n) / "checkpoints").exists()] == [0, 2]
 
 
 def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quiet(capsys) -> None:

@@ -1,5 +1,6 @@
 """Which folders of trials a sweep keeps."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from kinoray.disk.locks import hold
+from kinoray.errors import Busy
 from kinoray.sweeps.study import patiently
 
 
@@ -53,8 +56,19 @@ class Keeper:
             self.gone.add(trial.number)
             for made in trial.user_attrs.get("made", []):
                 if made not in needed and Path(made).resolve().is_relative_to(self.runs.resolve()):
-                    for name in ("checkpoints", "features"):
-                        shutil.rmtree(Path(made) / name, ignore_errors=True)
+                    _empty(Path(made))
+
+
+def _empty(made: Path) -> None:
+    """Remove a run's weights and features, unless something runs in it now.
+
+    A trial with the settings of an ended one goes on in its folder, which the study learns with its first report only.
+    """
+    if not made.is_dir():
+        return
+    with contextlib.suppress(Busy), hold(made, ""):
+        for name in ("checkpoints", "features"):
+            shutil.rmtree(made / name, ignore_errors=True)
 
 
 def link_trials(folder: Path, trials: Sequence[Any]) -> None:

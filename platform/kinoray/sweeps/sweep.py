@@ -25,6 +25,7 @@ from kinoray.runs.run_folder import hold_output
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.keeping import link_trials
 from kinoray.sweeps.objectives import aims
+from kinoray.sweeps.owner import owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
 from kinoray.sweeps.request import SweepOptions, SweepRequest
 from kinoray.sweeps.result import RECORD, SweepResult
@@ -74,18 +75,25 @@ def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
             if not begun:  # the command with another storage is not to be refused for this one
                 (plan.folder / RECORD).unlink()
             raise
-        _queue(plan, study, store, say)
-        trials = study.get_trials(deepcopy=False)
-        ended = [t for t in trials if t.state.is_finished() and t.number not in retried(trials)]
-        missing = plan.trials - len(ended)
-        if missing > 0:
-            if request.prune and len(record["objectives"]) > 1:
-                say("Several objectives: nothing is pruned.")
-            with shown(plan.folder, printer(False)) if request.dashboard else contextlib.nullcontext():
-                _run(plan, record, study, store, missing, say)
-        else:
-            say(f"{plan.label} is finished already: {plan.folder}")
+        with owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext():
+            _go_on(plan, record, study, store, say)
     return SweepResult(plan.folder)
+
+
+def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, say: Callable[[str], None]) -> None:
+    """Run what the study lacks."""
+    request = plan.request
+    _queue(plan, study, store, say)
+    trials = study.get_trials(deepcopy=False)
+    ended = [t for t in trials if t.state.is_finished() and t.number not in retried(trials)]
+    missing = plan.trials - len(ended)
+    if missing <= 0:
+        say(f"{plan.label} is finished already: {plan.folder}")
+        return
+    if request.prune and len(record["objectives"]) > 1:
+        say("Several objectives: nothing is pruned.")
+    with shown(plan.folder, printer(False)) if request.dashboard else contextlib.nullcontext():
+        _run(plan, record, study, store, missing, say)
 
 
 def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], None]) -> None:

@@ -1,0 +1,54 @@
+"""One sweep folder at a time runs a study in a data base, and a dead one does not hold it for ever."""
+
+import threading
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+
+from kinoray.errors import UsageError
+from kinoray.sweeps import owner
+from kinoray.sweeps.owner import BEAT, OWNER, owned
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> optuna.Study:
+    monkeypatch.setattr(owner, "BEAT_S", 0.05)
+    return optuna.create_study(storage=f"sqlite:///{tmp_path}/s.db", study_name="sweep-x")
+
+
+def test_a_second_folder_is_refused_while_the_first_one_beats(study, tmp_path: Path) -> None:
+    told: list[str] = []
+    with owned(study, tmp_path / "alice", told.append):
+        again = optuna.load_study(study_name="sweep-x", storage=study._storage)
+        refused = pytest.raises(UsageError, match=r"sweep-x in this data base is being run by .*alice.*another --name")
+        with refused, owned(again, tmp_path / "bob", told.append):
+            pytest.fail("two owners")
+    assert len(told) == 1 and "last run by" in told[0]
+    with owned(study, tmp_path / "bob", told.append):
+        assert study.user_attrs[OWNER].endswith("bob") and len(told) == 1
+
+
+def test_a_study_whose_owner_died_is_taken_over_after_a_wait(study, tmp_path: Path) -> None:
+    study.set_user_attr(OWNER, "elsewhere:/gone")
+    study.set_user_attr(BEAT, 7)
+    told: list[str] = []
+    start = time.monotonic()
+    with owned(study, tmp_path / "alice", told.append):
+        assert time.monotonic() - start >= 3 * 0.05 and len(told) == 1
+        for _ in range(100):
+            if study.user_attrs[BEAT] > 7:
+                break
+            time.sleep(0.02)
+        assert study.user_attrs[BEAT] > 7
+    assert study.user_attrs[OWNER] == ""
+    assert not [thread for thread in threading.enumerate() if thread.name.endswith("(_beat)")]
+
+
+def test_the_same_folder_goes_on_at_once_after_a_kill(study, tmp_path: Path) -> None:
+    with owned(study, tmp_path, pytest.fail):
+        mine = study.user_attrs[OWNER]
+    study.set_user_attr(OWNER, mine)  # as kill -9 leaves it
+    with owned(study, tmp_path, pytest.fail):
+        pass
