@@ -64,7 +64,11 @@ class VideoError(KinorayError):
         self.stage = stage
 
     def __reduce__(self) -> tuple[type["VideoError"], tuple[str, str]]:
-        return VideoError, (self.stage, str(self))
+        return type(self), (self.stage, str(self))
+
+
+class MissingVideo(VideoError):
+    """A video whose file is not there."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:

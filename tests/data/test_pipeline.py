@@ -40,13 +40,15 @@ def videos(tmp_path_factory):
 
 
 def manifests_of(videos, folder, bad=()):
-    """Two tasks; clip 0 of the first has three captions; clips in `bad` are not there."""
+    """Two tasks; clip 0 of the first has three captions; clips in `bad` are no videos."""
     paths = []
+    for task, number in bad:
+        (videos / f"broken{number + 6 * (task == 'two')}.mp4").write_bytes(b"no video")
     for task, first, count in (("one", 0, 6), ("two", 6, 6)):
         rows = [
             {
                 "id": f"{task}{i}",
-                "uri": f"{'gone' if (task, i) in bad else ''}{first + i}.mp4",
+                "uri": f"{'broken' if (task, i) in bad else ''}{first + i}.mp4",
                 "captions": ["a", "b", "c"] if (task, i) == ("one", 0) else ["a"],
                 "split": "train",
             }
@@ -128,14 +130,13 @@ def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path
         assert (other.task == rows.task).all() and len(other.bad) == hit.sum()
     assert found > 3
     record = next(record for rows in mended for record in rows.bad)
-    assert record == {
+    assert {name: record[name] for name in ("task", "id", "uri", "stage")} == {
         "task": "two",
         "id": "two2",
-        "uri": "gone8.mp4",
+        "uri": "broken8.mp4",
         "stage": "open",
-        "error": "FileNotFoundError",
-        "message": "the file is missing",
     }
+    assert record["error"] == "InvalidDataError" and "Invalid data" in record["message"]
 
 
 def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
@@ -149,11 +150,35 @@ def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
 
 def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
     feed = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
-    with pytest.raises(
-        BadData, match=r"All 6 training clips of task two are unreadable; first gone\d+.mp4: the file"
-    ) as e:
+    with pytest.raises(BadData, match=r"All 6 training clips of task two are unreadable; first broken\d+.mp4: ") as e:
         list(decode_local(feed))
     assert "\n" not in str(e.value)
+
+
+def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, monkeypatch):
+    """A mount that blinks makes no clip bad: no substitute, no record, the same rows."""
+    expected = list(decode_local(feed))
+    slept: list[float] = []
+
+    def comes_back(wait_s):
+        slept.append(wait_s)
+        if len(slept) == 2:
+            (videos / "away.mp4").rename(videos / "8.mp4")
+
+    monkeypatch.setattr(row_decoding.time, "sleep", comes_back)
+    (videos / "8.mp4").rename(videos / "away.mp4")
+    assert_same(list(decode_local(feed, threads=1)), expected)
+    assert slept == list(row_decoding.MISSING_WAITS_S[:2])
+
+
+def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, feed, monkeypatch):
+    monkeypatch.setattr(row_decoding.time, "sleep", lambda wait_s: None)
+    (videos / "8.mp4").rename(videos / "away.mp4")
+    try:
+        with pytest.raises(RunFailed, match=r"8\.mp4 \(clip two2\) is missing under .*names it\. Bring it back"):
+            list(decode_local(feed))
+    finally:
+        (videos / "away.mp4").rename(videos / "8.mp4")
 
 
 def test_failing_storage_stops_the_run(feed, monkeypatch):

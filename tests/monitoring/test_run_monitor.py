@@ -79,3 +79,17 @@ def test_attempts_count_from_the_last_one_that_got_on(tmp_path) -> None:
         monitor.rewind(1, 0)
         assert monitor.begin_attempt() == 2
         monitor = RunMonitor(str(tmp_path))
+
+
+def test_unreadable_clips_met_after_a_checkpoint_are_forgotten_with_it(tmp_path) -> None:
+    """A clip that was bad for a moment does not stay so once the run goes on from before it was met."""
+    first, later = ({"task": "a", "id": name, "uri": f"{name}.mp4"} for name in ("x", "y"))
+    monitor = RunMonitor(str(tmp_path))
+    assert monitor.report_bad([first]) == 1
+    kept = monitor.bad_records()
+    assert monitor.report_bad([later]) == 2
+    again = RunMonitor(str(tmp_path))
+    again.rewind(0, 10, kept)
+    assert again.num_bad() == 1 and read_jsonl(tmp_path / "bad_samples.jsonl") == [first]
+    again.rewind(0, 10)  # of a checkpoint from before they were kept in it
+    assert again.num_bad() == 1

@@ -4,6 +4,7 @@ Its frames come from the cache or are decoded; only `Row.cached` differs. A clip
 and a substitute takes its place (training) or none (test).
 """
 
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -26,8 +27,10 @@ from kinoray.data.plan import (
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
-from kinoray.errors import VideoError
+from kinoray.errors import MissingVideo, VideoError
 
+MISSING_WAITS_S = (0.5, 2.0, 5.0)
+"""How long to wait for a file that is missing: a mount that comes back."""
 BAD_IN_A_ROW = 100
 """Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
 
@@ -217,15 +220,27 @@ def _as_many(video: np.ndarray, count: int) -> np.ndarray:
 def _try_clip(
     manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache
 ) -> Fetched | dict[str, Any] | UnreadableStorage:
-    """The frames of a clip, the record of why it has none, or the failure of the storage."""
-    try:
-        return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
-    except VideoError as error:
-        cause = type(error.__cause__ or error).__name__
-        id, uri = manifest.id(row), manifest.uri(row)
-        return {"id": id, "uri": uri, "stage": error.stage, "error": cause, "message": str(error)}
-    except UnreadableStorage as error:
-        return error
+    """The frames of a clip, the record of why it has none, or the failure of the storage.
+
+    A file that the manifest names was there when it was written: where it is missing the storage is away, or somebody
+    has moved it, and no substitute may take its place.
+    """
+    id, uri = manifest.id(row), manifest.uri(row)
+    for wait_s in (*MISSING_WAITS_S, None):
+        try:
+            return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
+        except MissingVideo:
+            if wait_s is not None:
+                time.sleep(wait_s)
+        except VideoError as error:
+            cause = type(error.__cause__ or error).__name__
+            return {"id": id, "uri": uri, "stage": error.stage, "error": cause, "message": str(error)}
+        except UnreadableStorage as error:
+            return error
+    return UnreadableStorage(
+        f"{uri} (clip {id}) is missing under {manifest.root}, though {manifest.path.name} names it. Bring it back and "
+        "run the same command again, or have the manifest written without it"
+    )
 
 
 def _holds(manifest: Manifest, row: int, sampling: Sampling, size_px: int, cache: Cache) -> bool:

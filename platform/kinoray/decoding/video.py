@@ -22,7 +22,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 
 from kinoray.decoding.clip import Clip
-from kinoray.errors import VideoError
+from kinoray.errors import MissingVideo, VideoError
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv"
 """Containers that may be opened. Never the play lists (hls, dash, concat, sdp): they open other files and hosts."""
@@ -109,7 +109,7 @@ def check_file(path: str) -> os.stat_result:
     try:
         state = os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise VideoError("open", "the file is missing") from error
+        raise MissingVideo("open", "the file is missing") from error
     if not stat.S_ISREG(state.st_mode):
         raise VideoError("open", "not a regular file")
     if state.st_size == 0:

@@ -65,7 +65,7 @@ class RankSession(StageFacts):
         """Load the newest committed state, or start. Growth is replayed first, so loads are strict."""
         checkpoint = self.commits.newest(say=partial(self.client.call, "note"))
         if checkpoint is None:
-            self._rewind(Position())
+            self._rewind(Position(), [])
             return RunState()
         state = state_of(checkpoint)
         grown = self.stages_grown(state.position)
@@ -78,13 +78,13 @@ class RankSession(StageFacts):
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
             begin_task(self.method, grown[-1], self, state.selections)
             load_weights(self.method, checkpoint)
-        self._rewind(state.position)
+        self._rewind(state.position, checkpoint.state.get("bad"))
         return state
 
-    def _rewind(self, position: Position) -> None:
+    def _rewind(self, position: Position, bad: list[dict[str, str]] | None) -> None:
         if self.world.is_first:
             step = position.step if position.phase == Phase.TRAIN else NO_STEP
-            self.client.call("rewind", position.stage, step)
+            self.client.call("rewind", position.stage, step, bad)
 
     def commit_due(self) -> bool:
         """Whether rank 0 should commit now."""
@@ -100,7 +100,8 @@ class RankSession(StageFacts):
         for warning in self.attributes.warnings(self.method):
             self.client.call("note", warning)
         tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)
-        facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed)}
+        bad = self.client.call("bad_records")
+        facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed), "bad": bad}
         between_stages = state.position == Position(state.position.stage)
         self.commits.write(self.method, self.given, state, tensors, facts, publish=between_stages)
         if between_stages:

@@ -44,8 +44,14 @@ class RunMonitor:
         self.attempts += 1
         return self.attempts
 
-    def rewind(self, stage: int, step: int) -> None:
-        """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again."""
+    def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
+        """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again.
+
+        bad: the unreadable clips that the checkpoint knows of; None: it is of before they were kept there.
+        """
+        if bad is not None:
+            self.bad = {}
+            self.report_bad(bad)
         if (stage, step) > self.furthest:
             self.attempts, self.furthest = 1, (stage, step)
         path = self.folder / "metrics.jsonl"
@@ -71,7 +77,7 @@ class RunMonitor:
     def report_bad(self, records: list[dict[str, str]]) -> int:
         """Note unreadable clips, each once; returns how many the run has met."""
         self.bad |= {(r["task"], r["id"]): r for r in records}
-        replace_lines(self.folder / "bad_samples.jsonl", [self.bad[key] for key in sorted(self.bad)])
+        replace_lines(self.folder / "bad_samples.jsonl", self.bad_records())
         return len(self.bad)
 
     def note(self, text: str) -> None:
@@ -87,6 +93,10 @@ class RunMonitor:
     def failed(self) -> dict[str, Any] | None:
         """The error that `note_failure` recorded."""
         return self.failure
+
+    def bad_records(self) -> list[dict[str, str]]:
+        """The unreadable clips met so far."""
+        return [self.bad[key] for key in sorted(self.bad)]
 
     def num_bad(self) -> int:
         """Unreadable clips met so far."""
