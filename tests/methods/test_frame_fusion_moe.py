@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.random_numbers import drawn, scrambled
+from torch import nn
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.attention import input_of, top_k_gates
@@ -16,18 +17,6 @@ from kinoray.testing.engine import fresh_session, one_step, run_spec, spec_of
 from kinoray.testing.small_stream import facts_of, suited
 
 WIDTH, HEADS = 8, 2
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def scrambled(module: nn.Module, seed: int = 1) -> None:
-    """Give every parameter random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
 
 
 def grown(backbone: str = "tiny-clip:random", tasks: int = 2, **settings: Any) -> Method:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.random_numbers import drawn, scrambled
+from torch import nn
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import Tokens
@@ -14,17 +15,6 @@ from kinoray.testing.engine import one_step, spec_of
 from kinoray.testing.small_stream import facts_of, suited
 
 WIDTH, FRAMES, TOKENS = 6, 2, 3
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def scrambled(module: nn.Module, seed: int = 1) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
 
 
 def grown(tasks: int = 2, **settings: Any) -> Method:

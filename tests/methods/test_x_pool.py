@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.random_numbers import drawn, scrambled
+from torch import nn
 
 from kinoray.methods import x_pool
 from kinoray.methods.x_pool import Method, Pooling
@@ -12,21 +13,8 @@ from kinoray.testing.small_stream import suited
 DIM = 6
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def scrambled(dim: int = DIM) -> Pooling:
-    pooling = Pooling(dim)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in pooling.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return pooling
-
-
 def test_every_text_pools_every_video_by_its_own_attention() -> None:
-    pooling, texts, videos = scrambled(), drawn(3, DIM), drawn(4, 5, DIM, seed=2)
+    pooling, texts, videos = scrambled(Pooling(DIM)), drawn(3, DIM), drawn(4, 5, DIM, seed=2)
     kept = (drawn(3, DIM, seed=3) > 0).float() * 2
     with torch.no_grad():
         got = pooling(texts, videos, kept)
@@ -60,7 +48,7 @@ def test_the_gallery_is_scored_alike_whatever_the_number_of_queries_at_a_time(mi
     session = fresh_session(spec_of("x_pool", suited("x_pool", micro), tmp_path))
     method = session.method
     assert isinstance(method, Method)
-    method.pooling = scrambled(method.online.dim)
+    method.pooling = scrambled(Pooling(method.online.dim))
     queries, block = drawn(7, method.online.dim), drawn(5, 3, method.online.dim, seed=4)
     with torch.no_grad():
         whole = method.score(queries, block)

@@ -76,7 +76,7 @@ def check(name: str, argument: str) -> None:
         raise UsageError(f"{name} needs the backbone whose text tower reads captions, as {name}:clip.")
     backbones.check_backbone(argument)
     cls = backbones.backbone_class(argument)
-    if not cls.tokenizes or cls is FeatureTowers:
+    if not issubclass(cls, TwoTower) or cls.forget_video is TwoTower.forget_video:
         raise UsageError(f"{name}:{argument}: {argument} has no text tower of its own. Name one that has, as clip.")
 
 
