@@ -304,6 +304,23 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     assert_same(consumed + list(rows), expected)
 
 
+@pytest.mark.parametrize(("world", "limit"), [(1, 2.5e9), (4, 0.625e9), (1000, 3 << 25)])
+def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, limit):
+    import ray.data
+
+    class Looked(Exception):
+        pass
+
+    def looks(*_, **options):
+        raise Looked(ray.data.DataContext.get_current().execution_options.resource_limits.object_store_memory)
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"object_store_memory": 1e10})
+    monkeypatch.setattr(ray.data, "from_items", looks)
+    with pytest.raises(Looked) as seen:
+        next(pipeline._execution(replace(feed, world=world), [(0, 1)], 1.0))
+    assert seen.value.args[0] == pytest.approx(limit, rel=0.05)
+
+
 @dataclass(frozen=True)
 class KillsItsProcess(ClipFeed):
     """The first process that decodes clip 3 dies of it."""
@@ -349,7 +366,7 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     marker = tmp_path / "killed"
-    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, str(marker))
+    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
     assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
     assert marker.exists()
 

@@ -38,6 +38,8 @@ TASK_ROWS = 64
 FIRST_TASKS, MORE_TASKS = 512, 4096
 """Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
 """
+STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
+"""Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
 THREADS = 2
 """Threads that read and decode where Ray does not."""
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
@@ -51,6 +53,8 @@ class _Feed(Protocol):
     def sampling(self) -> Sampling: ...
     @property
     def size_px(self) -> int: ...
+    @property
+    def world(self) -> int: ...
     @property
     def groups(self) -> range: ...
     @property
@@ -224,8 +228,9 @@ def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[
 
 
 def _execution(feed: _Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
+    import ray
     import ray.data
-    from ray.data import DataContext
+    from ray.data import DataContext, ExecutionResources
 
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
@@ -234,6 +239,10 @@ def _execution(feed: _Feed, spans: list[tuple[int, int]], slots: float) -> Itera
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
+    # Of the cluster's object store each execution would take a quarter, whatever others take: several ranks spill.
+    whole = ray.cluster_resources().get("object_store_memory", 0.0)
+    share = max(MIN_STORE_BYTES, STORE_SHARE * whole / feed.world)
+    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=share)
     at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
     with DataContext.current(context):
         tasks = [{"first": first, "count": count} for first, count in spans]

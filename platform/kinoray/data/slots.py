@@ -97,6 +97,8 @@ class ClipFeed:
     size_px: int
     batch: int
     cache: Cache = field(default_factory=frame_cache)
+    world: int = 1
+    """Ranks that decode side by side."""
 
     @property
     def groups(self) -> range:

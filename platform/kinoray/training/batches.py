@@ -283,6 +283,7 @@ class Feed:
             size_px=decode_px(self.preset, self.recipe.size_px),
             batch=batch,
             cache=self.cache,
+            world=self.world.size,
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
         batches: list[tuple[np.ndarray, np.ndarray]] = []
