@@ -308,6 +308,8 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
 def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, limit):
     import ray.data
 
+    from kinoray.data import ray_rows
+
     class Looked(Exception):
         pass
 
@@ -317,7 +319,7 @@ def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, 
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"object_store_memory": 1e10})
     monkeypatch.setattr(ray.data, "from_items", looks)
     with pytest.raises(Looked) as seen:
-        next(pipeline._execution(replace(feed, world=world), [(0, 1)], 1.0))
+        next(ray_rows._execution(replace(feed, world=world), [(0, 1)], 1.0))
     assert seen.value.args[0] == pytest.approx(limit, rel=0.05)
 
 
@@ -330,6 +332,17 @@ class KillsItsProcess(ClipFeed):
     def decode(self, group, slot):
         if self.rows[group * self.batch + slot] == 3 and not os.path.exists(self.marker):
             open(self.marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().decode(group, slot)
+
+
+@dataclass(frozen=True)
+class AlwaysKills(ClipFeed):
+    """Every process that decodes clip 3 dies of it."""
+
+    def decode(self, group, slot):
+        place = (self.manifest, self.rows[group * self.batch + slot])
+        if place[1] == 3 and place not in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().decode(group, slot)
 
@@ -369,6 +382,21 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
     killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
     assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
     assert marker.exists()
+
+    deadly = AlwaysKills(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF)
+    rows = list(pipeline._ray(deadly, 0, 1))
+    assert [row.sample for row in rows] == list(range(6)) and [row.video is None for row in rows] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert rows[3].bad == [
+        {"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": row_decoding.KILLED}
+    ]
+    assert [row.video is None for row in pipeline._on_demand(deadly, 0, 1)] == [row.video is None for row in rows]
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
     with pytest.raises(UsageError, match=r"leaves none of the cluster's 4 CPUs"):

@@ -9,59 +9,27 @@ another, so where (nearly) all coming clips are there they are read on demand, a
 Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
-import json
-import logging
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from kinoray.data.slots import ClipFeed, Row, TrainFeed, share
-from kinoray.decoding.sampling import Sampling
+from kinoray.data.slots import ClipFeed, Feed, Row, TrainFeed, coming, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
-TASK_BYTES = 32 << 20
-"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
-
-With half of it decoding takes 5 % longer (benchmarks/decode.py).
-"""
-TASK_ROWS = 64
-"""Rows of one Ray task at most."""
-FIRST_TASKS, MORE_TASKS = 512, 4096
-"""Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
-"""
-STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
-"""Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
 THREADS = 2
 """Threads that read and decode where Ray does not."""
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
 """Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
 RECHECK_ROWS = 512
 """Rows after which the cache is looked up again."""
-
-
-class _Feed(Protocol):
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def size_px(self) -> int: ...
-    @property
-    def world(self) -> int: ...
-    @property
-    def groups(self) -> range: ...
-    @property
-    def slots_per_group(self) -> int: ...
-    def slots_of(self, group: int) -> int: ...
-    def decode(self, group: int, slot: int) -> Row: ...
-    def holds(self, group: int, slot: int) -> bool: ...
 
 
 @dataclass
@@ -132,13 +100,13 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: _Feed, slots: float, threads: int = THREADS) -> Generator[tuple[int, list[Row]], None, None]:
+def _groups(feed: Feed, slots: float, threads: int = THREADS) -> Generator[tuple[int, list[Row]], None, None]:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
         is_cached = _mostly_cached(feed, done)
         if is_cached:
-            rows = _on_demand(feed, done)
+            rows = _on_demand(feed, done, slots)
         else:
             rows = _ray(feed, done, slots) if slots else _local(feed, done, threads)
         unchecked_rows = misses = 0
@@ -163,7 +131,7 @@ def _check(rows: list[Row], group: int, count: int) -> None:
     assert all(row.group == group for row in rows) and len(rows) == count
 
 
-def _mostly_cached(feed: _Feed, done: int) -> bool:
+def _mostly_cached(feed: Feed, done: int) -> bool:
     """Whether the cache holds the clips of a sample of the coming slots."""
     coming = feed.groups[done:]
     missing = 0
@@ -176,21 +144,25 @@ def _mostly_cached(feed: _Feed, done: int) -> bool:
     return True
 
 
-def _on_demand(feed: _Feed, done: int) -> Generator[Row, None, None]:
+def _on_demand(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
-    thread that did it ahead would stop training just as long, and longer."""
-    for group in feed.groups[done:]:
-        for slot in range(feed.slots_of(group)):
+    thread that did it ahead would stop training just as long, and longer. What the cache lacks Ray's tasks decode."""
+    for group, slot in coming(feed, done):
+        if slots and not feed.holds(group, slot):
+            from kinoray.data.guarded import guarded_rows
+
+            yield from guarded_rows(feed, [(group, slot)], min(1.0, slots))
+        else:
             yield feed.decode(group, slot)
 
 
-def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
+def _local(feed: Feed, done: int, threads: int) -> Generator[Row, None, None]:
     """All rows after so many groups, a fixed number of them ahead in threads; PyAV decodes without the lock.
 
     A thread takes several rows at once: handing over the lock costs more than reading one.
     """
     batch_rows = max(1, feed.slots_per_group // (4 * threads))
-    slots = ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
+    slots = coming(feed, done)
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
         ahead: deque[Future[list[Row]]] = deque()
         try:
@@ -206,85 +178,11 @@ def _local(feed: _Feed, done: int, threads: int) -> Generator[Row, None, None]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ray(feed: _Feed, done: int, slots: float) -> Generator[Row, None, None]:
-    """The same rows from ordered streaming executions inside this process (ray.md 2.10)."""
-    row_bytes = feed.sampling.count * feed.size_px**2 * 3
-    max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
-    spans = _spans(done * feed.slots_per_group, len(feed.groups) * feed.slots_per_group, max_rows, slots)
-    tasks = FIRST_TASKS
-    while batch := list(islice(spans, tasks)):
-        yield from _execution(feed, batch, slots)
-        tasks = MORE_TASKS
+def _ray(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
+    """The same rows from Ray Data."""
+    from kinoray.data.ray_rows import ray_rows
 
-
-def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:
-    """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
-    that no CPU waits for another's last task."""
-    count = 1
-    while begin < end:
-        count = min(count, max_rows, -(-(end - begin) // (4 * max(1, int(slots)))))
-        yield begin, count
-        begin, count = begin + count, 2 * count
-
-
-def _execution(feed: _Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
-    import ray
-    import ray.data
-    from ray.data import DataContext, ExecutionResources
-
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
-    context = DataContext.get_current().copy()
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
-    # Of the cluster's object store each execution would take a quarter, whatever others take: several ranks spill.
-    whole = ray.cluster_resources().get("object_store_memory", 0.0)
-    share = max(MIN_STORE_BYTES, STORE_SHARE * whole / feed.world)
-    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=share)
-    at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
-    with DataContext.current(context):
-        tasks = [{"first": first, "count": count} for first, count in spans]
-        rows = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
-            partial(_decode_block, feed=feed),
-            batch_size=None,
-            num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
-            compute=ray.data.TaskPoolStrategy(size=at_once),
-        )
-        blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
-    try:
-        for block in blocks:
-            yield from _unpack(block)  # type: ignore[arg-type]  # the format says numpy
-    finally:
-        blocks.close()  # type: ignore[attr-defined]
-
-
-def _decode_block(span: dict[str, np.ndarray], feed: _Feed) -> dict[str, np.ndarray]:
-    """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
-    first, count = int(span["first"][0]), int(span["count"][0])
-    places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
-    filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    video = np.zeros((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
-    numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
-    for place, slot in enumerate(filled):
-        row = feed.decode(*slot)
-        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
-        if row.video is not None:  # while it is still in the CPU's cache
-            video[place] = row.video
-    return {"numbers": numbers, "video": video, "notes": notes}
-
-
-def _note_of(row: Row) -> str:
-    return json.dumps([row.video is None, row.bad, row.failure, row.cached, row.trouble])
-
-
-def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
-    columns = block["numbers"].tolist(), block["video"], block["notes"]
-    for (group, task, sample, seed), video, note in zip(*columns, strict=True):
-        missing, bad, failure, cached, trouble = json.loads(note)
-        frames, failed = None if missing else video, tuple(failure) if failure else None
-        yield Row(group, task, sample, seed, frames, bad, failed, cached, trouble)
+    return ray_rows(feed, done, slots)
 
 
 def _steps(feed: TrainFeed, groups: Generator[tuple[int, list[Row]], None, None]) -> Iterator[DecodedRows]:

@@ -5,10 +5,11 @@ and a substitute takes its place (training) or none (test).
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from kinoray.errors import MissingVideo, VideoError
 
 MISSING_WAITS_S = (0.5, 2.0, 5.0)
 """How long to wait for a file that is missing: a mount that comes back."""
+KILLED = "reading it ended its process twice"
 BAD_IN_A_ROW = 100
 """Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
 
@@ -53,9 +55,37 @@ class Row:
     trouble: str = ""
 
 
+Place = tuple[str, int]
+"""A clip: the path of its manifest, and its row there."""
+
+
+class Feed(Protocol):
+    """What rows are read by: of a rank in training, or of some clips."""
+
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def size_px(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def groups(self) -> range: ...
+    @property
+    def slots_per_group(self) -> int: ...
+    def slots_of(self, group: int) -> int: ...
+    def decode(self, group: int, slot: int) -> Row: ...
+    def holds(self, group: int, slot: int) -> bool: ...
+    @property
+    def deadly(self) -> frozenset[Place]: ...
+    def next_clip(self, group: int, slot: int) -> Place | None: ...
+
+
 @dataclass(frozen=True)
 class TrainFeed:
-    """What one rank trains on during one task; manifests and names run over tasks 0..task."""
+    """What one rank trains on during one task; manifests and names run over tasks 0..task.
+
+    deadly: clips whose reading ended its process, which are left out like others that cannot be read.
+    """
 
     plan: TaskPlan
     manifests: tuple[str, ...]
@@ -66,6 +96,7 @@ class TrainFeed:
     world: int = 1
     start_step: int = 0
     cache: Cache = field(default_factory=frame_cache)
+    deadly: frozenset[Place] = frozenset()
 
     @property
     def groups(self) -> range:
@@ -81,6 +112,11 @@ class TrainFeed:
 
     def decode(self, group: int, slot: int) -> Row:
         return _train_row(self, group, slot)
+
+    def next_clip(self, group: int, slot: int) -> Place | None:
+        """The first clip that would be tried, of those that are not known to be deadly."""
+        places = ((self.manifests[task], row) for task, _, row in _candidates(self, group, slot))
+        return next((place for place in places if place not in self.deadly), None)
 
     def holds(self, group: int, slot: int) -> bool:
         planned = _planned(self, group, slot)
@@ -99,6 +135,7 @@ class ClipFeed:
     cache: Cache = field(default_factory=frame_cache)
     world: int = 1
     """Ranks that decode side by side."""
+    deadly: frozenset[Place] = frozenset()
 
     @property
     def groups(self) -> range:
@@ -114,9 +151,19 @@ class ClipFeed:
     def decode(self, group: int, slot: int) -> Row:
         return _clip_row(self, group, slot)
 
+    def next_clip(self, group: int, slot: int) -> Place | None:
+        """As of a `TrainFeed`."""
+        place = (self.manifest, self.rows[group * self.batch + slot])
+        return None if place in self.deadly else place
+
     def holds(self, group: int, slot: int) -> bool:
         row = self.rows[group * self.batch + slot]
         return _holds(read_manifest(self.manifest), row, self.sampling, self.size_px, self.cache)
+
+
+def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
+    """Group and slot of all rows after so many groups."""
+    return ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
 
 
 def share(feed: TrainFeed, count: int) -> range:
@@ -175,13 +222,14 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     plan = feed.plan
     place, task, sample, manifest, _ = _planned(feed, step, slot)
     seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
-    clip_rows, _ = manifest.samples("train")
     bad: dict[int, dict[str, Any]] = {}
-    for chosen in chain([sample], (other for _, other in substitutes(plan, step, place, task, sample))):
-        row = int(clip_rows[chosen])
+    for _, chosen, row in _candidates(feed, step, slot):
         if row in bad:  # another caption of a clip that was tried
             continue
-        outcome = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
+        if (feed.manifests[task], row) in feed.deadly:
+            outcome: Any = _killed(manifest, row)
+        else:
+            outcome = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
         if isinstance(outcome, Fetched):
             video = _as_many(outcome.video, feed.sampling.count)
             return Row(step, task, chosen, seed, video, list(bad.values()), None, outcome.cached, outcome.trouble)
@@ -194,6 +242,20 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     return Row(step, task, sample, seed, None, list(bad.values()), ("data", failure))
 
 
+def _candidates(feed: TrainFeed, step: int, slot: int) -> Iterator[tuple[int, int, int]]:
+    """Task, sample and row of the clip that the plan wants in a slot, then of its substitutes."""
+    place, task, sample, manifest, _ = _planned(feed, step, slot)
+    clip_rows, _ = manifest.samples("train")
+    for chosen in chain([sample], (other for _, other in substitutes(feed.plan, step, place, task, sample))):
+        yield task, chosen, int(clip_rows[chosen])
+
+
+def _killed(manifest: Manifest, row: int) -> dict[str, Any]:
+    """The record of a deadly clip."""
+    id, uri = manifest.id(row), manifest.uri(row)
+    return {"id": id, "uri": uri, "stage": "decode", "error": "ProcessDied", "message": KILLED}
+
+
 def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
     clips_tried = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
     return (
@@ -204,8 +266,10 @@ def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
 
 def _clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
     """One test clip."""
-    row = feed.rows[group * feed.batch + slot]
-    outcome = _try_clip(read_manifest(feed.manifest), row, feed.sampling, 0, feed.size_px, feed.cache)
+    row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
+    if (feed.manifest, row) in feed.deadly:
+        return Row(group, 0, row, 0, None, [_killed(manifest, row)])
+    outcome = _try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache)
     if isinstance(outcome, Fetched):
         video = _as_many(outcome.video, feed.sampling.count)
         return Row(group, 0, row, 0, video, [], None, outcome.cached, outcome.trouble)

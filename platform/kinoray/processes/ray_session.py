@@ -19,6 +19,7 @@ RAY_SETTINGS = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "2",  # without end by default
 }
 """Set before Ray starts where the user has not set them."""
 

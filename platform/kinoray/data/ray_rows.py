@@ -1,0 +1,132 @@
+"""Rows in plan order from Ray Data: streaming executions inside a rank's process (ray.md 2.10), in bounded tasks."""
+
+import json
+import logging
+import warnings
+from collections.abc import Generator, Iterator
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import ray
+import ray.data
+from ray.data import DataContext, ExecutionResources
+from ray.exceptions import RayError
+from ray.util.annotations import RayDeprecationWarning
+
+from kinoray.data.guarded import RETRIES, died, guarded_rows, without_deadly
+from kinoray.data.slots import Feed, Row, coming
+
+TASK_BYTES = 32 << 20
+"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
+
+With half of it decoding takes 5 % longer (benchmarks/decode.py).
+"""
+TASK_ROWS = 64
+"""Rows of one Ray task at most."""
+FIRST_TASKS, MORE_TASKS = 512, 4096
+"""Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
+"""
+STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
+"""Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
+
+
+def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
+    """The same rows from ordered streaming executions inside this process (ray.md 2.10).
+
+    Where a task's process dies again and again, the rows that were in flight are decoded one by one, which finds the
+    clip at fault; then executions go on behind them.
+    """
+    row_bytes = feed.sampling.count * feed.size_px**2 * 3
+    max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
+    in_flight = max_rows * 2 * (max(1, int(slots)) + 1)
+    places, tasks = coming(feed, done), FIRST_TASKS
+    here = next(places, None)
+    while here is not None:
+        group, slot = here
+        spans = _spans(
+            (group - feed.groups[0]) * feed.slots_per_group + slot,
+            len(feed.groups) * feed.slots_per_group,
+            max_rows,
+            slots,
+        )
+        try:
+            while batch := list(islice(spans, tasks)):
+                for row in _execution(without_deadly(feed), batch, slots):
+                    yield row
+                    here = next(places, None)
+                tasks = MORE_TASKS
+            return
+        except RayError as error:
+            if here is None or not died(error):
+                raise
+            yield from guarded_rows(feed, [here, *islice(places, in_flight - 1)], min(1.0, slots))
+            here = next(places, None)
+
+
+def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:
+    """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
+    that no CPU waits for another's last task."""
+    count = 1
+    while begin < end:
+        count = min(count, max_rows, -(-(end - begin) // (4 * max(1, int(slots)))))
+        yield begin, count
+        begin, count = begin + count, 2 * count
+
+
+def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
+    context = DataContext.get_current().copy()
+    context.execution_options.preserve_order = True
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
+    # Of the cluster's object store each execution would take a quarter, whatever others take: several ranks spill.
+    whole = ray.cluster_resources().get("object_store_memory", 0.0)
+    share = max(MIN_STORE_BYTES, STORE_SHARE * whole / feed.world)
+    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=share)
+    at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
+    # Ray 2.60 has no other way to bound the retries of a task, and says that this one will go.
+    with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
+        tasks = [{"first": first, "count": count} for first, count in spans]
+        rows = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
+            partial(_decode_block, feed=feed),
+            batch_size=None,
+            num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
+            compute=ray.data.TaskPoolStrategy(size=at_once),
+            max_retries=RETRIES,
+        )
+        blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
+    try:
+        for block in blocks:
+            yield from _unpack(block)  # type: ignore[arg-type]  # the format says numpy
+    finally:
+        blocks.close()  # type: ignore[attr-defined]
+
+
+def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarray]:
+    """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
+    first, count = int(span["first"][0]), int(span["count"][0])
+    places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
+    filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
+    video = np.zeros((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
+    numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
+    for place, slot in enumerate(filled):
+        row = feed.decode(*slot)
+        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
+        if row.video is not None:  # while it is still in the CPU's cache
+            video[place] = row.video
+    return {"numbers": numbers, "video": video, "notes": notes}
+
+
+def _note_of(row: Row) -> str:
+    return json.dumps([row.video is None, row.bad, row.failure, row.cached, row.trouble])
+
+
+def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
+    columns = block["numbers"].tolist(), block["video"], block["notes"]
+    for (group, task, sample, seed), video, note in zip(*columns, strict=True):
+        missing, bad, failure, cached, trouble = json.loads(note)
+        frames, failed = None if missing else video, tuple(failure) if failure else None
+        yield Row(group, task, sample, seed, frames, bad, failed, cached, trouble)
