@@ -255,7 +255,7 @@ def test_a_family_states_what_it_serves(name):
 def test_an_unknown_backbone_names_the_nearest():
     with pytest.raises(UsageError, match="'vit-bert'"):
         load_backbone("vitbert")
-    assert list(families(backbones.__path__)) == ["clip", "tiny", "tiny-clip", "tiny-cnn", "vit-bert"]
+    assert list(families(backbones.__path__)) == ["clip", "features", "tiny", "tiny-clip", "tiny-cnn", "vit-bert"]
 
 
 def test_a_size_that_does_not_fit_the_patches_is_refused():

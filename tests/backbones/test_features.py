@@ -138,7 +138,6 @@ def test_vectors_and_videos_are_told_apart_before_anything_starts(tmp_path: Path
         (videos, BACKBONE, r"takes vectors of frames \(\.npy\), but task 'task0' .* has videos", {}),
         (vectors, "tiny-clip", r"vectors of frames \(\.npy\), which tiny-clip cannot see.*features:BACKBONE", {}),
         (vectors, BACKBONE, "augmentation='bmu' would damage vectors", {"augmentation": "bmu"}),
-        (vectors, "features", "needs the backbone whose text tower", {}),
         (vectors, "features:tiny-cnn", "has no text tower", {}),
         (vectors, f"features:{BACKBONE}", "has no text tower of its own", {}),
     ):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import clips
 
-from kinoray.data import pipeline
+from kinoray.data import guarded, pipeline
 from kinoray.data import slots as row_decoding
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
@@ -275,7 +275,7 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
     local = partial(pipeline._local, threads=1)
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
     monkeypatch.setattr(pipeline, "_local", used("threads", local))
-    monkeypatch.setattr(pipeline, "_on_demand", used("here", pipeline._on_demand))
+    monkeypatch.setattr(pipeline, "_on_demand", used("here", partial(pipeline._on_demand, slots=0.0)))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
@@ -296,6 +296,7 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     expected = list(decode_local(cached))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
+    monkeypatch.setattr(guarded, "guarded_rows", lambda feed, slots, _: (feed.decode(*slot) for slot in slots))
     rows = decode_ray(cached, 1)
     consumed = [next(rows)]
     frame_caching._digest.cache_clear()

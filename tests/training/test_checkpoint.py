@@ -41,6 +41,19 @@ def test_the_newest_two_are_kept_and_positions_order_by_stage_phase_step(tmp_pat
     assert sorted(p.name for p in tmp_path.glob("stage-*")) == [p.name for p in order[-2:]]
 
 
+def test_a_damaged_newest_one_does_not_take_the_place_of_a_good_one(tmp_path) -> None:
+    """After a fall back from step 100 to 50, the commits at 60 and 70 are both kept: losing one costs ten steps."""
+    for step in (50, 100):
+        save(tmp_path, step)
+    (tmp_path / Position(0, 0, 100).name / "method.safetensors").write_bytes(b"")
+    said: list[str] = []
+    assert newest(tmp_path, say=said.append).position.step == 50 and "CheckpointCorrupt" in said[0]
+    for step in (60, 70):
+        save(tmp_path, step)
+    (tmp_path / Position(0, 0, 70).name / "method.safetensors").write_bytes(b"")
+    assert newest(tmp_path, say=said.append).position.step == 60
+
+
 def damage(path: Path, rng: random.Random) -> None:
     """Cut a file somewhere, flip one bit, or remove it."""
     data = bytearray(path.read_bytes())

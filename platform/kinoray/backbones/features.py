@@ -21,7 +21,11 @@ from kinoray.backbones.packing import side_for
 from kinoray.errors import UsageError
 
 NAMES = ("features",)
-ABOUT = {"features:BACKBONE": "your own vectors of frames (.npy) beside the text tower of a backbone, as features:clip"}
+ABOUT = {
+    "features": "your own vectors of frames (.npy) beside CLIP's text tower; the same as features:clip",
+    "features:BACKBONE": "the same beside the text tower of another backbone",
+}
+DEFAULT = "clip"
 SMALL = False
 
 
@@ -72,8 +76,7 @@ BACKBONE = FeatureTowers
 
 def check(name: str, argument: str) -> None:
     """The argument names another backbone with two towers. Raises: UsageError."""
-    if not argument:
-        raise UsageError(f"{name} needs the backbone whose text tower reads captions, as {name}:clip.")
+    argument = argument or DEFAULT
     backbones.check_backbone(argument)
     cls = backbones.backbone_class(argument)
     if not issubclass(cls, TwoTower) or cls.forget_video is TwoTower.forget_video:
@@ -82,12 +85,12 @@ def check(name: str, argument: str) -> None:
 
 def weights_folder(name: str, argument: str) -> Path | None:
     """The other backbone's."""
-    return backbones.weights_folder(argument)
+    return backbones.weights_folder(argument or DEFAULT)
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> FeatureTowers:
     """Towers for vectors as wide as the other backbone's space. Raises: UsageError where `size_px` has no room."""
-    other = backbones.load_backbone(argument, seed=seed)
+    other = backbones.load_backbone(argument or DEFAULT, seed=seed)
     assert isinstance(other, TwoTower)
     if size_px is not None and size_px < side_for(other.dim):
         raise UsageError(

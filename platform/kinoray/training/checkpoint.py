@@ -108,7 +108,7 @@ def commit(
         shutil.rmtree(beside, ignore_errors=True)
         needed = sum(v.nbytes for f in tensors.values() for v in f.values())
         raise storage_error(error, folder, f"need about {needed:,} bytes, ") from None
-    prune(folder, keep=2)
+    _prune(folder, final, keep=2)
     return final
 
 
@@ -133,9 +133,12 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints."""
-    for old in sorted(p for p in folder.glob("stage-*") if ".tmp-" not in p.name)[:-keep]:
+def _prune(folder: Path, committed: Path, keep: int) -> None:
+    """Remove all but the newest checkpoints up to the one just committed, and all behind it: whoever commits there went
+    on from an earlier one because those are damaged, and they must not take the place of good ones."""
+    there = sorted(p for p in folder.glob("stage-*") if ".tmp-" not in p.name)
+    place = there.index(committed) + 1
+    for old in (*there[: max(0, place - keep)], *there[place:]):
         shutil.rmtree(old, ignore_errors=True)
 
 
