@@ -15,11 +15,11 @@ import ray
 from support.toys import Exemplars
 
 import kinoray
-from kinoray.errors import RunFailed
+from kinoray.errors import KinorayError, RunFailed
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run import run, run_all
 from kinoray.method import StepInfo, Task
-from kinoray.processes.actors import call, start_actor
+from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.request import RunRequest
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.training.checkpoint import Position, commit, take_fence
@@ -144,7 +144,7 @@ def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_k
     weights = {"encoder.weight": torch.arange(4.0)}
     state = {"published": ["encoder.weight"]}
     commit(tmp_path, Position(2, 0, 0), {"method": weights}, state, take_fence(tmp_path))
-    actor = start_actor(MomentumStore, "momentum:test/seed-0", str(tmp_path))
+    actor = start_actor(MomentumStore, actor_name("momentum", "test/seed-0", tmp_path), str(tmp_path))
     version, arrays = kinoray.momentum_weights("test/seed-0")
     assert version == (2, 0, 0)
     assert arrays["encoder.weight"].tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -155,7 +155,12 @@ def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_k
     ray.kill(actor, no_restart=False)
     version, arrays = kinoray.momentum_weights("test/seed-0")
     assert version == (2, 0, 0), "a restarted actor serves the last commit"
+    other = start_actor(MomentumStore, actor_name("momentum", "test/seed-0", tmp_path / "bob"), str(tmp_path / "bob"))
+    call(other, "fetch")
+    with pytest.raises(KinorayError, match="2 runs 'test/seed-0' are alive"):
+        kinoray.momentum_weights("test/seed-0")
     ray.kill(actor)
+    ray.kill(other)
 
 
 # The driver
