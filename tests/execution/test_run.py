@@ -17,6 +17,7 @@ from kinoray.execution.run import run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
 from kinoray.runs.demands import check_division, default_workers, needs_of
+from kinoray.runs.record import open_run
 from kinoray.runs.run_folder import hold_run
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
@@ -271,6 +272,8 @@ def test_a_run_that_goes_on_elsewhere_says_so(micro, tmp_path) -> None:
         make_spec(run, num_workers=num_workers, decode_slots=0, gpu=gpu, say=told.append)
         return told
 
+    open_run(run, 1, 0, pytest.fail)
+    assert "device" not in json.loads((run.folder / "run.json").read_text()), "not known yet"
     assert notes(0, False) == [] and notes(1, False) == [], "no worker and one are the same place"
     record = json.loads((run.folder / "run.json").read_text())
     assert (record["device"], record["precision"]) == ("cpu", "float32")

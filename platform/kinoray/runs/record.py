@@ -21,8 +21,10 @@ METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
 
 
-def describe(run: Resolved, threads: int, num_workers: int, gpu: bool = False) -> dict[str, Any]:
-    """The run's record, run.json: all that is needed to open the run again from its folder alone (`reopen`)."""
+def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = None) -> dict[str, Any]:
+    """The run's record, run.json: all that is needed to open the run again from its folder alone (`reopen`).
+
+    gpu: whether it computes on one; None: not known yet."""
     parts = identity(run)
     return {
         "format": FORMAT,
@@ -43,7 +45,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool = False) -
         "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
         "threads": threads,
         "num_workers": num_workers,
-        **_place(run, gpu),
+        **({} if gpu is None else _place(run, gpu)),
         "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
     }
 
@@ -98,7 +100,7 @@ def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str],
 
 
 def open_run(
-    run: Resolved, threads: int, num_workers: int, say: Callable[[str], None], gpu: bool = False
+    run: Resolved, threads: int, num_workers: int, say: Callable[[str], None], gpu: bool | None = None
 ) -> dict[str, Any]:
     """Write run.json, or check the one that is there; returns it with the threads of the first start.
 
@@ -117,6 +119,9 @@ def open_run(
             raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
+    if gpu is not None and "device" not in then:  # written before it was known
+        then |= _place(run, gpu)
+        write_text(path, json.dumps(then, indent=1))
     changed = changes(_known(then, now), _known(now, then)) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:
         raise ConfigMismatch(
