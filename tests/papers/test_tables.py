@@ -26,12 +26,13 @@ from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduce import reproduce
-from kinoray.papers.tables import TableReproduction
+from kinoray.papers.tables import TableReproduction, late_score
 from kinoray.report.estimates import estimate
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
+from kinoray.runs.write_result import write_matrix
 from kinoray.testing.engine import built, spec_of
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}
@@ -279,6 +280,20 @@ def test_the_fall_of_a_loss_is_that_of_a_tasks_own_steps(made_up, tmp_path) -> N
     row = table.rows["shared"]["BMU-MoCo"].by_seed[40]
     first, last = [4.0 / (1 + s) + 0.3 for s in (0, 1)], [4.0 / (1 + s) + 0.3 for s in (18, 19)]  # as made up, 20 steps
     assert row["2:loss fall"] == pytest.approx(np.mean(first) - np.mean(last))
+
+
+def test_late_scores_compare_a_bound_with_what_was_learned_in_the_same_galleries(tmp_path: Path) -> None:
+    """A gallery of few tasks is easier than one of all, so each task counts among its own clips."""
+    rows = [[50.0, None, None], [45.0, 40.0, None], [40.0, 35.0, 30.0]]
+    own = [[60.0, None, None], [60.0, 70.0, None], [60.0, 70.0, 80.0]]
+    for zero_shot in (False, True):
+        folder = make_run(tmp_path, zero_shot=zero_shot, tasks=["a", "b", "c"])
+        read = [[None] * 3, [None] * 3, own[-1]] if zero_shot else own
+        write_matrix(folder, ["a", "b", "c"], {"R@1": rows, "own/R@1": read})
+        assert late_score(Result(folder), "R@1") == 80.0
+    folder = make_run(tmp_path / "plain", tasks=["a", "b", "c"])
+    write_matrix(folder, ["a", "b", "c"], {"R@1": rows})
+    assert late_score(Result(folder), "R@1") == 30.0, "every task has its own gallery anyway"
 
 
 def test_what_is_kept_is_the_state_and_the_files_of_the_remembered_pairs(micro, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ TRAINABLE = "trained M"
 DRIFT = "query drift"
 """How far the first task's test queries have moved at the end (`report.query_drift`), times 100."""
 LATE = "late R@1"
-"""Mean score on the last third of the tasks, each right after it was learned."""
+"""Mean score on the last third of the tasks, each among its own clips and right after it was learned."""
 LEAN = "lean to what stays"
 """By how much more than evenly an attention looks at what does not change, in percent of its weight (`maps`)."""
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT)

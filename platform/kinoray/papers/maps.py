@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kinoray.execution.open_method import OpenedMethod
     from kinoray.runs.result import Result
 
-DRAWN_CLIPS, DRAWN_FRAMES = 3, 6
+DRAWN, DRAWN_FRAMES = 3, 6
 
 
 class MapReproduction(Reproduction):
@@ -109,7 +109,7 @@ class MapReproduction(Reproduction):
 
     def plot(self) -> "Figure":
         """Frames of some clips, under each the maps over it."""
-        drawn = self.pictures[: DRAWN_CLIPS * max(1, len(self.entry.shots))]
+        drawn = self.pictures[:DRAWN]  # some clips, or all shots of the first
         rows = sum(1 + len(maps) for _, _, maps in drawn)
         columns = min(DRAWN_FRAMES, max((len(frames) for _, frames, _ in drawn), default=1))
         with mpl.rc_context(STYLE):

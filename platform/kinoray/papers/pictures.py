@@ -168,7 +168,8 @@ def memory(made: Drawn) -> Figure:
 
 
 def plasticity(made: Drawn) -> Figure:
-    """The score on each task after each task, less that of the model as it came: a map per row, mean over seeds."""
+    """The score on each task among its own clips after each task, less that of the model as it came: a map per row,
+    mean over seeds."""
     finished = _finished(made)
     bound = next((row.label for row in made.entry.rows if row.zero_shot and row.label in finished), None)
     labels = [row.label for row in made.entry.rows if not row.is_bound and row.label in finished]
@@ -176,8 +177,8 @@ def plasticity(made: Drawn) -> Figure:
         figure = Picture(figsize=(4.2 * max(1, len(labels)) + 0.8, 3.8), layout="constrained")
         if bound is None or not labels:
             return figure
-        start = _mean_matrix(finished[bound], made.entry.score)[-1]
-        gains = {label: _mean_matrix(finished[label], made.entry.score) - start for label in labels}
+        own = {label: _mean_own_matrix(finished[label], made.entry.score) for label in (bound, *labels)}
+        gains = {label: own[label] - own[bound][-1] for label in labels}
         reach = max(float(np.nanmax(np.abs(gain))) for gain in gains.values()) or 1.0
         for axes, (label, gain) in zip(np.atleast_1d(figure.subplots(1, len(labels))), gains.items(), strict=True):
             image = axes.imshow(gain, cmap="PiYG", vmin=-reach, vmax=reach)
@@ -237,6 +238,11 @@ def queries(made: Drawn) -> Figure:
 def _mean_matrix(results: list[Result], score: str) -> np.ndarray:
     """Tested tasks by columns, after each stage by rows; nan where a task was not there yet."""
     return np.mean([result.matrix_of(score).to_numpy() for result in results], axis=0)
+
+
+def _mean_own_matrix(results: list[Result], score: str) -> np.ndarray:
+    """The same among each task's own clips."""
+    return np.mean([result.own_matrix_of(score).to_numpy() for result in results], axis=0)
 
 
 def _score_so_far(matrix: np.ndarray) -> np.ndarray:

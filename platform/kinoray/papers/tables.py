@@ -201,9 +201,10 @@ class NumberedRow(Row):
 
 
 def late_score(result: "Result", score: str) -> float:
-    """Mean score on the last third of the tasks, each right after it was learned; zero-shot as it came."""
-    matrix = result.matrix_of(score).to_numpy()
-    current = matrix[-1] if len(matrix) == 1 else np.diagonal(matrix)
+    """Mean score on the last third of the tasks among their own clips, each right after it was learned; of runs that
+    learn nothing task after task, at their end."""
+    matrix = result.own_matrix_of(score).to_numpy()
+    current = matrix[-1] if result.zero_shot or result.joint else np.diagonal(matrix)
     return float(np.mean(current[-max(1, len(current) // 3) :]))
 
 
