@@ -115,7 +115,8 @@ class TrainFeed:
 
     def next_clip(self, group: int, slot: int) -> Place | None:
         """The first clip that would be tried, of those that are not known to be deadly."""
-        places = ((self.manifests[task], row) for task, _, row in _candidates(self, group, slot))
+        planned = _planned(self, group, slot)
+        places = ((self.manifests[planned.task], row) for _, row in _candidates(self, group, planned))
         return next((place for place in places if place not in self.deadly), None)
 
     def holds(self, group: int, slot: int) -> bool:
@@ -220,10 +221,11 @@ def _planned(feed: TrainFeed, step: int, slot: int) -> _Planned:
 def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     """One training row: its own clip, or the first substitute that can be read."""
     plan = feed.plan
-    place, task, sample, manifest, _ = _planned(feed, step, slot)
+    planned = _planned(feed, step, slot)
+    place, task, sample, manifest, _ = planned
     seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
     bad: dict[int, dict[str, Any]] = {}
-    for _, chosen, row in _candidates(feed, step, slot):
+    for chosen, row in _candidates(feed, step, planned):
         if row in bad:  # another caption of a clip that was tried
             continue
         if (feed.manifests[task], row) in feed.deadly:
@@ -242,18 +244,23 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
     return Row(step, task, sample, seed, None, list(bad.values()), ("data", failure))
 
 
-def _candidates(feed: TrainFeed, step: int, slot: int) -> Iterator[tuple[int, int, int]]:
-    """Task, sample and row of the clip that the plan wants in a slot, then of its substitutes."""
-    place, task, sample, manifest, _ = _planned(feed, step, slot)
+def _candidates(feed: TrainFeed, step: int, planned: _Planned) -> Iterator[tuple[int, int]]:
+    """Sample and row of the clip that the plan wants in a slot, then of its substitutes."""
+    place, task, sample, manifest, _ = planned
     clip_rows, _ = manifest.samples("train")
     for chosen in chain([sample], (other for _, other in substitutes(feed.plan, step, place, task, sample))):
-        yield task, chosen, int(clip_rows[chosen])
+        yield chosen, int(clip_rows[chosen])
 
 
 def _killed(manifest: Manifest, row: int) -> dict[str, Any]:
     """The record of a deadly clip."""
+    return _record(manifest, row, "decode", "ProcessDied", KILLED)
+
+
+def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) -> dict[str, Any]:
+    """Why a clip has no frames."""
     id, uri = manifest.id(row), manifest.uri(row)
-    return {"id": id, "uri": uri, "stage": "decode", "error": "ProcessDied", "message": KILLED}
+    return {"id": id, "uri": uri, "stage": stage, "error": error, "message": message}
 
 
 def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
@@ -291,7 +298,6 @@ def _try_clip(
     A file that the manifest names was there when it was written: where it is missing the storage is away, or somebody
     has moved it, and no substitute may take its place.
     """
-    id, uri = manifest.id(row), manifest.uri(row)
     for wait_s in (*MISSING_WAITS_S, None):
         try:
             return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
@@ -299,13 +305,12 @@ def _try_clip(
             if wait_s is not None:
                 time.sleep(wait_s)
         except VideoError as error:
-            cause = type(error.__cause__ or error).__name__
-            return {"id": id, "uri": uri, "stage": error.stage, "error": cause, "message": str(error)}
+            return _record(manifest, row, error.stage, type(error.__cause__ or error).__name__, str(error))
         except UnreadableStorage as error:
             return error
     return UnreadableStorage(
-        f"{uri} (clip {id}) is missing under {manifest.root}, though {manifest.path.name} names it. Bring it back and "
-        "run the same command again, or have the manifest written without it"
+        f"{manifest.uri(row)} (clip {manifest.id(row)}) is missing under {manifest.root}, though {manifest.path.name} "
+        "names it. Bring it back and run the same command again, or have the manifest written without it"
     )
 
 

@@ -1,7 +1,7 @@
 """Vectors of frames in place of a video: a `.npy` file of floats (T, D), one row for each frame.
 
-They are sampled, cached, checked and resumed as frames are (`backbones.packing`), and nothing in between knows of them;
-only an augmentation would damage them.
+They are sampled, checked and resumed as frames are (`backbones.packing`), and nothing in between knows of them; only an
+augmentation would damage them. The frame cache keeps none: a file of them is read as fast.
 """
 
 # T frames   D numbers   S pixels of a side
