@@ -128,7 +128,7 @@ class Result:
         return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
     def own_matrix_of(self, score: str) -> "pd.DataFrame":
-        """The matrix of a score among each task's own clips alone, where the protocol reads it so, too (`own/R@1`):
+        """The matrix of a score among each task's own clips alone, where the protocol has that reading (`own`), too:
         then a row after few tasks can be compared with one after all of them."""
         own = self.matrix_of(f"own/{score}")
         return self.matrix_of(score) if own.isna().all(axis=None) else own
