@@ -25,7 +25,7 @@ test: setup
 	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
 test-slow: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 # Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
 check: setup
