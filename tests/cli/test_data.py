@@ -36,8 +36,8 @@ from kinoray.datasets import probing
 toy_set.register(pytest.MonkeyPatch())
 if "data" not in [group.name for group in cli.app.registered_groups]:
     cli.app.add_typer(data_app, name="data")
-probe = probing.probe_part
-probing.probe_part = lambda part, root: (time.sleep(0.3), probe(part, root))[1]
+probe = probing.probe_batch
+probing.probe_batch = lambda parts, root: (time.sleep(0.3 * len(parts)), probe(parts, root))[1]
 cli.main()
 """
 """The command line with the toy set, a third of a second for each file."""

@@ -3,18 +3,18 @@
 import os
 import signal
 import sys
-import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
+import cloudpickle
 import numpy as np
 import pytest
 from support import clips
 
-from kinoray.data import guarded, pipeline
-from kinoray.data import slots as row_decoding
+from kinoray.data import clip_reading, guarded, pipeline, process_rows, ray_rows
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
@@ -91,10 +91,26 @@ def test_rows_come_in_plan_order_with_their_seeds(feed):
         assert rows.num_current == BATCH and rows.bad == []
 
 
-def test_threads_and_starting_later_change_nothing(feed):
-    one_thread = list(decode_local(feed, threads=1))
-    assert_same(one_thread, list(decode_local(feed, threads=3)))
-    assert_same(one_thread[3:], list(decode_local(replace(feed, start_step=3))))
+@pytest.fixture
+def one_process(monkeypatch):
+    """What a pool would do happens here, where a test can reach it."""
+
+    def in_pool(_, function, *arguments):
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    monkeypatch.setattr(process_rows, "in_pool", in_pool)
+
+
+def test_processes_and_starting_later_change_nothing(feed, monkeypatch):
+    whole = list(decode_local(feed))
+    assert_same(whole[3:], list(decode_local(replace(feed, start_step=3))))
+    monkeypatch.setattr(pipeline, "process_rows", partial(pipeline.process_rows, processes=1))
+    assert_same(whole, list(decode_local(feed)))
     assert list(decode_local(replace(feed, start_step=STEPS[1]))) == []
 
 
@@ -155,7 +171,7 @@ def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
     assert "\n" not in str(e.value)
 
 
-def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, monkeypatch):
+def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, monkeypatch, one_process):
     """A mount that blinks makes no clip bad: no substitute, no record, the same rows."""
     expected = list(decode_local(feed))
     slept: list[float] = []
@@ -165,14 +181,14 @@ def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, mo
         if len(slept) == 2:
             (videos / "away.mp4").rename(videos / "8.mp4")
 
-    monkeypatch.setattr(row_decoding.time, "sleep", comes_back)
+    monkeypatch.setattr(clip_reading.time, "sleep", comes_back)
     (videos / "8.mp4").rename(videos / "away.mp4")
-    assert_same(list(decode_local(feed, threads=1)), expected)
-    assert slept == list(row_decoding.MISSING_WAITS_S[:2])
+    assert_same(list(decode_local(feed)), expected)
+    assert slept == list(clip_reading.MISSING_WAITS_S[:2])
 
 
-def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, feed, monkeypatch):
-    monkeypatch.setattr(row_decoding.time, "sleep", lambda wait_s: None)
+def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, feed, monkeypatch, one_process):
+    monkeypatch.setattr(clip_reading.time, "sleep", lambda wait_s: None)
     (videos / "8.mp4").rename(videos / "away.mp4")
     try:
         with pytest.raises(RunFailed, match=r"8\.mp4 \(clip two2\) is missing under .*names it\. Bring it back"):
@@ -181,20 +197,20 @@ def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_pat
         (videos / "away.mp4").rename(videos / "8.mp4")
 
 
-def test_failing_storage_stops_the_run(feed, monkeypatch):
+def test_failing_storage_stops_the_run(feed, monkeypatch, one_process):
     def fails(*_):
         raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
 
-    monkeypatch.setattr(row_decoding, "fetch_clip", fails)
+    monkeypatch.setattr(clip_reading, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):
         list(decode_local(feed))
 
 
-def test_closing_early_ends_the_threads(feed):
+def test_closing_early_leaves_the_processes_to_the_next(feed):
     rows = decode_local(feed)
-    next(rows)
+    first = next(rows)
     rows.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("decode")]
+    assert_same([first], list(islice(decode_local(feed), 1)))
 
 
 def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
@@ -259,7 +275,7 @@ def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
     assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
 
 
-@pytest.mark.parametrize(("decode", "way"), [(partial(decode_ray, slots=1), "ray"), (decode_local, "threads")])
+@pytest.mark.parametrize(("decode", "way"), [(partial(decode_ray, slots=1), "ray"), (decode_local, "processes")])
 def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, monkeypatch, decode, way):
     """Without the cache always; with an empty one until it holds the clips; with a full one never."""
     ways = []
@@ -267,15 +283,15 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
     def used(name, fill):
         def note(feed, done, *_):
             ways.append((name, done))
-            return fill(feed, done)
+            return fill(feed, done, 0)
 
         return note
 
     expected = list(decode_local(feed))
-    local = partial(pipeline._local, threads=1)
+    local = pipeline._local
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
-    monkeypatch.setattr(pipeline, "_local", used("threads", local))
-    monkeypatch.setattr(pipeline, "_on_demand", used("here", partial(pipeline._on_demand, slots=0.0)))
+    monkeypatch.setattr(pipeline, "_local", used("processes", local))
+    monkeypatch.setattr(pipeline, "_on_demand", used("here", pipeline._on_demand))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
@@ -295,8 +311,8 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
     expected = list(decode_local(cached))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
-    monkeypatch.setattr(pipeline, "_ray", lambda feed, done, _: pipeline._local(feed, done, 1))
-    monkeypatch.setattr(guarded, "guarded_rows", lambda feed, slots, _: (feed.decode(*slot) for slot in slots))
+    monkeypatch.setattr(pipeline, "_ray", pipeline._local)
+    monkeypatch.setattr(ray_rows, "rows_alone", lambda feed, slots, _: (feed.decode(*slot) for slot in slots))
     rows = decode_ray(cached, 1)
     consumed = [next(rows)]
     frame_caching._digest.cache_clear()
@@ -308,8 +324,6 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("world", "limit"), [(1, 2.5e9), (4, 0.625e9), (1000, 3 << 25)])
 def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, limit):
     import ray.data
-
-    from kinoray.data import ray_rows
 
     class Looked(Exception):
         pass
@@ -348,8 +362,44 @@ class AlwaysKills(ClipFeed):
         return super().decode(group, slot)
 
 
+KILLED = [{"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": clip_reading.KILLED}]
+
+
+@pytest.fixture
+def by_value():
+    """A test's classes, for processes that cannot import it."""
+    import ray
+
+    for library in (cloudpickle, ray.cloudpickle):
+        library.register_pickle_by_value(sys.modules[__name__])
+    yield
+    for library in (cloudpickle, ray.cloudpickle):
+        library.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned(monkeypatch):
+    monkeypatch.setattr(guarded, "_deadly", set())
+
+
+def test_a_clip_that_kills_its_process_is_left_out(videos, tmp_path, by_value):
+    """One death may be anything's; the second one is the clip's. The others' frames are as ever."""
+    manifest = manifests_of(videos, tmp_path)[0]
+    expected = list(pipeline._local(clip_feed(manifest, range(6)), 0, 0))
+    marker = tmp_path / "killed"
+    once = KillsItsProcess(manifest, tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
+    rows = list(pipeline._local(once, 0, 0))
+    assert marker.exists() and all(np.array_equal(a.video, b.video) for a, b in zip(rows, expected, strict=True))
+
+    always = AlwaysKills(manifest, tuple(range(6)), UNIFORM, 8, 2, OFF)
+    rows = list(pipeline._local(always, 0, 0))
+    for number, (row, other) in enumerate(zip(rows, expected, strict=True)):
+        assert row.sample == number and (row.video is None if number == 3 else np.array_equal(row.video, other.video))
+    assert rows[3].bad == KILLED
+
+
 @pytest.mark.ray
-def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
+def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster, by_value):
     """Bad clips, replay, ranks and a later start included; then closing early, test clips, a killed task."""
     import ray
 
@@ -378,7 +428,6 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
     assert_same(second, expected)
     assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
 
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     marker = tmp_path / "killed"
     killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
     assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
@@ -394,9 +443,7 @@ def test_ray_gives_the_same_rows_as_one_process(videos, tmp_path, cluster):
         False,
         False,
     ]
-    assert rows[3].bad == [
-        {"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": row_decoding.KILLED}
-    ]
+    assert rows[3].bad == KILLED
     assert [row.video is None for row in pipeline._on_demand(deadly, 0, 1)] == [row.video is None for row in rows]
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 from PIL import Image
@@ -118,8 +119,12 @@ def test_text_of_a_set_reaches_lists_without_control_characters(root: Path) -> N
 
 def test_only_what_is_new_or_changed_is_probed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probed: list[str] = []
-    original = probing.probe_part
-    monkeypatch.setattr(probing, "probe_part", lambda part, at: (probed.append(part.uri), original(part, at))[1])
+
+    def noted(parts: Any, *given: Any) -> Any:
+        probed.extend(part.uri for part in parts)
+        return probing.probe_parts(parts, *given)
+
+    monkeypatch.setattr(prepare, "probe_parts", noted)
     assert prepared(root).probed == len(probed) == 8
     first = manifest_bytes()
     report = prepared(root)
@@ -387,15 +392,15 @@ def test_a_full_disk_at_the_manifest_leaves_the_one_before(root: Path, monkeypat
 
 
 def test_failing_storage_of_the_data_stops_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(part: Any, at: str) -> Any:
+    def failing(parts: Any, at: str) -> Any:
         raise UnreadableStorage("v0.mp4 (clip v0): reading failed 3 times: Input/output error")
 
-    monkeypatch.setattr(probing, "probe_part", failing)
+    monkeypatch.setattr(probing, "probe_batch", failing)
     with pytest.raises(RunFailed, match="reading failed 3 times"):
         prepared(root)
 
 
-# On Ray
+# Files that end the process that reads them
 
 
 def deadly_batch(parts: Any, root: str) -> Any:
@@ -405,17 +410,32 @@ def deadly_batch(parts: Any, root: str) -> Any:
     return probing.probe_batch(parts, root)
 
 
-@pytest.mark.ray
-def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
-    cluster: None, root: Path, whole: tuple[bytes, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def deadly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import ray
 
+    monkeypatch.setattr(probing, "probe_batch", deadly_batch)
+    for library in (cloudpickle, ray.cloudpickle):
+        library.register_pickle_by_value(sys.modules[__name__])
+    yield
+    for library in (cloudpickle, ray.cloudpickle):
+        library.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_a_deadly_file_is_told_from_its_neighbours(root: Path, deadly: None) -> None:
+    report = prepared(root, workers=0)
+    assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
+    assert len(Journal(prepared_folder(NAME)).findings) == 7
+
+
+@pytest.mark.ray
+def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
+    cluster: None, root: Path, whole: tuple[bytes, bytes], request: pytest.FixtureRequest
+) -> None:
     assert prepared(root, workers=2).probed == 8
     assert manifest_bytes() == whole[0]
     shutil.rmtree(prepared_folder(NAME))
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    monkeypatch.setattr(probing, "probe_batch", deadly_batch)
+    request.getfixturevalue("deadly")
     report = prepared(root, workers=1)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
     assert len(Journal(prepared_folder(NAME)).findings) == 7

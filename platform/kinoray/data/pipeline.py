@@ -1,17 +1,15 @@
-"""Rows in plan order, decoded ahead of the consumer: with Ray Data, or in one process with threads.
+"""Rows in plan order, decoded ahead of the consumer: with Ray Data, or by processes of this run's own.
 
 A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Every way fills a slot
 with the same function (`decode` of a feed), so their rows are bitwise the same, and one may take over from the other
 between steps.
 
-Ray Data, and threads, are for decoding. A clip in the cache takes 0.1 ms, less than moving it from one process to
-another, so where (nearly) all coming clips are there they are read on demand, and no execution is started.
-Which way it is comes from looking up some of the coming slots, first and again now and then.
+Both are for decoding, which may end the process that does it (`guarded`). A clip in the cache takes 0.1 ms, less than
+moving it from one process to another, so where (nearly) all coming clips are there they are read on demand, and no
+execution is started. Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
-from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -19,13 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from kinoray.data.process_rows import process_rows
 from kinoray.data.slots import ClipFeed, Feed, Row, TrainFeed, coming, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
-AHEAD = 2
-"""Steps decoded ahead of the consumer."""
-THREADS = 2
-"""Threads that read and decode where Ray does not."""
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
 """Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
 RECHECK_ROWS = 512
@@ -63,9 +58,9 @@ class DecodedClips:
     trouble: str
 
 
-def decode_local(feed: TrainFeed, threads: int = THREADS) -> Iterator[DecodedRows]:
-    """Rows of the remaining steps, decoded by threads of this process."""
-    return _steps(feed, _groups(feed, 0.0, threads))
+def decode_local(feed: TrainFeed) -> Iterator[DecodedRows]:
+    """Rows of the remaining steps, decoded by processes of this one's own."""
+    return _steps(feed, _groups(feed, 0.0))
 
 
 def decode_ray(feed: TrainFeed, slots: float) -> Iterator[DecodedRows]:
@@ -73,9 +68,9 @@ def decode_ray(feed: TrainFeed, slots: float) -> Iterator[DecodedRows]:
     return _steps(feed, _groups(feed, slots))
 
 
-def clips_local(feed: ClipFeed, threads: int = THREADS) -> Iterator[DecodedClips]:
+def clips_local(feed: ClipFeed) -> Iterator[DecodedClips]:
     """Clips by row number, in order, a batch at a time."""
-    return _clip_batches(feed, _groups(feed, 0.0, threads))
+    return _clip_batches(feed, _groups(feed, 0.0))
 
 
 def clips_ray(feed: ClipFeed, slots: float) -> Iterator[DecodedClips]:
@@ -100,15 +95,12 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: Feed, slots: float, threads: int = THREADS) -> Generator[tuple[int, list[Row]], None, None]:
+def _groups(feed: Feed, slots: float) -> Generator[tuple[int, list[Row]], None, None]:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
         is_cached = _mostly_cached(feed, done)
-        if is_cached:
-            rows = _on_demand(feed, done, slots)
-        else:
-            rows = _ray(feed, done, slots) if slots else _local(feed, done, threads)
+        rows = (_on_demand if is_cached else _ray if slots else _local)(feed, done, slots)
         unchecked_rows = misses = 0
         with closing(rows):
             for group in feed.groups[done:]:
@@ -146,36 +138,21 @@ def _mostly_cached(feed: Feed, done: int) -> bool:
 
 def _on_demand(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
-    thread that did it ahead would stop training just as long, and longer. What the cache lacks Ray's tasks decode."""
+    thread that did it ahead would stop training just as long, and longer. What the cache lacks others decode."""
     for group, slot in coming(feed, done):
-        if slots and not feed.holds(group, slot):
-            from kinoray.data.guarded import guarded_rows
-
-            yield from guarded_rows(feed, [(group, slot)], min(1.0, slots))
-        else:
+        if feed.holds(group, slot):
             yield feed.decode(group, slot)
+        elif slots:
+            from kinoray.data.ray_rows import rows_alone
+
+            yield from rows_alone(feed, [(group, slot)], slots)
+        else:
+            yield from process_rows(feed, [(group, slot)])
 
 
-def _local(feed: Feed, done: int, threads: int) -> Generator[Row, None, None]:
-    """All rows after so many groups, a fixed number of them ahead in threads; PyAV decodes without the lock.
-
-    A thread takes several rows at once: handing over the lock costs more than reading one.
-    """
-    batch_rows = max(1, feed.slots_per_group // (4 * threads))
-    slots = coming(feed, done)
-    with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        ahead: deque[Future[list[Row]]] = deque()
-        try:
-            while True:
-                while len(ahead) * batch_rows < AHEAD * feed.slots_per_group:
-                    if not (batch := list(islice(slots, batch_rows))):
-                        break
-                    ahead.append(pool.submit(lambda batch: [feed.decode(*slot) for slot in batch], batch))
-                if not ahead:
-                    return
-                yield from ahead.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _local(feed: Feed, done: int, _: float) -> Generator[Row, None, None]:
+    """All rows after so many groups, a fixed number of them ahead, from processes of our own."""
+    return process_rows(feed, coming(feed, done))
 
 
 def _ray(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:

@@ -3,18 +3,19 @@
 import json
 import logging
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import ray
 import ray.data
 from ray.data import DataContext, ExecutionResources
-from ray.exceptions import RayError
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 from ray.util.annotations import RayDeprecationWarning
 
-from kinoray.data.guarded import RETRIES, died, guarded_rows, without_deadly
+from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.slots import Feed, Row, coming
 
 TASK_BYTES = 32 << 20
@@ -22,6 +23,8 @@ TASK_BYTES = 32 << 20
 
 With half of it decoding takes 5 % longer (benchmarks/decode.py).
 """
+RETRIES = 1
+"""Of a task whose process died."""
 TASK_ROWS = 64
 """Rows of one Ray task at most."""
 FIRST_TASKS, MORE_TASKS = 512, 4096
@@ -58,10 +61,37 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
                 tasks = MORE_TASKS
             return
         except RayError as error:
-            if here is None or not died(error):
+            if here is None or not _died(error):
                 raise
-            yield from guarded_rows(feed, [here, *islice(places, in_flight - 1)], min(1.0, slots))
+            yield from rows_alone(feed, [here, *islice(places, in_flight - 1)], slots)
             here = next(places, None)
+
+
+def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
+    """The rows of some slots, each by a Ray task of its own."""
+    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
+
+    def alone(feed: Feed, group: int, slot: int) -> Row:
+        try:
+            return ray.get(task.remote(feed, group, slot))
+        except RayError as error:
+            if not _died(error):
+                raise
+            raise ProcessDied from error
+
+    return guarded_rows(feed, places, alone)
+
+
+def _decode_alone(feed: Any, group: int, slot: int) -> Row:
+    return feed.decode(group, slot)
+
+
+def _died(error: BaseException) -> bool:
+    """Whether an error, or what it came from, is the death of a task's process."""
+    causes, deaths = [error], (WorkerCrashedError, OutOfMemoryError, NodeDiedError)
+    while (cause := causes[-1].__cause__ or getattr(causes[-1], "cause", None)) is not None:
+        causes.append(cause)
+    return any(isinstance(cause, deaths) for cause in causes)
 
 
 def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:

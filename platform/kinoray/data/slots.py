@@ -4,7 +4,6 @@ Its frames come from the cache or are decoded; only `Row.cached` differs. A clip
 and a substitute takes its place (training) or none (test).
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from kinoray.data.clip_reading import as_many, holds, killed, try_clip
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.plan import (
@@ -26,13 +26,9 @@ from kinoray.data.plan import (
     written_seeds,
 )
 from kinoray.decoding.decode import UnreadableStorage
-from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_cache import Cache, Fetched, frame_cache
 from kinoray.decoding.sampling import Sampling
-from kinoray.errors import MissingVideo, VideoError
 
-MISSING_WAITS_S = (0.5, 2.0, 5.0)
-"""How long to wait for a file that is missing: a mount that comes back."""
-KILLED = "reading it ended its process twice"
 BAD_IN_A_ROW = 100
 """Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
 
@@ -67,6 +63,8 @@ class Feed(Protocol):
     @property
     def size_px(self) -> int: ...
     @property
+    def cache(self) -> Cache: ...
+    @property
     def world(self) -> int: ...
     @property
     def groups(self) -> range: ...
@@ -78,6 +76,7 @@ class Feed(Protocol):
     @property
     def deadly(self) -> frozenset[Place]: ...
     def next_clip(self, group: int, slot: int) -> Place | None: ...
+    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,15 @@ class TrainFeed:
         places = ((self.manifests[planned.task], row) for _, row in _candidates(self, group, planned))
         return next((place for place in places if place not in self.deadly), None)
 
+    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]:
+        """Manifest and row there of the clip that stands in a slot, and the seed of its frames."""
+        manifest = read_manifest(self.manifests[row.task])
+        clip_rows, _ = manifest.samples("train")
+        return manifest, int(clip_rows[row.sample]), _frame_seed(self.plan, row.group, _place(self, slot))
+
     def holds(self, group: int, slot: int) -> bool:
         planned = _planned(self, group, slot)
-        return _holds(planned.manifest, planned.row, self.sampling, self.size_px, self.cache)
+        return holds(planned.manifest, planned.row, self.sampling, self.size_px, self.cache)
 
 
 @dataclass(frozen=True)
@@ -157,9 +162,13 @@ class ClipFeed:
         place = (self.manifest, self.rows[group * self.batch + slot])
         return None if place in self.deadly else place
 
+    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]:
+        """As of a `TrainFeed`."""
+        return read_manifest(self.manifest), row.sample, 0
+
     def holds(self, group: int, slot: int) -> bool:
         row = self.rows[group * self.batch + slot]
-        return _holds(read_manifest(self.manifest), row, self.sampling, self.size_px, self.cache)
+        return holds(read_manifest(self.manifest), row, self.sampling, self.size_px, self.cache)
 
 
 def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
@@ -229,11 +238,11 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
         if row in bad:  # another caption of a clip that was tried
             continue
         if (feed.manifests[task], row) in feed.deadly:
-            outcome: Any = _killed(manifest, row)
+            outcome: Any = killed(manifest, row)
         else:
-            outcome = _try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
+            outcome = try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
         if isinstance(outcome, Fetched):
-            video = _as_many(outcome.video, feed.sampling.count)
+            video = as_many(outcome.video, feed.sampling.count)
             return Row(step, task, chosen, seed, video, list(bad.values()), None, outcome.cached, outcome.trouble)
         if isinstance(outcome, UnreadableStorage):
             return Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(outcome)))
@@ -252,17 +261,6 @@ def _candidates(feed: TrainFeed, step: int, planned: _Planned) -> Iterator[tuple
         yield chosen, int(clip_rows[chosen])
 
 
-def _killed(manifest: Manifest, row: int) -> dict[str, Any]:
-    """The record of a deadly clip."""
-    return _record(manifest, row, "decode", "ProcessDied", KILLED)
-
-
-def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) -> dict[str, Any]:
-    """Why a clip has no frames."""
-    id, uri = manifest.id(row), manifest.uri(row)
-    return {"id": id, "uri": uri, "stage": stage, "error": error, "message": message}
-
-
 def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
     clips_tried = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
     return (
@@ -275,48 +273,11 @@ def _clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
     """One test clip."""
     row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
     if (feed.manifest, row) in feed.deadly:
-        return Row(group, 0, row, 0, None, [_killed(manifest, row)])
-    outcome = _try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache)
+        return Row(group, 0, row, 0, None, [killed(manifest, row)])
+    outcome = try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache)
     if isinstance(outcome, Fetched):
-        video = _as_many(outcome.video, feed.sampling.count)
+        video = as_many(outcome.video, feed.sampling.count)
         return Row(group, 0, row, 0, video, [], None, outcome.cached, outcome.trouble)
     if isinstance(outcome, UnreadableStorage):
         return Row(group, 0, row, 0, None, [], ("storage", str(outcome)))
     return Row(group, 0, row, 0, None, [outcome])
-
-
-def _as_many(video: np.ndarray, count: int) -> np.ndarray:
-    """The frame of a picture as often as a video's frames are wanted."""
-    return video if len(video) == count else np.repeat(video, count, axis=0)
-
-
-def _try_clip(
-    manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache
-) -> Fetched | dict[str, Any] | UnreadableStorage:
-    """The frames of a clip, the record of why it has none, or the failure of the storage.
-
-    A file that the manifest names was there when it was written: where it is missing the storage is away, or somebody
-    has moved it, and no substitute may take its place.
-    """
-    for wait_s in (*MISSING_WAITS_S, None):
-        try:
-            return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
-        except MissingVideo:
-            if wait_s is not None:
-                time.sleep(wait_s)
-        except VideoError as error:
-            return _record(manifest, row, error.stage, type(error.__cause__ or error).__name__, str(error))
-        except UnreadableStorage as error:
-            return error
-    return UnreadableStorage(
-        f"{manifest.uri(row)} (clip {manifest.id(row)}) is missing under {manifest.root}, though {manifest.path.name} "
-        "names it. Bring it back and run the same command again, or have the manifest written without it"
-    )
-
-
-def _holds(manifest: Manifest, row: int, sampling: Sampling, size_px: int, cache: Cache) -> bool:
-    """Whether a clip needs no decoding."""
-    try:
-        return holds_clip(manifest.clip(row), sampling, size_px, cache)
-    except VideoError:  # it leads out of its folder
-        return False

@@ -6,6 +6,7 @@ The Ray tasks that decode import this file, so torch is imported only where the 
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
-from kinoray.decoding.frame_cache import fetch_clip, frame_cache, holds_clip
+from kinoray.decoding.frame_cache import Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
+from kinoray.processes.pool import BrokenProcessPool, in_pool
 
 if TYPE_CHECKING:
     from kinoray.config import Recipe
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 CLIPS = 64
 """Clips that one Ray task reads."""
 LOCAL_CLIPS = 16
-"""So few are decoded in this process: starting another takes longer."""
+"""So few are decoded beside this process: starting Ray's tasks takes longer."""
 
 
 def warm_cache(
@@ -38,21 +40,21 @@ def warm_cache(
         return 0
     batches = list(_missing(manifests, recipe))
     if sum(len(batch[1]) for batch in batches) <= LOCAL_CLIPS:
-        return sum(_fill(*batch) for batch in batches)
+        return sum(_answer(in_pool(1, _fill, *batch, frame_cache()).result) for batch in batches)
     import ray
 
     began_s, decoded = time.monotonic(), 0
     at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
     waiting: list[Any] = []
-    remote = ray.remote(_fill).options(num_cpus=1, scheduling_strategy="SPREAD")
+    remote = ray.remote(_fill).options(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")
     for batch in batches:
         if not wanted():
             break
         waiting.append(remote.remote(*batch))
         if len(waiting) >= at_once:
             ready, waiting = ray.wait(waiting)
-            decoded += sum(ray.get(ready))
-    decoded += sum(ray.get(waiting))
+            decoded += sum(_answer(partial(ray.get, ref)) for ref in ready)
+    decoded += sum(_answer(partial(ray.get, ref)) for ref in waiting)
     say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began_s:.0f} s, once for all trials.")
     return decoded
 
@@ -70,9 +72,19 @@ def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tupl
                 yield str(path), [int(row) for row in part], rule, size_px
 
 
-def _fill(path: str, rows: list[int], rule: Sampling, size_px: int) -> int:
-    """Read a batch of clips through the cache; how many were decoded."""
-    cache, manifest = frame_cache(), read_manifest(path)
+def _answer(get: Callable[[], int]) -> int:
+    """How many clips of a batch were decoded; a clip that ended the process is left to the runs, as the rest is."""
+    from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+
+    try:
+        return get()
+    except (BrokenProcessPool, NodeDiedError, OutOfMemoryError, WorkerCrashedError):
+        return 0
+
+
+def _fill(path: str, rows: list[int], rule: Sampling, size_px: int, cache: Cache | None = None) -> int:
+    """Read a batch of clips through a cache, or the one of the machine that does it; how many were decoded."""
+    cache, manifest = cache or frame_cache(), read_manifest(path)
     decoded = 0
     for position, row in enumerate(rows):
         clip = manifest.clip(row)

@@ -79,7 +79,7 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
     """Read a set's annotations, probe its files, write its manifest and what is wrong with it.
 
     name: as in `kinoray data list`. root: the folder that holds the set's files. workers: probing tasks at once on Ray
-    (None: one for each CPU); 0: threads of this process. The files lie in `prepared_folder(name)`: `manifest.parquet`,
+    (None: one for each CPU); 0: processes of its own. The files lie in `prepared_folder(name)`: `manifest.parquet`,
     `report.json`, and a list for each kind of problem.
     Raises: UsageError for an unknown set, a folder that holds another one or nothing to use, or while another process
     prepares this set; StorageFull; RunFailed where the storage of the data fails. What was probed is kept.

@@ -1,10 +1,11 @@
-"""Every file of a data set read once, side by side: in Ray tasks, or in threads of this process."""
+"""Every file of a data set read once, side by side: in Ray tasks, or in processes of this one's own."""
 
 import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from typing import Any
 
 from kinoray.data.manifest import PROBED
@@ -13,6 +14,7 @@ from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.processes.cores import usable_cores
+from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process
 from kinoray.processes.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
@@ -43,11 +45,11 @@ def probe_parts(
 ) -> Generator[list[tuple[Part, Finding]], None, None]:
     """Probe all parts; a few findings at a time, in no order.
 
-    workers: tasks at once on Ray (None: one for each of its CPUs), 0: threads of this process.
+    workers: tasks at once on Ray (None: one for each of its CPUs), 0: processes of this one's own, without Ray.
     Raises: UnreadableStorage where reading failed and the file is not at fault; RunFailed where Ray does not answer.
     """
     if workers == 0:
-        yield from _in_threads(parts, root)
+        yield from _in_processes(parts, root)
     elif parts:
         yield from _on_ray(parts, root, workers)
 
@@ -122,20 +124,36 @@ def _probe_vectors(clip: Clip) -> dict[str, Any]:
     return facts | {"key_frames": [], "key_ticks": []}
 
 
-def _in_threads(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:
-    """PyAV and Pillow decode without the interpreter's lock. Left early, this waits for the files being read."""
-    threads = usable_cores()
-    waiting, running = deque(parts), dict[Future[Finding], Part]()
-    with ThreadPoolExecutor(threads, thread_name_prefix="probe") as pool:
-        try:
-            while waiting or running:
-                while waiting and len(running) < threads + AHEAD:
-                    part = waiting.popleft()
-                    running[pool.submit(probe_part, part, root)] = part
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                yield [(running.pop(future), future.result()) for future in done]
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _in_processes(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:
+    """A process that dies takes the others along, so what was in flight then is read one by one."""
+    processes = usable_cores()
+    waiting, running = deque(_batches(parts, processes)), dict[Future[list[Finding]], list[Part]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes + AHEAD:
+                batch = waiting.popleft()
+                running[in_pool(processes, probe_batch, batch, root)] = batch
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            died: list[Part] = []
+            for future in done:
+                batch = running.pop(future)
+                try:
+                    yield list(zip(batch, future.result(), strict=True))
+                except BrokenProcessPool:
+                    died += batch
+            for part in died:
+                yield [(part, _probe_alone(part, root))]
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _probe_alone(part: Part, root: str) -> Finding:
+    """What a file holds, read where its process's death is its own."""
+    for _ in range(ATTEMPTS):
+        with one_process() as process, suppress(BrokenProcessPool):
+            return process.submit(probe_batch, [part], root).result()[0]
+    return {"stage": "decode", "error": KILLED}
 
 
 def _batches(parts: Sequence[Part], slots: int) -> Iterator[list[Part]]:

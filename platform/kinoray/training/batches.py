@@ -1,6 +1,6 @@
 """From plan to tensors: what a rank's loop and its evaluation read.
 
-Clips come from `data.pipeline` (the frame cache, Ray Data, or threads with no Ray); here uint8 clips become batches on
+Clips come from `data.pipeline` (the frame cache, Ray Data, or processes of its own); here uint8 clips become batches on
 the device: captions are looked up and tokenised, pixels augmented and normalised with seeds from the plan.
 """
 
@@ -81,7 +81,7 @@ class Feed:
     num_tasks: int
     world: World
     decode_slots: float
-    """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in threads of this process."""
+    """This rank's share of the CPUs for Ray Data's decode tasks; 0 decodes in processes of the run's own."""
     towers: Backbone
     report_bad: Callable[[list[dict[str, str]]], None]
     note: Callable[[str], None] = log.warning

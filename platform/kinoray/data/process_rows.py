@@ -1,0 +1,102 @@
+"""Rows from processes of our own, where Ray's tasks do not decode: `--num-workers 0`, runs side by side, trials.
+
+A decoder that crashes, or takes all memory, takes its process along and not the run (`guarded`). Frames go through the
+frame cache, which the processes fill anyway; only those that it does not hold are sent.
+"""
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import islice
+
+from loky import ProcessPoolExecutor
+
+from kinoray.data.clip_reading import as_many, holds
+from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
+from kinoray.data.slots import Feed, Row
+from kinoray.decoding.frame_cache import fetch_clip
+from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process
+
+PROCESSES = 2
+"""That read and decode, of a run that Ray does not decode for."""
+AHEAD = 2
+"""Steps decoded ahead of the consumer."""
+
+Slot = tuple[int, int]
+Sent = tuple[Row, bool]
+"""A row, and whether its frames are to be read from the cache."""
+
+
+def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) -> Generator[Row, None, None]:
+    """The rows of some slots (group, slot), in order, a fixed number of them ahead."""
+    # A process takes several rows at once: to send for one costs about as much as to read it.
+    batch_rows = max(1, feed.slots_per_group // (4 * processes))
+    places = iter(slots)
+    ahead: deque[tuple[list[Slot], Future[list[Sent]]]] = deque()
+    try:
+        while True:
+            feed = without_deadly(feed)
+            while len(ahead) * batch_rows < AHEAD * feed.slots_per_group:
+                if not (batch := list(islice(places, batch_rows))):
+                    break
+                ahead.append((batch, in_pool(processes, _decode, feed, batch)))
+            if not ahead:
+                return
+            batch, future = ahead.popleft()
+            try:
+                sent = future.result()
+            except BrokenProcessPool:
+                in_flight = [slot for waiting, _ in [(batch, None), *ahead] for slot in waiting]
+                ahead.clear()
+                with _alone() as alone:
+                    yield from guarded_rows(feed, in_flight, alone)
+            else:
+                for slot, answer in zip(batch, sent, strict=True):
+                    yield _with_frames(feed, slot, *answer)
+    finally:
+        for _, future in ahead:
+            future.cancel()
+
+
+@contextmanager
+def _alone() -> Iterator[Alone]:
+    """Decodes a row at a time in a process of its own; another one where it died."""
+    pools: list[ProcessPoolExecutor] = []
+
+    def decode(feed: Feed, group: int, slot: int) -> Row:
+        pools[:] = pools or [one_process()]
+        try:
+            ((row, in_cache),) = pools[0].submit(_decode, feed, [(group, slot)]).result()
+        except BrokenProcessPool as error:
+            pools.clear()
+            raise ProcessDied from error
+        return _with_frames(feed, (group, slot), row, in_cache)
+
+    try:
+        yield decode
+    finally:
+        for pool in pools:
+            pool.shutdown()
+
+
+def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
+    """What a process does: frames that the cache holds by now are left there."""
+    answers = []
+    for group, slot in slots:
+        row, in_cache = feed.decode(group, slot), False
+        if row.video is not None:
+            manifest, clip_row, _ = feed.source(row, slot)
+            in_cache = holds(manifest, clip_row, feed.sampling, feed.size_px, feed.cache)
+        if in_cache:
+            row.video = None
+        answers.append((row, in_cache))
+    return answers
+
+
+def _with_frames(feed: Feed, slot: Slot, row: Row, in_cache: bool) -> Row:
+    if in_cache:
+        manifest, clip_row, seed = feed.source(row, slot[1])
+        fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.size_px, feed.cache)
+        row.video = as_many(fetched.video, feed.sampling.count)
+    return row

@@ -1,0 +1,59 @@
+"""Processes of this process's own, by loky: what ends one of them is an exception here, and they end with this one."""
+
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from loky import ProcessPoolExecutor, get_reusable_executor
+
+IDLE_S = 60
+"""A process that nobody gave work for so long ends."""
+LOOK_S = 1.0
+"""How often a process looks whether its parent lives."""
+
+__all__ = ["BrokenProcessPool", "in_pool", "one_process"]
+
+
+def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """The call, in one of so many processes, which all callers share; the first call starts them (0.7 s).
+
+    The future raises BrokenProcessPool where any of them died, in its own call or in another: the next call has new
+    ones.
+    """
+    _no_word_of_small_things()
+    try:
+        pool = get_reusable_executor(processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+        return pool.submit(function, *arguments)
+    except BrokenProcessPool as error:  # between asking for them and giving them work
+        future: Future[Any] = Future()
+        future.set_exception(error)
+        return future
+
+
+def one_process() -> ProcessPoolExecutor:
+    """A process that no other caller has; to be shut down."""
+    _no_word_of_small_things()
+    return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+
+
+def _settle_in(parent: int) -> None:
+    """Leave Ctrl-C, which a terminal sends to all of a program's processes, to the parent; end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(1)
+
+
+def _no_word_of_small_things() -> None:
+    """Processes that end unused, or for having grown, come back when there is work."""
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)

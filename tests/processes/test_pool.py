@@ -1,0 +1,51 @@
+"""Processes of our own: a death is an exception, and none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process
+
+PARENT = """
+import os, time
+from kinoray.processes.pool import in_pool
+print(in_pool(1, os.getpid).result(), flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_death_is_an_exception_and_the_next_call_has_new_processes() -> None:
+    first = in_pool(1, os.getpid).result()
+    assert first != os.getpid()
+    with pytest.raises(BrokenProcessPool):
+        in_pool(1, os.kill, first, signal.SIGKILL).result()
+    assert in_pool(1, os.getpid).result() not in (first, os.getpid())
+
+
+def test_a_process_of_ones_own_dies_alone() -> None:
+    shared = in_pool(1, os.getpid).result()
+    with one_process() as process, pytest.raises(BrokenProcessPool):
+        process.submit(os._exit, 3).result()
+    assert in_pool(1, os.getpid).result() == shared
+
+
+def test_no_process_outlives_a_killed_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_terminals_interrupt_is_the_parents() -> None:
+    pid = in_pool(1, os.getpid).result()
+    os.kill(pid, signal.SIGINT)
+    assert in_pool(1, os.getpid).result() == pid
