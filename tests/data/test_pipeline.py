@@ -449,3 +449,33 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
     with pytest.raises(UsageError, match=r"leaves none of the cluster's 4 CPUs"):
         decode_slots(4, 1.0)
+
+
+@pytest.mark.ray
+def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, monkeypatch):
+    import ray
+
+    @ray.remote
+    class Holds:
+        def ready(self):
+            return True
+
+    monkeypatch.setattr(ray_rows, "STARVED_S", 2.0)
+    monkeypatch.setattr(ray_rows, "OWN_ROWS", 12)
+    expected = list(decode_local(feed))
+    other = Holds.options(num_cpus=4).remote()
+    ray.get(other.ready.remote())
+    rows = decode_ray(feed, 1)
+    seen = [next(rows), next(rows)]
+    assert ray_rows.STARVED in [step.trouble for step in seen]
+    ray.kill(other)
+    assert_same(seen + list(rows), expected)
+
+
+@pytest.mark.ray
+def test_a_consumer_that_pauses_gets_the_same_rows(feed, cluster, monkeypatch):
+    monkeypatch.setattr(ray_rows, "STARVED_S", 0.5)
+    rows = decode_ray(feed, 2)
+    seen = [next(rows)]
+    time.sleep(2)
+    assert_same(seen + list(rows), list(decode_local(feed)))

@@ -4,6 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -12,10 +13,12 @@ import numpy as np
 import ray
 import ray.data
 from ray.data import DataContext, ExecutionResources
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
+from kinoray.data.process_rows import process_rows
 from kinoray.data.slots import Feed, Row, coming
 
 TASK_BYTES = 32 << 20
@@ -30,6 +33,14 @@ TASK_ROWS = 64
 FIRST_TASKS, MORE_TASKS = 512, 4096
 """Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
 """
+STARVED_S = 60.0
+"""Without a row for so long, the consumer waits for CPUs that others hold, or it took none itself."""
+OWN_ROWS = 256
+"""Rows that own processes decode before the cluster is looked at again."""
+STARVED = (
+    f"No CPU of the cluster was free for decoding for {STARVED_S:g} s, so this run's workers decode beside their "
+    "training, which is slower. Free CPUs of the cluster, or use fewer num_workers."
+)
 STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
 """Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
 
@@ -38,7 +49,8 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """The same rows from ordered streaming executions inside this process (ray.md 2.10).
 
     Where a task's process dies again and again, the rows that were in flight are decoded one by one, which finds the
-    clip at fault; then executions go on behind them.
+    clip at fault; then executions go on behind them. Where no CPU is free for a task, processes of our own decode for
+    as long: two runs may each hold one of two CPUs, or a node may have died.
     """
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
     max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
@@ -60,6 +72,11 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
                     here = next(places, None)
                 tasks = MORE_TASKS
             return
+        except ExecutionTimeoutError:
+            while here is not None and ray.available_resources().get("CPU", 0.0) < min(1.0, slots):
+                for row in process_rows(feed, [here, *islice(places, OWN_ROWS - 1)]):
+                    yield replace(row, trouble=row.trouble or STARVED)
+                here = next(places, None)
         except RayError as error:
             if here is None or not _died(error):
                 raise
@@ -111,6 +128,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    context.execution_no_progress_timeout_s = STARVED_S
     context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
     # Of the cluster's object store each execution would take a quarter, whatever others take: several ranks spill.
     whole = ray.cluster_resources().get("object_store_memory", 0.0)

@@ -1,6 +1,7 @@
 """The driver while runs are on: shows progress, turns Ctrl-C and SIGTERM into a request to stop."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,9 @@ from kinoray.display.progress import Course, RunProgress
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
+
+PATIENCE_S = 30.0
+"""A run that has not begun after so long may wait for CPUs, which Ray does in silence."""
 
 
 def attend(
@@ -20,14 +24,32 @@ def attend(
     """
     import ray
 
+    started_s = time.monotonic()
+
     def look() -> None:
         for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
                     monitor.request_stop.remote()
-                update_bar(bar, run, ray.get(monitor.latest.remote(), timeout=5))
+                last = ray.get(monitor.latest.remote(), timeout=5)
+                update_bar(bar, run, last)
+                if not last["begun"] and time.monotonic() - started_s > PATIENCE_S:
+                    bar.warn_once(_held_cpus(run.label))
 
     return in_thread(work, look)
+
+
+def _held_cpus(label: str) -> list[str]:
+    """What to say of a run that does not begin, where the cluster has no whole CPU free."""
+    import ray
+
+    total, free = (found.get("CPU", 0.0) for found in (ray.cluster_resources(), ray.available_resources()))
+    if free >= 1:
+        return []
+    return [
+        f"{label} waits for a CPU: other work holds {total - free:g} of the cluster's {total:g} (see `ray status`). It "
+        "begins when one is free; Ctrl-C gives up."
+    ]
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class RunMonitor:
         self.folder = Path(folder)
         self.on_record = on_record
         self.start = time.monotonic()
-        self.last: dict[str, Any] = {"notes": []}
+        self.last: dict[str, Any] = {"notes": [], "begun": False}
         self.stop = False
         self.failure: dict[str, Any] | None = None
         self.attempts, self.furthest = 0, (-1, -1)
@@ -49,6 +49,7 @@ class RunMonitor:
 
         bad: the unreadable clips that the checkpoint knows of; None: it is of before they were kept there.
         """
+        self.last = self.last | {"begun": True}
         if bad is not None:
             self.bad = {}
             self.report_bad(bad)
