@@ -1,9 +1,9 @@
-"""What `kinoray reproduce` can make: a file of entries per paper."""
+"""What `kinoray reproduce` can make: files of entries, by paper."""
 
-from kinoray.papers import bmu_moco, frame_fusion
+from kinoray.papers import bmu_moco, frame_fusion, frame_fusion_figures
 from kinoray.papers.entries import Entry
 
-REPRODUCTIONS: dict[str, Entry] = {**bmu_moco.ENTRIES, **frame_fusion.ENTRIES}
+REPRODUCTIONS: dict[str, Entry] = {**bmu_moco.ENTRIES, **frame_fusion.ENTRIES, **frame_fusion_figures.ENTRIES}
 
 
 def listed() -> list[dict[str, str]]:

@@ -35,6 +35,8 @@ class Entry:
     """Runs per point or row by default."""
     best_from: str = ""
     """A table whose tuned settings come before all others: of the row that `best_of` names."""
+    best_stream: str = ""
+    """The stream that those were searched on, where it is not `stream`."""
 
 
 @dataclass(frozen=True, kw_only=True)

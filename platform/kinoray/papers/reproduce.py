@@ -70,6 +70,11 @@ def _name_of(stream: str | Stream) -> str:
     return stream if isinstance(stream, str) else stream.name
 
 
+def _family(stream: str) -> str:
+    """A stream's name without its world."""
+    return stream.partition(":")[0]
+
+
 def _check_options(
     name: str, entry: Entry, tune: bool, clips: Sequence[str | Path], options: Mapping[str, Any]
 ) -> None:
@@ -87,8 +92,8 @@ def _check_options(
         return
     if not isinstance(entry, TableEntry) or not entry.tuned:
         raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
-    family = entry.stream.partition(":")[0]
-    if _name_of(options.get("stream") or entry.stream).partition(":")[0] != family:
+    family = _family(entry.stream)
+    if _family(_name_of(options.get("stream") or entry.stream)) != family:
         raise UsageError(f"--tune searches rates that suit {family}: leave out --stream, or search by `kinoray sweep`.")
     given = [word for word in ("smoke", "dry_run", "settings", "backbone") if options.get(word)]
     if given:
@@ -162,12 +167,14 @@ def _maps(
 
 def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
     """Row -> settings of the table that the entry begins from."""
-    return tuned.settings_by_row(tuned.tuned_settings(entry.best_from, _name_of(stream)))
+    own = _family(_name_of(stream)) == _family(entry.stream)
+    searched_on = entry.best_stream if own and entry.best_stream else _name_of(stream)
+    return tuned.settings_by_row(tuned.tuned_settings(entry.best_from, searched_on))
 
 
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
-    stream = _name_of(common["stream"]).partition(":")[0]  # its first world; the table is of another
+    stream = _family(_name_of(common["stream"]))  # its first world; the table is of another
     names = ("runs", "quiet")
     best, objective = {}, ""
     for row in entry.rows:
