@@ -129,7 +129,13 @@ def test_the_engine_imports_no_method() -> None:
 
 def test_ray_stays_in_a_handful_of_files() -> None:
     allowed = ("execution.run", "execution.watch", "execution.workers", "execution.momentum_store", "monitoring.gauges")
-    allowed += ("execution.feature_store", "data.pipeline", "data.ray_rows", "data.warm_cache")
+    allowed += (
+        "execution.feature_store",
+        "execution.shared_storage",
+        "data.pipeline",
+        "data.ray_rows",
+        "data.warm_cache",
+    )
     allowed += ("processes.actors", "processes.ray_session", "datasets.probing")
     allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")
     allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit", "cli.main")

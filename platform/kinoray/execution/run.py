@@ -103,7 +103,9 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
         with ray_session():
-            cpus = num_cpus()
+            from kinoray.execution.shared_storage import seen_by_all
+
+            runs, cpus = seen_by_all(runs), num_cpus()
             if num_workers is None and len(runs) > 1 and not num_gpus():
                 say(_outlook(runs, "side by side on Ray", cpus))
                 _side_by_side(runs, quiet, signals, say)

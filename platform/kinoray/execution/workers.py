@@ -1,5 +1,6 @@
 """What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors, Ray itself."""
 
+import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,9 @@ def run_alone(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
 
 def run_rank_safely(spec: Any, world: Any, monitor: Any, stores: Any) -> dict[str, Any]:
     """Run a rank. What would fail again is returned; lost peers and actors are raised, so that Ray retries."""
+    if not (Path(spec.folder) / "run.json").is_file():  # a machine that joined the cluster later
+        error = f"Machine {socket.gethostname()} does not see {spec.folder}. Put it on storage that all machines share."
+        return {"kind": "UsageError", "error": error}
     try:
         return {"finished": run_rank(spec, world, monitor, stores)}
     except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say

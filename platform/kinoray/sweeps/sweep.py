@@ -129,21 +129,23 @@ def _run(
 ) -> None:
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
+    from kinoray.execution.shared_storage import stream_seen_by_all
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.sweeps.seed_run import Job
     from kinoray.sweeps.tune import carry_out
 
     request, seeds = plan.request, record["seeds"]
-    tasks = plan.base.stream.tasks
     with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
         cpus, nodes = num_cpus(), node_cpus()
+        stream = stream_seen_by_all(plan.base.stream, plan.folder.parent)
+        tasks = stream.tasks
         share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json(plan.folder / RECORD, record | {"threads": threads})
         job = Job(
             folder=str(plan.folder),
-            run=replace(plan.run, runs=str(plan.folder.parent)),
+            run=replace(plan.run, stream=stream, runs=str(plan.folder.parent)),
             seeds=tuple(seeds),
             objectives=tuple(record["objectives"]),
             threads=threads,

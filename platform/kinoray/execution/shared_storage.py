@@ -1,0 +1,172 @@
+"""Several machines: before the first step each of them is asked whether it sees what a run will read and write.
+
+The folder of runs must be on storage that all share, and so must videos. Manifests travel: they are copied beside the
+runs, so no cache folder need be shared. An embedded stream is rendered by each machine that lacks it.
+"""
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.disk.durable import whole_file
+from kinoray.disk.folders import cache_folder
+from kinoray.errors import KinorayError, UsageError, VideoError
+from kinoray.runs.resolve import Resolved
+from kinoray.streams import Stream, load_stream
+
+MANIFESTS = ".manifests"
+"""In the folder of runs: the manifests that travel, by their digest."""
+ANSWER_S = 900.0
+"""For all machines' answers; one that must render a stream first takes minutes."""
+LOOKED_AT = (0, -1)
+"""Which clips of each manifest are looked for: a folder is mounted, or it is not."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a machine must see as the driver does."""
+
+    token: str
+    """A file in the folder of runs."""
+    word: str
+    """What it holds."""
+    videos: tuple[tuple[str, int], ...]
+    """Path and size in bytes."""
+    rendered: str
+    """The stream that a machine renders where it lacks the videos; "": none."""
+
+
+def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
+    """The runs, of which all machines of the connected cluster see everything; with one machine as they are.
+
+    Raises: UsageError naming the first machine and path that do not meet.
+    """
+    nodes = _other_nodes()
+    if not nodes:
+        return list(runs)
+    streams: dict[tuple[str, ...], Stream] = {}
+    for run in runs:
+        key = tuple(str(task.manifest) for task in run.stream.tasks)
+        streams[key] = streams.get(key) or stream_seen_by_all(run.stream, run.folder.parents[1])
+    return [replace(run, stream=streams[tuple(str(task.manifest) for task in run.stream.tasks)]) for run in runs]
+
+
+def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
+    """As `seen_by_all`, of one stream and the folder of runs."""
+    nodes = _other_nodes()
+    if not nodes:
+        return stream
+    root = root.absolute()
+    travelling = tuple(replace(task, manifest=_copied(task.manifest, root / MANIFESTS)) for task in stream.tasks)
+    token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
+    token.write_text(word)
+    try:
+        _ask(nodes, Sight(str(token), word, _some_videos(stream), _rendered(stream)))
+    finally:
+        token.unlink(missing_ok=True)
+    return replace(stream, tasks=travelling)
+
+
+def _other_nodes() -> list[dict[str, Any]]:
+    """The cluster's machines but for this one."""
+    here = ray.get_runtime_context().get_node_id()
+    return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+
+
+def _copied(manifest: Path, folder: Path) -> Path:
+    """The same bytes in a folder that travels."""
+    with open(manifest, "rb") as file:
+        copy = folder / f"{hashlib.file_digest(file, 'sha256').hexdigest()[:24]}.parquet"
+    if not copy.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(copy) as draft:
+            shutil.copyfile(manifest, draft)
+    return copy
+
+
+def _some_videos(stream: Stream) -> tuple[tuple[str, int], ...]:
+    paths = []
+    for task in stream.tasks:
+        manifest = read_manifest(task.manifest)
+        paths += [_path(manifest, range(manifest.table.num_rows)[place]) for place in LOOKED_AT]
+    return tuple((str(path), path.stat().st_size) for path in paths if path is not None and path.is_file())
+
+
+def _path(manifest: Manifest, row: int) -> Path | None:
+    try:
+        return Path(manifest.clip(row).path)
+    except VideoError:
+        return None
+
+
+def _rendered(stream: Stream) -> str:
+    """The name under which a machine can render the stream, where its videos lie in the cache."""
+    roots = [read_manifest(task.manifest).root for task in stream.tasks]
+    in_cache = all(root.is_relative_to(cache_folder().absolute()) for root in roots)
+    return stream.source if in_cache else ""
+
+
+def _ask(nodes: Sequence[dict[str, Any]], sight: Sight) -> None:
+    asked: dict[Any, dict[str, Any]] = {}
+    for node in nodes:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        look = ray.remote(_look).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        asked[look.remote(sight)] = node
+    waiting = list(asked)
+    while waiting:
+        done, waiting = ray.wait(waiting, timeout=ANSWER_S)
+        if not done:
+            raise UsageError(
+                f"Machine {_name(asked[waiting[0]])} did not answer within {ANSWER_S:g} s. Is it overloaded?"
+            )
+        for answer in done:
+            try:
+                unseen = ray.get(answer)
+            except ray.exceptions.RayError as error:
+                why = str(error).strip().splitlines()[0]
+                raise UsageError(f"Machine {_name(asked[answer])} cannot run kinoray: {why}") from None
+            if unseen:
+                raise UsageError(f"Machine {_name(asked[answer])} {unseen}")
+
+
+def _name(node: dict[str, Any]) -> str:
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
+def _look(sight: Sight) -> str:
+    """What a machine does not see, and what to do; "" where it sees all. Runs on that machine."""
+    token = Path(sight.token)
+    if not token.is_file() or token.read_text() != sight.word:
+        return (
+            f"does not see the folder of runs {token.parent}, or has another one there. Put it on storage that all "
+            "machines share, and name it with --runs."
+        )
+    missing = _first_missing(sight)
+    if missing and sight.rendered:
+        try:
+            load_stream(sight.rendered)
+        except KinorayError as error:
+            return f"lacks {missing} and cannot render it: {error}"
+        missing = _first_missing(sight)
+    if missing:
+        return (
+            f"does not see {missing}, or has another file there. Put the videos on storage that all machines share, at "
+            "the same path."
+        )
+    return ""
+
+
+def _first_missing(sight: Sight) -> str:
+    for path, size in sight.videos:
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size != size:
+            return path
+    return ""

@@ -1,0 +1,132 @@
+"""Two machines with disks of their own, both on this one: what is not shared is found before the first step."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinoray.data.manifest import read_manifest, write_table
+from kinoray.execution.shared_storage import MANIFESTS, Sight, _look
+from kinoray.runs.result import Result
+from kinoray.streams import Stream
+
+DRIVER = """
+import pickle, sys
+from pathlib import Path
+import kinoray
+verb, method, options = pickle.loads(Path(sys.argv[1]).read_bytes())
+try:
+    getattr(kinoray, verb)(method, quiet=True, **options)
+except kinoray.errors.KinorayError as error:
+    sys.exit(str(error))
+"""
+Drive = Callable[..., str]
+
+
+def test_a_machine_says_what_it_does_not_see(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("word")
+    (tmp_path / "a.mp4").write_bytes(b"1234")
+    sight = Sight(str(tmp_path / "token"), "word", ((str(tmp_path / "a.mp4"), 4),), "")
+    assert _look(sight) == ""
+    assert f"does not see the folder of runs {tmp_path}" in _look(replace(sight, word="other"))
+    assert "or has another file there" in _look(replace(sight, videos=((str(tmp_path / "a.mp4"), 5),)))
+    (tmp_path / "a.mp4").unlink()
+    assert f"does not see {tmp_path / 'a.mp4'}" in _look(sight)
+    unknown = _look(replace(sight, rendered="no-such-stream"))
+    assert unknown.startswith(f"lacks {tmp_path / 'a.mp4'} and cannot render it: ")
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A folder that the other machine has its own of."""
+    (tmp_path / "private").mkdir()
+    return tmp_path / "private"
+
+
+@pytest.fixture
+def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
+    """Run a verb on a Ray whose CPUs are all on the other machine; returns what it said when it failed."""
+    import ray._private.utils as utils
+    from ray.cluster_utils import Cluster
+
+    hide = f"mount -t tmpfs tmpfs {private}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", hide], capture_output=True).returncode:
+        pytest.skip("this user may not make mount namespaces")
+    monkeypatch.setattr(utils, "write_ray_address", lambda address, temp_dir=None: None)
+    folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")  # sockets need a short path
+    place = {"num_cpus": 0, "object_store_memory": 150_000_000, "temp_dir": folder, "include_dashboard": False}
+    head = Cluster(initialize_head=True, head_node_args=place, shutdown_at_exit=False)
+    start = [Path(sys.executable).with_name("ray"), "start", f"--address={head.address}", "--num-cpus=2", "--block"]
+    start += ["--object-store-memory=150000000", "--disable-usage-stats"]
+    command = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh", *map(str, start)]
+    node = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def call(verb: str, method: str, **options: Any) -> str:
+        (tmp_path / "job").write_bytes(pickle.dumps((verb, method, options)))
+        words = [sys.executable, "-c", DRIVER, str(tmp_path / "job")]
+        environment = os.environ | {"RAY_ADDRESS": head.address}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240).stderr
+
+    try:
+        deadline = time.monotonic() + 60
+        while len([n for n in _nodes(head.address) if n["Alive"]]) < 2 and time.monotonic() < deadline:
+            time.sleep(0.5)
+        yield call
+    finally:
+        os.killpg(node.pid, 15)
+        node.wait(30)
+        head.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _nodes(address: str) -> list[dict[str, Any]]:
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    state = GlobalState()
+    options = GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    state._initialize_global_state(options)
+    return state.node_table()
+
+
+def with_manifests_in(stream: Stream, folder: Path) -> Stream:
+    """The same clips, named by manifests that lie elsewhere."""
+    tasks = []
+    for task in stream.tasks:
+        manifest = read_manifest(task.manifest)
+        copy = write_table(manifest.table, folder / f"{task.name}.parquet", manifest.root)
+        tasks.append(replace(task, manifest=copy.path))
+    return replace(stream, tasks=tuple(tasks))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_only_the_folder_of_runs_and_the_videos_need_be_shared(
+    micro: Stream, private: Path, drive: Drive, tmp_path: Path
+) -> None:
+    stream = with_manifests_in(micro, private)
+    refused = drive("run", "base_moco", stream=stream, runs=private / "runs")
+    assert refused.startswith("Machine ") and f"does not see the folder of runs {private / 'runs'}" in refused
+    assert refused.count("\n") <= 1
+
+    said = drive("run", "base_moco", stream=stream, runs=tmp_path / "runs")
+    (folder,) = (tmp_path / "runs").glob("base_moco-*/seed-0")
+    assert Result(folder).outcome["state"] == "finished", said
+    assert len(list((tmp_path / "runs" / MANIFESTS).glob("*.parquet"))) == len(stream.tasks)
+
+    space = {"m_hat": {"low": 0.9, "high": 1.0}}
+    fixed = {"queue_size": 16, "max_steps": 4}
+    said = drive(
+        "sweep", "bmu_moco", stream=stream, runs=tmp_path / "runs", trials=1, space=space, settings=fixed, name="s"
+    )
+    outcomes = [Result(path.parent).outcome["state"] for path in (tmp_path / "runs").glob("bmu_moco-*/seed-0/run.json")]
+    assert outcomes == ["finished"], said
