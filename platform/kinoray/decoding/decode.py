@@ -12,12 +12,13 @@ what the wanted frames need is decoded (`kinoray.decoding.seek`), to the same bi
 probe it is decoded through as if there were none.
 
 A span [start, end) is in seconds since the stream's start. Decoding begins at the last key frame before it, which the
-container tells.
+container tells; where decoding from there meets an error, at the file's start: some containers tell wrong.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from av.packet import Packet
@@ -40,9 +41,11 @@ from kinoray.decoding.video import (
     to_square,
     with_retries,
 )
+from kinoray.errors import VideoError
 
 __all__ = ["RETRY_WAITS_S", "Choose", "Limits", "UnreadableStorage", "clip_times", "decode_clip"]
 
+Result = TypeVar("Result")
 Choose = Callable[[Timeline], np.ndarray]
 """From a clip's frames to the frame numbers wanted, repeats allowed; the same answer for the same frames."""
 
@@ -62,25 +65,38 @@ def _decode(clip: Clip, choose: Choose, size_px: int, limits: Limits) -> np.ndar
         timeline = Timeline(clip.probe.num_frames, partial(clip_times, clip, clip.probe.num_frames, limits))
         with suppress(Disagreement), open_video(clip, limits) as video:
             return seek_frames(video, clip.probe, choose(timeline), size_px)
-    with open_video(clip, limits) as video:
-        return _decode_through(video, choose, size_px, clip.probe.num_frames if clip.probe else None)
+    return trusting_key_frames(clip, lambda from_start: _decode_through(clip, choose, size_px, limits, from_start))
+
+
+def trusting_key_frames(clip: Clip, work: Callable[[bool], Result]) -> Result:
+    """Work on a span from the key frame before it, and from the file's start where that turns out to be none."""
+    if clip.start is not None:
+        try:
+            return work(False)
+        except VideoError as error:
+            if error.stage != "decode":
+                raise
+    return work(True)
 
 
 def clip_times(clip: Clip, num_frames: int, limits: Limits) -> np.ndarray:
     """When each frame of a clip is shown (`times_of`), without decoding any."""
-    with open_video(clip, limits) as video:
+    with open_video(clip, limits, from_start=False) as video:
         return times_of(video, read_packets(video), num_frames)
 
 
-def _decode_through(video: Video, choose: Choose, size_px: int, probed: int | None) -> np.ndarray:
+def _decode_through(clip: Clip, choose: Choose, size_px: int, limits: Limits, from_start: bool) -> np.ndarray:
     """Decode once if the packets, or a probe, gave the number of frames, twice if not."""
-    packets = read_packets(video)
-    announced = count_packets(video, packets)
-    expected = probed or max(announced, 1)
-    frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), size_px)
+    with open_video(clip, limits, from_start) as video:
+        packets = read_packets(video)
+        announced = count_packets(video, packets)
+        expected = clip.probe.num_frames if clip.probe else max(announced, 1)
+        frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), size_px)
     check_count(count, announced)
-    if count != expected:
-        video.stream.codec_context.flush_buffers()
+    if count == expected:
+        return frames
+    with open_video(clip, limits, from_start) as video:  # anew: a decoder that was flushed need not do the same again
+        packets = read_packets(video)
         frames, _ = _pass(video, packets, choose(_timeline(video, packets, count)), size_px)
     return frames
 

@@ -37,7 +37,7 @@ from kinoray.errors import UsageError
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is cached whole where the frames are drawn."""
-DECODING = ("decode.py", "read_clip.py", "sampling.py", "seek.py", "video.py")
+DECODING = ("decode.py", "read_clip.py", "sampling.py", "seek.py", "upright.py", "video.py", "whole.py")
 """The sources that decide the frames; another version of them finds none of this version's entries."""
 
 

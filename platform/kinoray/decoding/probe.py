@@ -20,7 +20,9 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import trusting_key_frames
 from kinoray.decoding.seek import Disagreement, Run, decode_run
+from kinoray.decoding.upright import STORED, orientation
 from kinoray.decoding.video import (
     Limits,
     Video,
@@ -29,7 +31,6 @@ from kinoray.decoding.video import (
     check_pixels,
     count_packets,
     open_video,
-    quarter_turns,
     read_packets,
     with_retries,
 )
@@ -70,11 +71,12 @@ def probe_clip(clip: Clip, limits: Limits | None = None, digest: str | None = No
     Takes about twice as long as decoding it. `digest`: of the file, where it is known already.
     Raises: VideoError where `decode_clip` would reject the clip, UnreadableStorage where the storage failed.
     """
-    return with_retries(clip, partial(_probe, clip, limits or Limits(), digest))
+    work = partial(_probe, clip, limits or Limits(), digest)
+    return with_retries(clip, lambda: trusting_key_frames(clip, work))
 
 
-def _probe(clip: Clip, limits: Limits, digest: str | None) -> dict[str, Any]:
-    with open_video(clip, limits) as video:
+def _probe(clip: Clip, limits: Limits, digest: str | None, from_start: bool) -> dict[str, Any]:
+    with open_video(clip, limits, from_start) as video:
         packets = read_packets(video)
         seen = _see(video, packets)
         check_count(seen.count, count_packets(video, packets))
@@ -107,9 +109,10 @@ def _see(video: Video, packets: list[Packet]) -> _Seen:
         if not video.span.holds(frame.pts):
             continue
         if not seen.count:
-            seen.first, turns = place, quarter_turns(frame)
-            width, height = (frame.height, frame.width) if turns % 2 else (frame.width, frame.height)
-            seen.facts = {"width_px": width, "height_px": height, "rotation": 90 * turns}
+            seen.first, turn = place, orientation(frame)
+            width, height = (frame.height, frame.width) if turn.swapped else (frame.width, frame.height)
+            rotation = 0 if turn == STORED else frame.rotation % 360
+            seen.facts = {"width_px": width, "height_px": height, "rotation": rotation}
         seen.count += 1
     return seen
 
@@ -117,7 +120,14 @@ def _see(video: Video, packets: list[Packet]) -> _Seen:
 def _frame_digest(frame: VideoFrame) -> bytes:
     """All that conversion to upright RGB depends on."""
     colours = (frame.format.name, int(frame.colorspace), int(frame.color_range), int(frame.color_trc))
-    shape = (*colours, int(frame.color_primaries), frame.width, frame.height, frame.rotation, frame.interlaced_frame)
+    shape = (
+        *colours,
+        int(frame.color_primaries),
+        frame.width,
+        frame.height,
+        orientation(frame),
+        frame.interlaced_frame,
+    )
     digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
     # A palette is no plane of its own; rows may be stored from the bottom up.
     if frame.format.has_palette or any(plane.line_size <= 0 for plane in frame.planes):
@@ -136,7 +146,8 @@ def _sample_bytes(frame: VideoFrame, plane: int) -> int:
 def _candidates(video: Video, packets: list[Packet], seen: _Seen) -> list[tuple[int, int]]:
     """Key frames (number, time) by the container's flags; none where times cannot name the frames."""
     ticks = [t for t in seen.ticks if t is not None]
-    keys = [packet.pts for packet in packets if packet.is_keyframe and packet.pts is not None]
+    # A key frame that an edit list hides gives no frame to name.
+    keys = [p.pts for p in packets if p.is_keyframe and not p.is_discard and p.pts is not None]
     if (
         seen.concealed
         or len(ticks) < len(seen.ticks)

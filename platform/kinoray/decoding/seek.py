@@ -20,11 +20,9 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
 from kinoray.decoding.clip import Probe
-from kinoray.decoding.video import Video, check_time, to_square
+from kinoray.decoding.video import REORDERED, Video, check_time, to_square
 from kinoray.errors import VideoError
 
-REORDERED = 32
-"""Packets read beyond a run's last frame: no codec shows a picture more than 16 places after it was decoded."""
 NEAR = 8
 """Frames: a key frame that comes so soon is not sought, the run goes on; a seek costs as much as they do."""
 

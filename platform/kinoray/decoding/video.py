@@ -7,9 +7,10 @@ import itertools
 import os
 import stat
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import av
@@ -22,23 +23,38 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 
 from kinoray.decoding.clip import Clip
-from kinoray.errors import MissingVideo, VideoError
+from kinoray.decoding.upright import orientation, upright
+from kinoray.decoding.whole import check_whole, is_encrypted
+from kinoray.errors import MissingVideo, UsageError, VideoError
 
-FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv"
+FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv,ivf"
 """Containers that may be opened. Never the play lists (hls, dash, concat, sdp): they open other files and hosts."""
 
+PYAV = ("av/", os.path.dirname(av.__file__))
+"""Where its code stands, as tracebacks have it: compiled, and plain."""
+ENCRYPTED = "its video is encrypted"
 # Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
 SHORT_SHARE, SHORT_SLACK = 0.9, 2
+REORDERED = 32
+"""Packets read beyond the last frame: no codec shows a picture more than 16 places after it was decoded."""
 RETRY_WAITS_S = (0.05, 0.5)
 
 Result = TypeVar("Result")
+
+
+def max_pixels() -> int:
+    """What the user allows a frame to have, else those of 4K. Raises: UsageError where that is no number above 0."""
+    given = os.environ.get("KINORAY_MAX_PIXELS", "")
+    if given and not (given.isdecimal() and int(given)):
+        raise UsageError(f"KINORAY_MAX_PIXELS={given}: give width x height as a whole number, 33177600 for 8K, say.")
+    return int(given or 4096 * 2304)
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one clip may cost; beyond it the clip is rejected, at stage "limits"."""
 
-    pixels: int = 4096 * 2304
+    pixels: int = field(default_factory=max_pixels)
     """Width x height of a frame."""
     frames: int = 100_000
     packet_bytes: int = 1 << 29
@@ -77,6 +93,8 @@ class Video:
     limits: Limits
     deadline: float
     """On the monotonic clock."""
+    from_start: bool
+    """Decode from the file's first packet on, not from the last key frame before the span."""
 
     @property
     def tick_s(self) -> float:
@@ -135,33 +153,51 @@ def _video_error(stage: str, error: BaseException) -> VideoError:
 
 
 @contextmanager
-def open_video(clip: Clip, limits: Limits) -> Iterator[Video]:
-    """Open a clip's file; what goes wrong inside the block is an error of decoding."""
+def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[Video]:
+    """Open a clip's file; what goes wrong inside the block is an error of decoding.
+
+    from_start: False begins at a span's key frame, where the decoder stops at what it would patch up otherwise: some
+    files call frames key frames that are none.
+    """
     deadline = time.monotonic() + limits.wall_s
     stage = "open"
     try:
         options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
         # Names of many sets are not UTF-8; by default they make opening fail.
         with av.open(clip.path, options=options, metadata_errors="replace") as container:
-            stream = _video_stream(container, limits)
+            stream = _video_stream(container, limits, strict=clip.start is not None and not from_start)
+            if clip.probe is None:  # the probe looked
+                check_whole(clip.path)
             stage = "decode"
-            yield Video(container, stream, _span_of(clip, stream), limits, deadline)
+            yield Video(container, stream, _span_of(clip, stream), limits, deadline, from_start)
     except (av.error.FFmpegError, ValueError, RuntimeError, LookupError) as error:  # PyAV's own checks, too
         if isinstance(error, OSError) and not isinstance(error, av.error.FileNotFoundError):
             raise
+        if not _is_the_decoders(error):
+            raise
+        if is_encrypted(clip.path):
+            raise VideoError("open", ENCRYPTED) from error
         raise _video_error(stage, error) from error
 
 
-def _video_stream(container: InputContainer, limits: Limits) -> VideoStream:
+def _is_the_decoders(error: BaseException) -> bool:
+    """Whether an exception comes out of PyAV; one of other code is a mistake there, and no verdict on the file."""
+    if isinstance(error, av.error.FFmpegError):
+        return True
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(file.startswith(PYAV) for file in files)
+
+
+def _video_stream(container: InputContainer, limits: Limits, strict: bool) -> VideoStream:
     if not container.streams.video:
         raise VideoError("open", "no video stream")
     stream = container.streams.video[0]
     codec = stream.codec_context
     if codec is None:
-        raise VideoError("open", "no decoder for its video stream")
+        raise VideoError("open", ENCRYPTED if is_encrypted(container.name) else "no decoder for its video stream")
     check_pixels(codec.width, codec.height, limits)
     # Set on the stream's options it would not hold; here it does, before the first frame is allocated.
-    codec.options = {"max_pixels": str(limits.pixels)}
+    codec.options = {"max_pixels": str(limits.pixels)} | ({"err_detect": "explode"} if strict else {})
     codec.thread_type = "NONE"
     codec.thread_count = 1
     return stream
@@ -170,7 +206,8 @@ def _video_stream(container: InputContainer, limits: Limits) -> VideoStream:
 def check_pixels(width: int, height: int, limits: Limits) -> None:
     """Raises: VideoError where a frame is larger than the limit."""
     if width * height > limits.pixels:
-        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {limits.pixels}")
+        limit = f"the limit of {limits.pixels} (KINORAY_MAX_PIXELS)"
+        raise VideoError("limits", f"{width} x {height} pixels are more than {limit}")
 
 
 def check_time(video: Video) -> None:
@@ -194,13 +231,16 @@ def read_packets(video: Video) -> list[Packet]:
     Raises: VideoError beyond the limits, or where the file was cut off.
     """
     packets: list[Packet] = []
-    span, limits, size = video.span, video.limits, 0
+    span, limits, size, beyond = video.span, video.limits, 0, 0
+    # An AVI's index calls packets key frames that hold nothing to begin with.
+    skips = span.start is not None and not video.from_start and video.container.format.name != "avi"
     for packet in video.container.demux(video.stream):
         if packet.size == 0:  # the marker that ends a stream
             continue
-        if span.ended_by(packet.dts):  # a frame is never shown before it is decoded
+        beyond += span.ended_by(packet.dts)
+        if beyond > REORDERED:  # some files show frames before the time at which they are to be decoded
             break
-        if span.start is not None and packet.is_keyframe and packet.pts is not None and packet.pts <= span.start:
+        if skips and packet.is_keyframe and packet.pts is not None and packet.pts <= (span.start or 0):
             packets, size = [], 0
         packets.append(packet)
         size += packet.size
@@ -223,9 +263,10 @@ def _check_whole(video: Video, packets: list[Packet]) -> None:
     if not promised_s and container.duration and len(container.streams) == 1:
         promised_s = container.duration / av.time_base
     times = sorted(packet.pts for packet in packets if packet.pts is not None)
-    if len(times) < 2 or len(packets) + SHORT_SLACK >= SHORT_SHARE * (stream.frames or np.inf):
+    if not times or len(packets) + SHORT_SLACK >= SHORT_SHARE * (stream.frames or np.inf):
         return
-    gap = max(after - before for before, after in itertools.pairwise(times))
+    usual = 1 / (tick_s * float(stream.average_rate)) if stream.average_rate else 0.0
+    gap = max((after - before for before, after in itertools.pairwise(times)), default=usual)
     seen_s = (times[-1] - (stream.start_time or 0) + gap) * tick_s
     if seen_s < SHORT_SHARE * promised_s:
         raise VideoError("decode", f"the file is cut off: {seen_s:.2f} of {promised_s:.2f} s")
@@ -275,12 +316,4 @@ def to_square(scaler: VideoReformatter, frame: VideoFrame, size_px: int, limits:
     check_pixels(frame.width, frame.height, limits)
     # One thread: by default the scaler starts a pool as large as the machine.
     small = scaler.reformat(frame, size_px, size_px, "rgb24", interpolation=Interpolation.BILINEAR, threads=1)
-    image = small.to_ndarray()
-    turns = quarter_turns(frame)
-    return np.rot90(image, turns) if turns else image
-
-
-def quarter_turns(frame: VideoFrame) -> int:
-    """Counter-clockwise quarter turns, 0-3, that make a frame upright; other angles are nonsense in the file."""
-    turns, rest = divmod(frame.rotation, 90)
-    return 0 if rest else turns % 4
+    return upright(small.to_ndarray(), orientation(frame))

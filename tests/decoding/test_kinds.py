@@ -1,0 +1,249 @@
+"""Videos as they come: cut off, cut without re-encoding, mirrored, with key frames that are none, encrypted."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from av.video.reformatter import VideoReformatter
+from support.clips import grey_ramp, write_clip
+
+from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import decode_clip
+from kinoray.decoding.probe import probe_clip
+from kinoray.decoding.sampling import Timeline
+from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_square
+from kinoray.errors import UsageError, VideoError
+
+SIZE = 16
+UNKNOWABLE = {".ts", ".ps"}
+"""Streams without any header: where one ends between two packets nobody can know that there was more."""
+
+
+def every(timeline: Timeline) -> np.ndarray:
+    return np.arange(timeline.num_frames)
+
+
+def frames_of(path: Path, start: float | None = None, end: float | None = None) -> np.ndarray:
+    return decode_clip(Clip("a", str(path), start, end), every, SIZE)
+
+
+def count_of(path: Path) -> int | None:
+    """Frames, None where the file is refused."""
+    try:
+        return len(decode_clip(Clip("a", str(path)), every, 2))
+    except VideoError:
+        return None
+
+
+def real_clips(folder: Path, most_bytes: int = 3_000_000) -> list[Path]:
+    return [p for p in sorted(folder.iterdir()) if p.suffix not in (".csv", ".md") and p.stat().st_size < most_bytes]
+
+
+# Cut off
+
+
+def shares_accepted(path: Path, folder: Path, shares: Sequence[int]) -> dict[int, int]:
+    """Percent of the bytes -> frames, of the cuts that were accepted with less than 90 % of the frames."""
+    whole, data, cut = count_of(path), path.read_bytes(), folder / f"cut{path.suffix}"
+    found = {}
+    for share in shares:
+        cut.write_bytes(data[: len(data) * share // 100])
+        count = count_of(cut)
+        if whole and count and count < 0.9 * whole:
+            found[share] = count
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ending", "codec"), [("avi", "mpeg4"), ("mkv", "libx264"), ("mp4", "libx264"), ("flv", "flv")]
+)
+def test_a_video_that_was_cut_off_is_not_a_shorter_one(tmp_path: Path, ending: str, codec: str) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 255, (60, 32, 32, 3), dtype=np.uint8)
+    path = write_clip(tmp_path / f"whole.{ending}", noise, codec=codec)
+    assert count_of(path) == 60
+    assert shares_accepted(path, tmp_path, range(5, 100, 5)) == {}
+
+
+def test_a_lost_index_is_no_loss(tmp_path: Path) -> None:
+    path = write_clip(
+        tmp_path / "whole.avi", np.random.default_rng(0).integers(0, 255, (60, 64, 64, 3), np.uint8), codec="mpeg4"
+    )
+    data = path.read_bytes()
+    index = data.rindex(b"idx1")
+    assert len(data) - index < 0.02 * len(data)
+    path.write_bytes(data[:index])
+    assert count_of(path) == 60
+
+
+@pytest.mark.slow
+def test_no_real_video_is_taken_for_a_shorter_one(clips_folder: Path, tmp_path: Path) -> None:
+    paths = [path for path in real_clips(clips_folder) if path.suffix not in UNKNOWABLE]
+    assert len(paths) > 60
+    assert {path.name: bad for path in paths if (bad := shares_accepted(path, tmp_path, range(5, 100, 5)))} == {}
+
+
+# Spans
+
+
+def spans_that_differ(path: Path, count: int) -> list[tuple[float, float]]:
+    """Random spans whose frames are not those of decoding all of the file."""
+    with open_video(Clip("a", str(path)), Limits()) as video:
+        scaler, packets = VideoReformatter(), read_packets(video)
+        frames = [(f.pts, to_square(scaler, f, SIZE, video.limits)) for f in all_frames(video, packets)]
+        first, tick_s = video.stream.start_time or 0, video.tick_s
+    rng = np.random.default_rng(0)
+    last_s = (max(pts for pts, _ in frames) - first) * tick_s
+    differ = []
+    for _ in range(count):
+        start = rng.uniform(0, 0.9 * last_s)
+        end = start + max(0.3, rng.uniform(0, last_s - start))
+        inside = [image for pts, image in frames if first + start / tick_s <= pts < first + end / tick_s]
+        if inside and not np.array_equal(frames_of(path, start, end), np.stack(inside)):
+            differ.append((start, end))
+    return differ
+
+
+@pytest.mark.slow
+def test_a_span_of_a_real_video_has_the_frames_of_the_whole(clips_folder: Path) -> None:
+    """Among them one whose second key frame cannot be decoded without what came before."""
+    readable = [path for path in real_clips(clips_folder) if count_of(path)]
+    assert "cockatoo.mp4" in [path.name for path in readable]
+    assert {path.name: bad for path in readable if (bad := spans_that_differ(path, 8))} == {}
+
+
+class Late:
+    """A container whose frames are to be decoded later than they are to be shown."""
+
+    def __init__(self, container: Any) -> None:
+        self.container, self.format = container, container.format
+
+    def demux(self, stream: Any) -> Iterator[Any]:
+        for packet in self.container.demux(stream):
+            if packet.pts is not None:
+                packet.dts = packet.pts + 3 * packet.duration
+            yield packet
+
+
+def test_frames_shown_before_they_are_to_be_decoded_belong_to_their_span(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "a.mp4", grey_ramp(20))
+    with open_video(Clip("a", str(path), 0.5, 1.2), Limits()) as video:
+        late: Any = Late(video.container)
+        packets = read_packets(replace(video, container=late))
+        shown = [packet.pts * video.tick_s for packet in packets if video.span.holds(packet.pts)]
+    assert shown == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1])
+
+
+# Cut without re-encoding
+
+
+def cut_copy(source: Path, path: Path, start: int) -> None:
+    """The packets from the key frame before a frame on, which an edit list hides up to that frame."""
+    with av.open(str(source)) as whole, av.open(str(path), "w") as container:
+        stream = whole.streams.video[0]
+        packets = [packet for packet in whole.demux(stream) if packet.size]
+        key = max(i for i, packet in enumerate(packets) if packet.is_keyframe and i <= start)
+        shift = sorted(packet.pts for packet in packets)[start]
+        copy = container.add_stream_from_template(stream)
+        for packet in packets[key:]:
+            packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, copy
+            container.mux(packet)
+
+
+@pytest.mark.parametrize("start", [3, 7, 11, 18, 29])
+def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path, start: int) -> None:
+    with av.open(str(tmp_path / "whole.mp4"), "w") as container:
+        stream = container.add_stream("libx264", rate=10, options={"g": "12", "bf": "0"})
+        stream.height, stream.width, stream.pix_fmt = 32, 32, "yuv420p"
+        for frame in grey_ramp(40, step=5):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    whole = frames_of(tmp_path / "whole.mp4")
+    cut_copy(tmp_path / "whole.mp4", tmp_path / "cut.mp4", start)
+    expected = whole[start:]
+    assert np.array_equal(frames_of(tmp_path / "cut.mp4"), expected)
+    probed = probe_clip(Clip("a", str(tmp_path / "cut.mp4")))
+    assert probed["num_frames"] == len(expected)
+    row = {"id": "a", "uri": "cut.mp4", "split": "train"}
+    manifest = write_manifest([row | probed], tmp_path / "m.parquet", tmp_path)
+    clip = read_manifest(manifest.path).clip(0)
+    assert clip.probe is not None and np.array_equal(decode_clip(clip, every, SIZE), expected)
+
+
+# Which way is up
+
+
+@pytest.mark.parametrize(
+    ("matrix", "shown"),
+    [
+        ((1, 0, 0, 1), "ab/cd"),
+        ((0, 1, -1, 0), "ca/db"),
+        ((-1, 0, 0, -1), "dc/ba"),
+        ((0, -1, 1, 0), "bd/ac"),
+        ((-1, 0, 0, 1), "ba/dc"),
+        ((1, 0, 0, -1), "cd/ab"),
+        ((0, 1, 1, 0), "ac/bd"),
+        ((0, -1, -1, 0), "db/ca"),
+    ],
+)
+def test_every_display_matrix_makes_a_video_upright(tmp_path: Path, matrix: tuple[int, ...], shown: str) -> None:
+    """Quarters a b over c d of one grey each; a place (x, y) is shown at (a x + c y, b x + d y)."""
+    greys = {"a": 40, "b": 90, "c": 140, "d": 190}
+    image = np.zeros((32, 64, 3), dtype=np.uint8)
+    for number, letter in enumerate("abcd"):
+        row, column = divmod(number, 2)
+        image[16 * row : 16 * row + 16, 32 * column : 32 * column + 32] = greys[letter]
+    path = write_clip(tmp_path / "a.mp4", np.stack([image] * 4))
+    data = bytearray(path.read_bytes())
+    place = data.index(b"tkhd") + 4 + 4 + 20 + 8 + 8
+    a, b, c, d = (value << 16 for value in matrix)
+    data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
+    path.write_bytes(data)
+    frame = frames_of(path)[0].astype(int)
+    quarters = [frame[y, x].mean() for y in (3, 12) for x in (3, 12)]
+    assert quarters == pytest.approx([greys[letter] for letter in shown.replace("/", "")], abs=6)
+    probed = probe_clip(Clip("a", str(path)))
+    sideways = matrix[0] == 0
+    assert (probed["width_px"], probed["height_px"]) == ((32, 64) if sideways else (64, 32))
+
+
+# Words
+
+
+def test_an_encrypted_video_is_called_so(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "a.mp4", grey_ramp(12))
+    data = path.read_bytes()
+    place = data.rindex(b"avc1")
+    path.write_bytes(data[:place] + b"encv" + data[place + 4 :])
+    with pytest.raises(VideoError, match="its video is encrypted"):
+        frames_of(path)
+
+
+def test_ivf_is_read(tmp_path: Path) -> None:
+    assert len(frames_of(write_clip(tmp_path / "a.ivf", grey_ramp(12), codec="libvpx"))) == 12
+
+
+def test_the_limit_of_pixels_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_clip(tmp_path / "a.mp4", grey_ramp(3))
+    monkeypatch.setenv("KINORAY_MAX_PIXELS", "1000")
+    with pytest.raises(VideoError, match=r"32 x 32 pixels are more than the limit of 1000 \(KINORAY_MAX_PIXELS\)"):
+        frames_of(path)
+    monkeypatch.setenv("KINORAY_MAX_PIXELS", "100000")
+    assert len(frames_of(path)) == 3
+    monkeypatch.setenv("KINORAY_MAX_PIXELS", "8K")
+    with pytest.raises(UsageError, match="33177600 for 8K"):
+        frames_of(path)
+
+
+def test_an_error_of_our_own_is_no_verdict_on_a_file(tmp_path: Path) -> None:
+    def broken(timeline: Timeline) -> np.ndarray:
+        raise KeyError(-16384)
+
+    with pytest.raises(KeyError):
+        decode_clip(Clip("a", str(write_clip(tmp_path / "a.mp4", grey_ramp(3)))), broken, SIZE)
