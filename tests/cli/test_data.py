@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support import toy_set
+from support.clips import grey_ramp, write_clip
 from support.places import REPOSITORY
 from support.toy_set import write_set
 
@@ -179,3 +180,26 @@ def test_help_loads_no_heavy_library() -> None:
     words = [sys.executable, "-c", code, "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]" and "prepare" in done.stdout
+
+
+def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    for number, name in enumerate(("a.mp4", "b.mp4", "c.mkv")):
+        write_clip(folder / name, grey_ramp(12, step=5 + number))
+    shutil.copy(folder / "a.mp4", folder / "copy.mp4")
+    data = (folder / "c.mkv").read_bytes()
+    (folder / "c.mkv").write_bytes(data[: len(data) // 2])
+    spans = ["a.mp4,x,,", "b.mp4,x,0,0.5", "b.mp4,x,5,6", "c.mkv,x,,", "copy.mp4,x,,", "gone.mp4,x,,"]
+    (folder / "captions.csv").write_text("\n".join(["video,caption,start,end", *spans]) + "\n")
+    code, out, _ = kino("data", "check", folder, "--quiet")
+    assert code == 1
+    assert out.splitlines() == [
+        "b.mp4, 5 to 6 s: decode: no frames",
+        f"c.mkv: decode: the file is cut off: {len(data) // 2:,} of {len(data):,} bytes",
+        "copy.mp4: the same bytes as a.mp4",
+        "gone.mp4: is listed, but not in the folder",
+        f"{folder}: 5 files in {folder}, 4 problems.",
+    ]
+    (folder / "captions.csv").write_text("video,caption\na.mp4,x\nb.mp4,x\n")
+    code, out, _ = kino("data", "check", folder, "--quiet")
+    assert (code, out) == (0, f"{folder}: 2 files in {folder}, all can be read.\n")

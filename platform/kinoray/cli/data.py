@@ -97,25 +97,34 @@ def _print_table(table: Any) -> None:
 
 @data_app.command("check")
 def check_command(
-    name: SetName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A prepared data set, or a folder of yours.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read every file and compare its digest.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Are the files of a prepared set still there and the same? Exits with 1 where they are not."""
+    """All bad files at once: of a prepared set what is gone or changed, of a folder what cannot be used.
+
+    Exits with 1 where there are any.
+    """
     from dataclasses import asdict
 
+    from kinoray.browse.check_folder import check_folder
     from kinoray.datasets.check import check
 
-    checked = check(name, deep, progress=not quiet)
+    own = Path(name).is_dir()
+    checked = check_folder(Path(name), progress=not quiet) if own else check(name, deep, progress=not quiet)
     if as_json:
         print(json.dumps(asdict(checked), indent=1))
     else:
         _print(*checked.problems)
-        verdict = "all as they were probed" if not checked.problems else f"{len(checked.problems):,} are not"
+        count = len(checked.problems)
+        if own:
+            verdict = f"{count:,} problems" if count else "all can be read"
+        else:
+            verdict = f"{count:,} are not" if count else "all as they were probed"
         _print(f"{name}: {checked.files:,} files in {checked.root}, {verdict}.")
-        if checked.problems:
+        if checked.problems and not own:
             _print(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
     raise typer.Exit(int(bool(checked.problems)))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FILE = "probed-1.jsonl"
+FILE = "probed-2.jsonl"
 """The number changes with what probing finds, so that old findings are not taken for new ones."""
 
 Finding = dict[str, Any]

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Clip:
+class ListedClip:
     """The rows of one video, or of one span, in one task."""
 
     task: str
@@ -77,8 +77,7 @@ def build(folder: Path, cache: Path | None = None) -> Stream:
         raise UsageError(
             f"There is no folder {folder}. Give a folder with videos and captions.csv, or a stream's name."
         )
-    file = _caption_file(folder)
-    clips = _clips(file, _rows(file), folder.name)
+    file, clips = listed_clips(folder)
     _check_videos(folder, file, clips)
     tasks = {name: [clip for clip in clips if clip.task == name] for name in dict.fromkeys(c.task for c in clips)}
     rows = {name: _manifest_rows(name, of_task) for name, of_task in tasks.items()}
@@ -89,6 +88,12 @@ def build(folder: Path, cache: Path | None = None) -> Stream:
         if not task.manifest.is_file():
             write_manifest(rows[task.name], task.manifest, folder)
     return Stream(folder.name, "cvlm", tuple(manifests), RECIPE, "tiny")
+
+
+def listed_clips(folder: Path) -> tuple[Path, list[ListedClip]]:
+    """The caption file of a folder, and the clips that it lists, whether they are there or not. Raises: UsageError."""
+    file = _caption_file(folder)
+    return file, _clips(file, _rows(file), folder.name)
 
 
 def _caption_file(folder: Path) -> Path:
@@ -144,9 +149,9 @@ def _missing(file: Path, column: str, names: list[str]) -> UsageError:
     return UsageError(f"{file} needs a column {column!r}. {hint}")
 
 
-def _clips(file: Path, rows: list[dict[str, Any]], default_task: str) -> list[_Clip]:
+def _clips(file: Path, rows: list[dict[str, Any]], default_task: str) -> list[ListedClip]:
     """Rows gathered by clip, in order of appearance."""
-    clips: dict[tuple[str, str, float | None, float | None], _Clip] = {}
+    clips: dict[tuple[str, str, float | None, float | None], ListedClip] = {}
     for number, row in enumerate(rows, start=1):
         where = f"{file.name} row {number}"
         if "video" not in row:
@@ -157,7 +162,7 @@ def _clips(file: Path, rows: list[dict[str, Any]], default_task: str) -> list[_C
         start, end = (_seconds(row.get(name), f"{where}: {name}") for name in ("start", "end"))
         split = _split(row.get("split"), where)
         label = str(row["label"]) if "label" in row else None
-        clip = clips.setdefault((task, video, start, end), _Clip(task, video, start, end, split, label))
+        clip = clips.setdefault((task, video, start, end), ListedClip(task, video, start, end, split, label))
         if (clip.split, clip.label) != (split, label):
             raise UsageError(
                 f"{where}: {clip.id!r} has another split or label than in an earlier row. Make them agree."
@@ -198,7 +203,7 @@ def _captions(row: dict[str, Any], where: str) -> list[str]:
     return texts or [str(row["label"])]
 
 
-def _check_videos(folder: Path, file: Path, clips: list[_Clip]) -> None:
+def _check_videos(folder: Path, file: Path, clips: list[ListedClip]) -> None:
     videos = list(dict.fromkeys(clip.video for clip in clips))
     missing = [video for video in videos if not (folder / video).is_file()]
     if missing:
@@ -217,7 +222,7 @@ def _check_videos(folder: Path, file: Path, clips: list[_Clip]) -> None:
         )
 
 
-def _manifest_rows(task: str, clips: list[_Clip]) -> list[dict[str, Any]]:
+def _manifest_rows(task: str, clips: list[ListedClip]) -> list[dict[str, Any]]:
     """A task's manifest, with splits dealt out where the file gives none."""
     given = {clip.split for clip in clips}
     if given == {None}:
@@ -235,7 +240,7 @@ def _manifest_rows(task: str, clips: list[_Clip]) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(clip: _Clip, split: str, copy: int) -> dict[str, Any]:
+def _row(clip: ListedClip, split: str, copy: int) -> dict[str, Any]:
     """A manifest row; a clip that serves several splits gets an id for each."""
     id = clip.id if copy == 0 else f"{clip.id}@{split}"
     span = {"start": clip.start, "end": clip.end}
@@ -248,7 +253,7 @@ def _hashed(videos: Iterable[str]) -> list[str]:
     return sorted(set(videos), key=key)
 
 
-def _deal(task: str, clips: list[_Clip]) -> dict[str, tuple[str, ...]]:
+def _deal(task: str, clips: list[ListedClip]) -> dict[str, tuple[str, ...]]:
     """The splits that each video serves."""
     videos = _hashed(clip.video for clip in clips)
     if len(videos) >= TINY:
@@ -264,7 +269,7 @@ def _deal(task: str, clips: list[_Clip]) -> dict[str, tuple[str, ...]]:
     return {v: ("test",) if i < part else ("train", "validation") for i, v in enumerate(videos)}
 
 
-def _carve(task: str, clips: list[_Clip]) -> dict[str, tuple[str, ...]]:
+def _carve(task: str, clips: list[ListedClip]) -> dict[str, tuple[str, ...]]:
     """A tenth of the training videos as validation; with fewer than ten, the training videos serve both."""
     videos = _hashed(clip.video for clip in clips if clip.split == "train")
     uses: dict[str, tuple[str, ...]] = {clip.video: () for clip in clips}
