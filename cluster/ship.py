@@ -133,6 +133,8 @@ def _rewrite(words: Sequence[str], files: Path) -> tuple[list[str], list[str], s
         else:
             if option == "--stream":
                 stream = value = _place(value)
+            elif option in ("--backbone", "--storage", "--warm-start"):
+                value = _absolute_parts(option, value)
             elif option != "--set" and any(name.endswith(FILES) for name in names_in(value)):
                 experiments += [value] if value.endswith(EXPERIMENTS) and option != "--space" else []
                 value = _ship_named(value, files, shipped)
@@ -188,6 +190,23 @@ def _inside(name: str) -> str | None:
 def _place(name: str) -> str:
     """A stream's folder as an absolute path; a stream's name as it is."""
     return _absolute(name) if name.startswith((".", "~")) or Path(name).is_dir() else name
+
+
+def _absolute_parts(option: str, value: str) -> str:
+    """An option's value with every path in it absolute: weights, data bases and sweeps are the cluster's, as data are.
+
+    Raises: UsageError for a data base that would vanish with the job.
+    """
+    if option == "--storage":
+        kind, mark, path = value.partition(":///")
+        if value in ("sqlite://", "sqlite:///:memory:"):
+            raise UsageError(f"--storage {value} is gone with the job. Name a data base that outlives it.")
+        return f"{kind}{mark}{_absolute(path)}" if kind.startswith("sqlite") and path else value
+    if option == "--warm-start":
+        return _place(value)
+    # NAME:PLACE,PLACE, say vit-bert:./vit,./bert
+    name, mark, places = value.partition(":")
+    return f"{name}{mark}{','.join(_place(place) for place in places.split(','))}" if mark else value
 
 
 def _absolute(path: str) -> str:

@@ -116,6 +116,25 @@ def test_files_keep_their_place_and_strangers_get_one(cluster: Cluster, tmp_path
     assert all((sent.work / "files" / name).is_file() for name in sent.files)
 
 
+def test_no_path_of_here_reaches_the_cluster_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+    here = Path.cwd()
+    Path("weights").mkdir()
+    for words, sent_as in (
+        ("--storage sqlite:///x.db", f"sqlite:///{here}/x.db"),
+        ("--storage sqlite:////data/x.db", "sqlite:////data/x.db"),
+        ("--storage postgresql://host/db", "postgresql://host/db"),
+        ("--warm-start ./first", f"{here}/first"),
+        ("--warm-start first", "first"),
+        ("--backbone vit-bert:./vit,weights", f"vit-bert:{here}/vit,{here}/weights"),
+        ("--backbone vit-bert:random", "vit-bert:random"),
+        ("--backbone tiny", "tiny"),
+    ):
+        sent = staged(f"sweep bmu_moco {words}", tmp_path / words.replace("/", "-").replace(" ", "-"))
+        assert sent.words[-1] == sent_as
+    with pytest.raises(UsageError, match="is gone with the job"):
+        staged("sweep bmu_moco --storage sqlite:///:memory:", tmp_path / "memory")
+
+
 def test_an_experiment_brings_its_method(cluster: Cluster, tmp_path: Path) -> None:
     Path("own.py").write_text("")
     Path("a.yaml").write_text("method: [./own.py, bmu_moco]\nruns: there\n")
