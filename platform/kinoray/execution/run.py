@@ -18,12 +18,14 @@ from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals
+from kinoray.runs import ways
 from kinoray.runs.demands import check_division, default_workers
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, make_spec
+from kinoray.runs.ways import IN_PROCESS, SIDE_BY_SIDE, Way
 
 
 @shows_options(RunRequest)
@@ -99,7 +101,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
 
     with caught_signals() as signals:
         if num_workers == 0:
-            say(_outlook(runs, "in this process", usable_cores()))
+            say(_outlook(runs, IN_PROCESS, usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
         with ray_session():
@@ -107,7 +109,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
 
             runs, cpus = seen_by_all(runs), num_cpus()
             if num_workers is None and len(runs) > 1 and not num_gpus():
-                say(_outlook(runs, "side by side on Ray", cpus))
+                say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(runs, quiet, signals, say)
                 return
             gpus = num_gpus()
@@ -117,13 +119,13 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                     f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
                     f"num_workers={default_workers(runs, gpus)}."
                 )
-            say(_outlook(runs, "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers", cpus))
+            say(_outlook(runs, ways.on_workers(workers), cpus))
             _each(runs, lambda run: on_workers(run, workers, quiet, signals, say), say)
         signals.check(runs[-1].label)
 
 
-def _outlook(runs: Sequence[Resolved], where: str, cpus: float) -> str:
-    """What the start will cost, in one line; how long it takes, the first steps tell."""
+def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
+    """What the start will cost, and which way it takes, in one line; how long it takes, the first steps tell."""
     run = runs[0]
     folder = run.folder.parent
     settings = len({run.folder.parent for run in runs})
@@ -132,7 +134,7 @@ def _outlook(runs: Sequence[Resolved], where: str, cpus: float) -> str:
     most = max(sum(run.steps) for run in runs)
     work = f"{seeds}{len(run.stream.tasks)} tasks, {most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
-    return f"{name}: {work}, {where} ({cpus:g} CPUs); {free} in {folder.parent}."
+    return f"{name}: {work}, {way.name} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
 
 
 def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
@@ -174,7 +176,9 @@ def on_workers(
     gpu = num_gpus() >= workers
     worker_cpus = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
     slots = decode_slots(workers, worker_cpus)
-    spec = make_spec(run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers)
+    spec = make_spec(
+        run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers, way=ways.on_workers(workers)
+    )
     with run_actors(run, spec.folder) as (monitor, stores), progress_of([run], quiet) as bar:
         trainer = TorchTrainer(
             train_loop,  # type: ignore[arg-type]
@@ -205,7 +209,7 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
     from kinoray.processes.ray_session import num_cpus
 
     shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
-    specs = [make_spec(run, say=say, **shared) for run in runs]
+    specs = [make_spec(run, say=say, way=SIDE_BY_SIDE, **shared) for run in runs]
     watched: dict[str, Any] = {}
 
     def carry_out(run: Resolved, spec: RunSpec) -> dict[str, Any]:

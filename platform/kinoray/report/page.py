@@ -100,5 +100,6 @@ def _provenance(result: Result) -> list[tuple[str, str]]:
     code = [(f"digest of the {name}", run["digests"][name]) for name in ("code", "method") if name in run["digests"]]
     state = [("final state", result.outcome["state_digest"])] if result.outcome.get("state_digest") else []
     machine = [("made by", run["created_by"]), ("workers", run["num_workers"]), ("threads", run["threads"])]
+    machine += [("carried out", run["way"])] if "way" in run else []
     rows = [*machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
     return [(str(name), str(value)) for name, value in rows]

@@ -12,6 +12,7 @@ from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.resolve import Resolved, identity
+from kinoray.runs.ways import Way
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
 BESIDE = ("methods", "search_spaces", "cluster")
@@ -100,15 +101,22 @@ def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str],
 
 
 def open_run(
-    run: Resolved, threads: int, num_workers: int, say: Callable[[str], None], gpu: bool | None = None
+    run: Resolved,
+    threads: int,
+    num_workers: int,
+    say: Callable[[str], None],
+    gpu: bool | None = None,
+    way: Way | None = None,
 ) -> dict[str, Any]:
     """Write run.json, or check the one that is there; returns it with the threads of the first start.
+
+    way: how the run was first carried out; None: not known yet.
 
     Raises: ConfigMismatch with what differs.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
     path = run.folder / "run.json"
-    now = describe(run, threads, num_workers, gpu)
+    now = describe(run, threads, num_workers, gpu) | ({} if way is None else {"way": str(way)})
     if not path.exists():
         try:
             for method, file in zip(run.method.files, METHOD_FILES, strict=False):  # before the record that names them
@@ -120,7 +128,7 @@ def open_run(
         return now
     then = json.loads(path.read_text())
     if gpu is not None and "device" not in then:  # written before it was known
-        then |= _place(run, gpu)
+        then |= _place(run, gpu) | ({} if way is None else {"way": str(way)})
         write_text(path, json.dumps(then, indent=1))
     changed = changes(_known(then, now), _known(now, then)) + changes(then["digests"]["data"], now["digests"]["data"])
     if changed:

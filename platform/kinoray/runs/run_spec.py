@@ -16,6 +16,7 @@ from kinoray.processes.cores import usable_cores
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.resolve import Resolved
+from kinoray.runs.ways import IN_PROCESS, Way
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.training.stages import Stage
@@ -86,12 +87,13 @@ def make_spec(
     gpu: bool,
     say: Callable[[str], None],
     abreast: int = 1,
+    way: Way = IN_PROCESS,
 ) -> RunSpec:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
     cores = usable_cores()
     threads = max(1, (cores - 1) // max(1, abreast))
     note_a_move(run, num_workers, gpu, say)
-    record = open_run(run, threads, num_workers, say, gpu)
+    record = open_run(run, threads, num_workers, say, gpu, way)
     return describe_ranks(run, record["threads"], decode_slots, gpu)
 
 

@@ -26,6 +26,7 @@ from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import make_spec
+from kinoray.runs.ways import TRIAL
 from kinoray.streams import Stream
 from kinoray.sweeps.objectives import COSTS
 from kinoray.training.distributed import World
@@ -189,7 +190,7 @@ class InProcess:
 
     def start(self) -> None:
         gpu = torch.cuda.is_available()
-        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None)
+        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=TRIAL)
         world = World(device=torch.device("cuda" if gpu else "cpu"))
         self.stages = stage_by_stage(spec, world, TrialMonitor(spec.folder, self.job.stop_file), None)
 

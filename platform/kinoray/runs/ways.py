@@ -1,0 +1,37 @@
+"""The ways that a run may take, in words: its first line, run.json and its report say which one it took."""
+
+from dataclasses import dataclass
+
+OWN = "clips from the frame cache, the rest decoded by processes of its own"
+ACTORS = "actors: monitor, momentum weights, video features"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run is carried out. The numbers are the same by every way, but for the last bits of sums over ranks."""
+
+    name: str
+    """For the first line of a run."""
+    means: str
+    """What of Ray it uses."""
+    why: str
+    """When it is taken."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.means}), {self.why}"
+
+
+IN_PROCESS = Way("in this process", f"no Ray; {OWN}", "for --num-workers 0")
+SIDE_BY_SIDE = Way(
+    "side by side on Ray",
+    f"a plain task each, no trainer; {OWN}; {ACTORS}",
+    "several small runs without a GPU: a trainer's start would cost more than it gains",
+)
+TRIAL = Way("in a trial's process", f"no trainer, no actors; {OWN}", "a sweep over small towers")
+
+
+def on_workers(workers: int) -> Way:
+    """A TorchTrainer of so many ranks."""
+    name = "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers"
+    means = f"TorchTrainer; clips from the frame cache, the rest decoded by Ray Data; {ACTORS}"
+    return Way(name, means, "the default of a single run")
