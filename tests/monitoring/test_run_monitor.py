@@ -93,3 +93,12 @@ def test_unreadable_clips_met_after_a_checkpoint_are_forgotten_with_it(tmp_path)
     assert again.num_bad() == 1 and read_jsonl(tmp_path / "bad_samples.jsonl") == [first]
     again.rewind(0, 10)  # of a checkpoint from before they were kept in it
     assert again.num_bad() == 1
+
+
+def test_a_failure_outlives_the_monitor_that_noted_it(tmp_path: Path) -> None:
+    answer = {"kind": "ValueError", "error": "a method's own"}
+    RunMonitor(str(tmp_path)).note_failure(answer)
+    again = RunMonitor(str(tmp_path))
+    assert again.failed() == answer
+    again.note_failure({"kind": "RuntimeError", "error": "a peer's, which follows"})
+    assert again.failed() == answer == RunMonitor(str(tmp_path)).failed()

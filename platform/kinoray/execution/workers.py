@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 import torch.distributed as dist
 
 from kinoray.disk.durable import storage_error
@@ -17,7 +18,7 @@ from kinoray.execution.commits import Stores
 from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
-from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.monitoring.run_monitor import FAILURE, RunMonitor
 from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
@@ -86,14 +87,26 @@ def run_rank_safely(spec: Any, world: Any, monitor: Any, stores: Any) -> dict[st
     except (dist.DistError, ray.exceptions.RayError):
         raise
     except Exception as error:
-        if "gloo" in str(error) or "Connection closed by peer" in str(error):
+        if _machines(error):
             raise
         return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
+
+
+def _machines(error: Exception) -> bool:
+    """Whether an error is of the machine or of a peer, not of the method: then another try may go well.
+
+    A CUDA device that fails (ECC, a fallen bus, an address made illegal by a dead peer) raises AcceleratorError, as
+    does a failed assertion of a kernel, which is the method's: an index out of range, say.
+    """
+    if isinstance(error, torch.AcceleratorError):
+        return "device-side assert" not in str(error)
+    return "gloo" in str(error) or "Connection closed by peer" in str(error)
 
 
 @contextmanager
 def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Stores]]:
     """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
+    (Path(folder) / FAILURE).unlink(missing_ok=True)  # of an earlier start
     monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)

@@ -13,10 +13,13 @@ from typing import Any
 
 import ray
 
+from kinoray.disk.durable import write_json
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl, replace_lines
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.actors import call
 
+FAILURE = "failure.json"
+"""In a run's folder: the error that ended its present start."""
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
 
@@ -32,7 +35,8 @@ class RunMonitor:
         self.start = time.monotonic()
         self.last: dict[str, Any] = {"notes": [], "begun": False}
         self.stop = False
-        self.failure: dict[str, Any] | None = None
+        failure = self.folder / FAILURE
+        self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
         self.attempts, self.furthest = 0, (-1, -1)
         cut_torn_line(self.folder / "metrics.jsonl")  # an earlier monitor may have been killed inside a write
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
@@ -88,8 +92,12 @@ class RunMonitor:
             self.on_record(self.last)
 
     def note_failure(self, answer: dict[str, Any]) -> None:
-        """Record the first error of a rank's own; those of its peers only follow from it."""
+        """Record the first error of a rank's own; those of its peers only follow from it.
+
+        On disk, too: a monitor that dies now would forget that the error is not to be tried again.
+        """
         self.failure = self.failure or answer
+        write_json(self.folder / FAILURE, self.failure)
 
     def failed(self) -> dict[str, Any] | None:
         """The error that `note_failure` recorded."""
