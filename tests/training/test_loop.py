@@ -91,8 +91,9 @@ class Fake:
     def validate(self, stage: Stage) -> float:
         return self.scores.pop(0)
 
-    def evaluate(self, stage: Stage, state: RunState) -> None:
+    def evaluate(self, stage: Stage, state: RunState) -> bool:
         self.method.diary.append(f"test {stage.tests} at {self.method.weight.weight.item():g}")
+        return True
 
     def log(self, record: dict[str, Any]) -> None:
         self.logged.append(record)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
+from kinoray.evaluation.embedded import Embedded
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.features.files import Fact, read_features, write_features
 from kinoray.features.store import QUERIES, FeatureStore
@@ -65,6 +67,8 @@ class Tester:
         self.store = run.folder / "features"
         self.features: dict[str, Fact] = {}
         """Feature file of each "split/task" that was stored."""
+        self.embedded: Embedded | None = None
+        """In an evaluation: what it has embedded so far."""
         self.queries: dict[int, list[tuple[int, str]]] = {}
         """Sample number and clip id of each test query of a task."""
 
@@ -89,7 +93,8 @@ class Tester:
         manifest = read_manifest(manifests[task])
         self.method.eval()
         with torch.inference_mode(), self._precision():
-            rows, features = self.feed.embed_clips(names[task], manifest, split, embed)
+            work = partial(self.feed.embed_clips, names[task], manifest, split, embed)
+            rows, features = self.embedded.next(work) if self.embedded else work()
         if not len(rows):
             bad = self.run.folder / "bad_samples.jsonl"
             raise BadData(f"No {split} clip of task {names[task]!r} is readable; see {bad}.")

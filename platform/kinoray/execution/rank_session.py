@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
+from kinoray.evaluation.embedded import Embedded, EvaluationStopped
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
@@ -24,11 +25,11 @@ from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
 from kinoray.training.agreement import check_agreement
 from kinoray.training.checkpoint import Phase, Position, state_digest
-from kinoray.training.distributed import World
+from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import encode
 from kinoray.training.extra_rows import with_extra_rows
 from kinoray.training.given_weights import GivenWeights, load_weights
-from kinoray.training.loop import RunState, begin_task, grow
+from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch
 from kinoray.training.stages import Stage
@@ -149,8 +150,29 @@ class RankSession(StageFacts):
             ranks = self.protocol.validate(self.tester, stage.train)
         return ranks.score(self.protocol.scores[self.protocol.score]) if len(ranks) else None
 
-    def evaluate(self, stage: Stage, state: RunState) -> None:
-        """Rank every query of the stage's tasks, test and validation."""
+    def evaluate(self, stage: Stage, state: RunState) -> bool:
+        """Rank every query of the stage's tasks, test and validation; False when stopped: what is embedded stays."""
+        embedded = self.tester.embedded = Embedded(self.folder, stage.row, self._all_stop)
+        embedded.known = embedded.known[: min(gather_objects(len(embedded.known), self.world))]
+        try:
+            self._evaluate(stage, state)
+        except EvaluationStopped:
+            if self.world.is_first:
+                embedded.write()
+            return False
+        finally:
+            self.tester.embedded = None
+        if self.world.is_first:
+            embedded.remove()
+        return True
+
+    def _all_stop(self) -> bool:
+        """Whether a stop was requested; in an evaluation nothing is logged that would bring the answer along."""
+        if self.world.is_first:
+            self.client.flush()
+        return any_rank_stops(self)
+
+    def _evaluate(self, stage: Stage, state: RunState) -> None:
         with self.clock.evaluating():
             for split, cells in (("test", state.ranks), ("validation", state.validation)):
                 for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
