@@ -131,6 +131,7 @@ def test_ray_stays_in_a_handful_of_files() -> None:
     allowed = ("execution.run", "execution.watch", "execution.workers", "execution.momentum_store", "monitoring.gauges")
     allowed += (
         "execution.feature_store",
+        "execution.live_curve",
         "execution.shared_storage",
         "data.pipeline",
         "data.ray_rows",

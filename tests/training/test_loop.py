@@ -98,6 +98,9 @@ class Fake:
     def log(self, record: dict[str, Any]) -> None:
         self.logged.append(record)
 
+    def step_made(self, position: Position) -> None:
+        pass
+
     def stop_requested(self) -> bool:
         self.made += 1
         return self.wish_after is not None and self.made > self.wish_after

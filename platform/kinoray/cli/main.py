@@ -118,6 +118,9 @@ def run(
         bool | None, typer.Option("--as-released", help="Settings of the authors' code, where it differs.")
     ] = None,
     smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
+    watch: Annotated[
+        int, typer.Option(min=0, help="Every N steps test the earlier tasks, beside the training. [never]")
+    ] = 0,
     dry_run: DryRun = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     runs: Runs = None,
@@ -144,7 +147,14 @@ def run(
     }
     given = parse_settings(settings or [])
     requests = [
-        RunRequest(method, **merged(in_file, options), settings=merged(set_in_file) | given, fresh=fresh, quiet=quiet)
+        RunRequest(
+            method,
+            **merged(in_file, options),
+            settings=merged(set_in_file) | given,
+            fresh=fresh,
+            quiet=quiet,
+            watch=watch,
+        )
         for method, in_file, set_in_file in _experiments(methods, config)
     ]
     if dry_run:

@@ -96,6 +96,25 @@ def loss_figure(losses: Mapping[str, pd.DataFrame], tasks: Sequence[str]) -> Fig
     return figure
 
 
+def watched_figure(watched: pd.DataFrame, losses: pd.DataFrame, tasks: Sequence[str], score: str) -> Figure:
+    """The score on each earlier task while later ones are learned, over all steps; columns as `Result.watched`."""
+    steps = losses.dropna(subset="loss").groupby("task")["step"].max() + 1
+    begins = {task: int(steps[steps.index < task].sum()) for task in steps.index}
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(10, 3), layout="constrained")
+        axes = figure.subplots()
+        for (earlier, rows), colour in zip(watched.groupby("earlier"), cycle(COLOURS)):
+            places = [begins[task] + step for task, step in zip(rows["task"], rows["step"], strict=True)]
+            axes.plot(places, rows["score"].to_numpy(), color=colour, marker=".", label=plain_text(tasks[int(earlier)]))
+        for task, begin in begins.items():
+            axes.axvline(begin, color="#0003", linewidth=0.8)
+            axes.text(begin, 1.01, f" {plain_text(tasks[task])}", transform=axes.get_xaxis_transform(), fontsize=8)
+        axes.set(xlabel="optimizer step", ylabel=f"{score} (validation)")
+        axes.margins(x=0.01)
+        axes.legend(fontsize=8, loc="upper right")
+    return figure
+
+
 def overview(results: Sequence[Run]) -> Figure:
     """Methods side by side: the score on each task but the last as later tasks are learned, and its harmonic mean.
 

@@ -151,13 +151,15 @@ class RunProgress:
         if self._bars:
             self._bars.stop()
 
-    def update(self, run: str, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0) -> None:
-        """After `step` steps of `task`; task and epoch are counted from 0."""
+    def update(
+        self, run: str, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0, beside: str = ""
+    ) -> None:
+        """After `step` steps of `task`; task and epoch are counted from 0. beside: more to say of the run."""
         if self._quiet:
             return
         line, now = self._lines[run], self._now()
         before = line.done
-        line.text = line.describe(now, task, step, loss, clips_per_step, epoch)
+        line.text = ", ".join(filter(None, [line.describe(now, task, step, loss, clips_per_step, epoch), beside]))
         if self._all:
             self._all.describe(now)
         together: list[_Line | _All] = [self._all] if self._all else []

@@ -29,6 +29,10 @@ class Stores:
 
     momentum: Any
     features: Any
+    watcher: Any = None
+    """A `live_curve.Watcher`; None: nobody watches."""
+    watch_every: int = 0
+    """Steps between weights for it."""
 
 
 class Commits:

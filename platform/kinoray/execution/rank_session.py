@@ -18,6 +18,7 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
+from kinoray.execution.live_curve import send_weights
 from kinoray.execution.stage_facts import StageFacts, feed_of
 from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
@@ -136,6 +137,14 @@ class RankSession(StageFacts):
         """Rank 0 logs for all."""
         if self.world.is_first:
             self.client.log(record)
+
+    def step_made(self, position: Position) -> None:
+        """Where somebody watches and it is time, send the weights of a task that has others before it."""
+        stores = self.commits.stores
+        if stores is None or stores.watcher is None or not self.world.is_first or position.step % stores.watch_every:
+            return
+        if self.spec.stages[position.stage].train:
+            send_weights(stores.watcher, self.method, self.given, (position.stage, position.step))
 
     def stop_requested(self) -> bool:
         """Whether this rank was asked to stop."""

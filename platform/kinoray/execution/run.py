@@ -110,7 +110,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             runs, cpus = seen_by_all(runs), num_cpus()
             if num_workers is None and len(runs) > 1 and not num_gpus():
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
-                _side_by_side(runs, quiet, signals, say)
+                _side_by_side(runs, request, signals, say)
                 return
             gpus = num_gpus()
             workers = num_workers or default_workers(runs, gpus)
@@ -120,7 +120,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                     f"num_workers={default_workers(runs, gpus)}."
                 )
             say(_outlook(runs, ways.on_workers(workers), cpus))
-            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say), say)
+            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, watch=request.watch), say)
         signals.check(runs[-1].label)
 
 
@@ -162,7 +162,13 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
 
 
 def on_workers(
-    run: Resolved, workers: int, quiet: bool, signals: Signals, say: Callable[[str], None], cpus: float | None = None
+    run: Resolved,
+    workers: int,
+    quiet: bool,
+    signals: Signals,
+    say: Callable[[str], None],
+    cpus: float | None = None,
+    watch: int = 0,
 ) -> None:
     """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them)."""
     signals.check(run.label)
@@ -179,7 +185,7 @@ def on_workers(
     spec = make_spec(
         run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers, way=ways.on_workers(workers)
     )
-    with run_actors(run, spec.folder) as (monitor, stores), progress_of([run], quiet) as bar:
+    with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar:
         trainer = TorchTrainer(
             train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
@@ -202,7 +208,7 @@ def on_workers(
     _settle(run, answer, signals)
 
 
-def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
+def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, say: Callable[[str], None]) -> None:
     """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(runs[0].label)
     from kinoray.execution.workers import run_actors, run_alone
@@ -217,7 +223,7 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
         if signals.number is not None:
             return {"finished": False}
         try:
-            with run_actors(run, spec.folder) as (monitor, stores):
+            with run_actors(run, spec, request.watch) as (monitor, stores):
                 watched[run.label] = run, monitor
                 try:
                     return run_alone(spec, monitor, stores)
@@ -228,7 +234,7 @@ def _side_by_side(runs: list[Resolved], quiet: bool, signals: Signals, say: Call
 
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
     abreast = max(1, int(num_cpus()) // min(spec.threads for spec in specs))
-    with progress_of(runs, quiet) as bar, ThreadPoolExecutor(abreast) as pool:
+    with progress_of(runs, request.quiet) as bar, ThreadPoolExecutor(abreast) as pool:
         answers = attend(lambda: list(pool.map(carry_out, runs, specs)), watched, bar, signals)
     answered = dict(zip([run.label for run in runs], answers, strict=True))
     _each(runs, lambda run: _settle(run, answered[run.label], signals), say)

@@ -67,4 +67,7 @@ def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
     """Show what a run logged last."""
     bar.warn_once(last["notes"])
     if last.get("loss") is not None:
-        bar.update(run.label, last["task"], last["step"] + 1, last["loss"], run.recipe.batch_size, last["epoch"])
+        scores = list(last.get("watched", {}).values())
+        beside = f"earlier tasks {sum(scores) / len(scores):.1f}" if scores else ""
+        clips = run.recipe.batch_size
+        bar.update(run.label, last["task"], last["step"] + 1, last["loss"], clips, last["epoch"], beside)

@@ -4,6 +4,7 @@ import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.execution.commits import Stores
 from kinoray.execution.feature_store import FeatureActor
+from kinoray.execution.live_curve import Watcher
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.monitoring.run_monitor import FAILURE, RunMonitor
@@ -104,14 +106,18 @@ def _machines(error: Exception) -> bool:
 
 
 @contextmanager
-def run_actors(run: Resolved, folder: str) -> Iterator[tuple[Any, Stores]]:
+def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[Any, Stores]]:
     """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
+    folder = spec.folder
     (Path(folder) / FAILURE).unlink(missing_ok=True)  # of an earlier start
     monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
+    # It tests by processes of its own: Ray's tasks decode for the training.
+    alone = replace(spec, decode_slots=0)
+    watcher = start_actor(Watcher, actor_name("watcher", run.label, folder), alone, monitor) if watch else None
     try:
-        yield monitor, Stores(momentum, features)
+        yield monitor, Stores(momentum, features, watcher, watch)
     finally:
-        for actor in (monitor, momentum, features):
+        for actor in (monitor, momentum, features, *filter(None, [watcher])):
             ray.kill(actor)

@@ -20,6 +20,8 @@ from kinoray.processes.actors import call
 
 FAILURE = "failure.json"
 """In a run's folder: the error that ended its present start."""
+WATCHED = "watched.jsonl"
+"""In a run's folder: the forgetting curve inside the tasks."""
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
 
@@ -38,7 +40,8 @@ class RunMonitor:
         failure = self.folder / FAILURE
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
         self.attempts, self.furthest = 0, (-1, -1)
-        cut_torn_line(self.folder / "metrics.jsonl")  # an earlier monitor may have been killed inside a write
+        for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
+            cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
         self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
@@ -63,6 +66,15 @@ class RunMonitor:
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
         self.newest = _place(earlier[-1:])
+        watched = [r for r in read_jsonl(self.folder / WATCHED) if (r["task"], r["step"]) <= (stage, step)]
+        if watched or (self.folder / WATCHED).exists():
+            replace_lines(self.folder / WATCHED, watched)
+
+    def log_watched(self, record: dict[str, Any]) -> None:
+        """Append what the newest weights score on the earlier tasks (`execution.live_curve`)."""
+        with (self.folder / WATCHED).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        self.last = self.last | {"watched": record["scores"]}
 
     def log(self, records: list[dict[str, Any]]) -> bool:
         """Append records that are not there yet; True when the run should stop."""

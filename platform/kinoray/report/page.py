@@ -77,6 +77,11 @@ def _figures(results: Sequence[Result], measured: Sequence[Result]) -> Iterator[
     trained = {name: frame for name, frame in losses.items() if "loss" in frame}
     if trained:
         yield "Training loss", plots.loss_figure(trained, results[0].tasks)
+    for result in results:
+        watched = result.watched
+        if len(watched) and "loss" in result.losses:
+            title = f"Forgetting inside the tasks, seed {result.seed}"
+            yield title, plots.watched_figure(watched, result.losses, result.tasks, result.score)
 
 
 def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:

@@ -46,9 +46,14 @@ class RunRequest:
     runs: str | Path | None = field(default=None, kw_only=True)
     """Folder of all runs; None: KINORAY_RUNS, else ./runs."""
     quiet: bool = field(default=False, kw_only=True)
+    watch: int = field(default=0, kw_only=True)
+    """Every so many steps a process beside the training tests the newest weights on the earlier tasks; 0: never."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", dict(self.settings or {}))
+        check_least("watch", self.watch, 0)
+        if self.watch and self.num_workers == 0:
+            raise UsageError("`watch` needs a process beside the training, which num_workers=0 does without.")
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
         check_least("seed", self.seed, 0)
@@ -77,6 +82,7 @@ class RunOptions(TypedDict, total=False):
     fresh: bool
     runs: str | Path | None
     quiet: bool
+    watch: int
 
 
 def request_of(kind: type[R], method: Any, options: Mapping[str, Any]) -> R:

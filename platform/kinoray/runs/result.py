@@ -149,6 +149,19 @@ class Result:
         return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
 
     @property
+    def watched(self) -> "pd.DataFrame":
+        """Main score on the validation split of each earlier task while later ones were learned (`watch=N`): columns
+        task, step, earlier, score; no rows where nobody watched."""
+        import pandas as pd
+
+        rows = [
+            (record["task"], record["step"], int(earlier), score)
+            for record in read_jsonl(self.folder / "watched.jsonl")
+            for earlier, score in record["scores"].items()
+        ]
+        return pd.DataFrame(rows, columns=["task", "step", "earlier", "score"])
+
+    @property
     def ranks(self) -> "pd.DataFrame":
         """One row per query and evaluation in each reading: `rank` is a 0-based mid-rank among `gallery` items; `ties`
         others have the same score."""

@@ -22,6 +22,10 @@ class GivenWeights:
             if not parameter.requires_grad
         }
 
+    def untouched(self) -> set[str]:
+        """Names of those that were not written to, as far as their versions tell: quick, and good enough to look at."""
+        return {name for name, (given, version, _) in self.before.items() if given._version == version}
+
     def unchanged(self, method: nn.Module) -> dict[str, int]:
         """Name -> sum of bits of those that are still as they were given."""
         now = dict(method.named_parameters())
