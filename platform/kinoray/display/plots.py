@@ -111,7 +111,7 @@ def watched_figure(watched: pd.DataFrame, losses: pd.DataFrame, tasks: Sequence[
             axes.text(begin, 1.01, f" {plain_text(tasks[task])}", transform=axes.get_xaxis_transform(), fontsize=8)
         axes.set(xlabel="optimizer step", ylabel=f"{score} (validation)")
         axes.margins(x=0.01)
-        axes.legend(fontsize=8, loc="upper right")
+        figure.legend(fontsize=8, loc="outside right upper", title="earlier task", title_fontsize=8)
     return figure
 
 

@@ -122,6 +122,7 @@ TABLE1_20 = replace(
     tuned=False,
     best_from="ctvr-table1",
     best_stream="moving-ctvr-10",
+    source="Table 1 and Sec. 5.1, 20 tasks; settings here are each row's best ones of ctvr-table1, over ten tasks",
     published="With 20 tasks of MSR-VTT FrameFusionMoE has the best R@1 again, and forgets next to nothing.",
     claims=(
         Higher(
