@@ -40,12 +40,25 @@ def ray_session(dashboard: bool = False) -> Iterator[None]:
         if os.environ.get("RAY_ADDRESS"):
             ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
         else:
-            ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **quiet)
+            with _on_loopback():
+                ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **quiet)
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a Ray that starts here keep 127.0.0.1, as it does on other systems; on Linux it would take the machine's
+    address in its place, and all its servers would listen on every interface."""
+    constants: Any = ray._private.ray_constants
+    taken, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = taken
 
 
 @contextmanager

@@ -1,0 +1,77 @@
+"""What a default start listens on, against the table of `cluster/README.md`."""
+
+import ipaddress
+import os
+import pickle
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from support.places import REPOSITORY
+
+from kinoray.streams import Stream
+
+DRIVER = """
+import pickle, sys
+from pathlib import Path
+import kinoray
+kinoray.run("base_moco", **pickle.loads(Path(sys.argv[1]).read_bytes()))
+"""
+
+
+def listed() -> set[str]:
+    """The processes that the table names."""
+    text = (REPOSITORY / "cluster" / "README.md").read_text(encoding="utf-8")
+    table = text.split("## What listens where")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE))
+
+
+def open_to_others(parent: psutil.Process) -> set[str]:
+    """Names of a process and its children that listen on more than loopback."""
+    found = set()
+    for process in (parent, *parent.children(recursive=True)):
+        try:
+            sockets = [c for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+            if any(not _is_loopback(socket.laddr.ip) for socket in sockets):
+                found.add(process.name())
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return found
+
+
+def _is_loopback(address: str) -> bool:
+    ip = ipaddress.ip_address(address)
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).is_loopback
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_default_start_listens_as_the_table_says(micro: Stream, tmp_path: Path) -> None:
+    longer = replace(micro, recipe=replace(micro.recipe, epochs=400))
+    options = {
+        "stream": longer,
+        "runs": tmp_path / "runs",
+        "settings": {"queue_size": 16, "max_steps": 0},
+        "quiet": True,
+    }
+    (tmp_path / "job").write_bytes(pickle.dumps(options))
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "job")], env=environment)
+    found: set[str] = set()
+    looks_in_training = 0
+    try:
+        deadline = time.monotonic() + 180
+        while driver.poll() is None and looks_in_training < 6 and time.monotonic() < deadline:
+            found |= open_to_others(psutil.Process(driver.pid))
+            looks_in_training += any((tmp_path / "runs").glob("*/seed-0/metrics.jsonl"))
+            time.sleep(0.5)
+    finally:
+        driver.terminate()
+        driver.wait(60)
+    assert looks_in_training and found == listed() == {"ray::RayTrainWorker"}
