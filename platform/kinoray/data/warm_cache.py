@@ -43,7 +43,8 @@ def warm_cache(
         return sum(_answer(in_pool(1, _fill, *batch, frame_cache()).result) for batch in batches)
     import ray
 
-    began_s, decoded = time.monotonic(), 0
+    began_s = time.monotonic()
+    decoded = 0
     at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
     waiting: list[Any] = []
     remote = ray.remote(_fill).options(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")
@@ -72,12 +73,12 @@ def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tupl
                 yield str(path), [int(row) for row in part], rule, size_px
 
 
-def _answer(get: Callable[[], int]) -> int:
+def _answer(get: Callable[[], Any]) -> int:
     """How many clips of a batch were decoded; a clip that ended the process is left to the runs, as the rest is."""
     from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
     try:
-        return get()
+        return int(get())
     except (BrokenProcessPool, NodeDiedError, OutOfMemoryError, WorkerCrashedError):
         return 0
 

@@ -1,6 +1,6 @@
 """Which way is up: what a file says of how its stored frames are to be turned and mirrored."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -19,7 +19,7 @@ STORED = Orientation(False, False, False)
 
 def orientation(frame: VideoFrame) -> Orientation:
     """How a stored frame is to be shown, by its display matrix; other angles than right ones are nonsense."""
-    matrix = frame.side_data.get("DISPLAYMATRIX")
+    matrix: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
         return STORED
     (a, b), (c, d) = np.frombuffer(bytes(matrix), dtype=np.int32)[:9].reshape(3, 3)[:2, :2].tolist()

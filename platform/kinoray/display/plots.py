@@ -103,9 +103,10 @@ def watched_figure(watched: pd.DataFrame, losses: pd.DataFrame, tasks: Sequence[
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(10, 3), layout="constrained")
         axes = figure.subplots()
-        for (earlier, rows), colour in zip(watched.groupby("earlier"), cycle(COLOURS)):
+        for earlier, colour in zip(sorted(set(watched["earlier"].tolist())), cycle(COLOURS)):
+            rows = watched[watched["earlier"] == earlier]
             places = [begins[task] + step for task, step in zip(rows["task"], rows["step"], strict=True)]
-            axes.plot(places, rows["score"].to_numpy(), color=colour, marker=".", label=plain_text(tasks[int(earlier)]))
+            axes.plot(places, rows["score"].to_numpy(), color=colour, marker=".", label=plain_text(tasks[earlier]))
         for task, begin in begins.items():
             axes.axvline(begin, color="#0003", linewidth=0.8)
             axes.text(begin, 1.01, f" {plain_text(tasks[task])}", transform=axes.get_xaxis_transform(), fontsize=8)

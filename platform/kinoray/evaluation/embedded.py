@@ -53,7 +53,7 @@ class Embedded:
 
     def write(self) -> None:
         """Keep all answers."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for number, (rows, features) in enumerate(self.done):
             tensors |= {f"{number}.rows": torch.from_numpy(rows), f"{number}.features": features.contiguous()}
         with whole_file(self.file) as draft:
