@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +34,9 @@ TASK_ROWS = 64
 FIRST_TASKS, MORE_TASKS = 512, 4096
 """Tasks of the first execution and of each later one at most: planning 4,096 takes seconds, before the first row comes.
 """
-STARVED_S = 60.0
+_starved = threading.Event()
+"""Set by an execution that waited in vain: the next ones, of an evaluation say, need not wait as long to know."""
+STARVED_S = 30.0
 """Without a row for so long, the consumer waits for CPUs that others hold, or it took none itself."""
 OWN_ROWS = 256
 """Rows that own processes decode before the cluster is looked at again."""
@@ -65,6 +68,11 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
             max_rows,
             slots,
         )
+        if _still_starved(slots):
+            for row in process_rows(feed, [here, *islice(places, OWN_ROWS - 1)]):
+                yield replace(row, trouble=row.trouble or STARVED)
+            here = next(places, None)
+            continue
         try:
             while batch := list(islice(spans, tasks)):
                 for row in _execution(without_deadly(feed), batch, slots):
@@ -73,15 +81,19 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
                 tasks = MORE_TASKS
             return
         except ExecutionTimeoutError:
-            while here is not None and ray.available_resources().get("CPU", 0.0) < min(1.0, slots):
-                for row in process_rows(feed, [here, *islice(places, OWN_ROWS - 1)]):
-                    yield replace(row, trouble=row.trouble or STARVED)
-                here = next(places, None)
+            _starved.set()
         except RayError as error:
             if here is None or not _died(error):
                 raise
             yield from rows_alone(feed, [here, *islice(places, in_flight - 1)], slots)
             here = next(places, None)
+
+
+def _still_starved(slots: float) -> bool:
+    """Whether an execution of this process waited in vain, and there is no free CPU for another now."""
+    if _starved.is_set() and ray.available_resources().get("CPU", 0.0) >= min(1.0, slots):
+        _starved.clear()
+    return _starved.is_set()
 
 
 def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
