@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kinoray
-from kinoray.data import slots as rows
+from kinoray.data import clip_reading, process_rows
 from kinoray.runs.result import Result
 
 TASKS = ("first", "second", "third")
@@ -69,14 +69,22 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
     ]
 
     decoded: set[str] = set()
-    fetch_clip = rows.fetch_clip
+    with_frames, fetch_clip = process_rows._with_frames, clip_reading.fetch_clip
 
-    def recorded(clip, *arguments):
+    def sent(feed, slot, row, in_cache):
+        row = with_frames(feed, slot, row, in_cache)
+        if row.video is not None:
+            manifest, clip_row, _ = feed.source(row, slot[1])
+            decoded.add(manifest.uri(clip_row))
+        return row
+
+    def read_here(clip, *arguments):
         fetched = fetch_clip(clip, *arguments)
         decoded.add(Path(clip.path).name)
         return fetched
 
-    monkeypatch.setattr(rows, "fetch_clip", recorded)
+    monkeypatch.setattr(process_rows, "_with_frames", sent)
+    monkeypatch.setattr(clip_reading, "fetch_clip", read_here)
     # One epoch shows every training clip once; the rest is for validation and test.
     result = bare_run(own_folder(tmp_path / "clips", clips_folder, table), tmp_path / "runs", epochs=1)
 
