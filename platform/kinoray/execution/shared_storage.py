@@ -20,7 +20,7 @@ from kinoray.disk.durable import whole_file
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import KinorayError, UsageError, VideoError
 from kinoray.runs.resolve import Resolved
-from kinoray.streams import Stream, load_stream
+from kinoray.streams import Stream, TaskData, load_stream
 
 MANIFESTS = ".manifests"
 """In the folder of runs: the manifests that travel, by their digest."""
@@ -49,14 +49,14 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
 
     Raises: UsageError naming the first machine and path that do not meet.
     """
-    nodes = _other_nodes()
-    if not nodes:
-        return list(runs)
-    streams: dict[tuple[str, ...], Stream] = {}
+    travelling: dict[tuple[tuple[TaskData, ...], Path], tuple[TaskData, ...]] = {}
+    seen = []
     for run in runs:
-        key = tuple(str(task.manifest) for task in run.stream.tasks)
-        streams[key] = streams.get(key) or stream_seen_by_all(run.stream, run.folder.parents[1])
-    return [replace(run, stream=streams[tuple(str(task.manifest) for task in run.stream.tasks)]) for run in runs]
+        place = run.stream.tasks, run.folder.parents[1]
+        if place not in travelling:
+            travelling[place] = stream_seen_by_all(run.stream, place[1]).tasks
+        seen.append(replace(run, stream=replace(run.stream, tasks=travelling[place])))
+    return seen
 
 
 def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
