@@ -32,6 +32,6 @@ def orientation(frame: VideoFrame) -> Orientation:
 
 
 def upright(image: np.ndarray, turn: Orientation) -> np.ndarray:
-    """An image (H, W, 3) as it is to be shown, in place."""
+    """An image (H, W, 3) as it is to be shown: a view of it."""
     image = image.swapaxes(0, 1) if turn.swapped else image
     return image[:: -1 if turn.rows_flipped else 1, :: -1 if turn.columns_flipped else 1]

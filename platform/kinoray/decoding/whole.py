@@ -4,7 +4,7 @@ Containers write the sizes of their parts in front of them. Where one says nothi
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from kinoray.errors import VideoError
@@ -26,28 +26,20 @@ def check_whole(path: str) -> None:
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         declared = _declared(file, size)
+        ends_inside = declared is None and _ends_inside(file, size)
     if declared is not None and size < (1 - LOST_SHARE) * declared:
         raise VideoError("decode", f"the file is cut off: {size:,} of {declared:,} bytes")
-    if declared is None and _ends_inside(path, size):
+    if ends_inside:
         raise VideoError("decode", "the file is cut off: it ends inside a packet")
 
 
 def is_encrypted(path: str) -> bool:
     """Whether a file of the MP4 family says that its video is encrypted."""
     with open(path, "rb") as file:
-        head = file.read(8)
-        end = 0
-        while head[4:8] in BOXES or head[4:8].isalnum():
-            length = int.from_bytes(head[:4], "big")
-            if head[4:8] == b"moov":
+        for kind, begin, length in _boxes(file, os.path.getsize(path)):
+            if kind == b"moov":
+                file.seek(begin + 8)
                 return b"encv" in file.read(min(length, MOST_BYTES))
-            if length == 1:
-                length = int.from_bytes(file.read(8), "big")
-            if length < 8:
-                return False
-            end += length
-            file.seek(end)
-            head = file.read(8)
     return False
 
 
@@ -57,7 +49,7 @@ def _declared(file: BinaryIO, size: int) -> int | None:
     kinds: list[tuple[bool, Callable[[BinaryIO, int], int | None]]] = [
         (head[:4] == b"RIFF" and head[8:] == b"AVI ", _riff),
         (head[:4] == EBML, _ebml),
-        (head[4:8] in BOXES, _boxes),
+        (head[4:8] in BOXES, _boxes_end),
     ]
     return next((read(file, size) for fits, read in kinds if fits), None)
 
@@ -116,35 +108,43 @@ def _elements_end(file: BinaryIO) -> int:
     return end
 
 
-def _boxes(file: BinaryIO, size: int) -> int | None:
-    """The end of the last box on the top level."""
-    end = 0
-    while end + 8 <= size:
-        file.seek(end)
+def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, place and length of each box on the top level; the last one has a length below 8 where it says none."""
+    begin, length = 0, 8
+    while length >= 8 and begin + 8 <= size:
+        file.seek(begin)
         head = file.read(16)
         length = int.from_bytes(head[:4], "big")
         if length == 1:
             length = int.from_bytes(head[8:16], "big")
-        if not head[4:8].isalnum() or length < 8:  # the last box may reach to the end, whatever that is
+        yield head[4:8], begin, length
+        begin += length
+
+
+def _boxes_end(file: BinaryIO, size: int) -> int | None:
+    """The end of the last box on the top level."""
+    end = 0
+    for kind, begin, length in _boxes(file, size):
+        if not kind.isalnum() or length < 8:  # the last box may reach to the end, whatever that is
             return None
-        end += length
+        end = begin + length
     return end
 
 
-def _ends_inside(path: str, size: int) -> bool:
+def _ends_inside(file: BinaryIO, size: int) -> bool:
     """Whether a file of a kind that says no size ends where none may: GIF, FLV, transport streams, live WebM."""
-    with open(path, "rb") as file:
-        head = file.read(8)
-        if head[:4] == EBML:
-            return _elements_end(file) > size
-        if head[:3] == b"GIF":
-            file.seek(-min(size, 16), os.SEEK_END)
-            return not file.read().rstrip(b"\0").endswith(b";")
-        if head[:3] == b"FLV":
-            return not _ends_with_tag(file, size)
-        for place, packet in PACKETS.items():
-            if head[place : place + 1] == b"G" and _has_sync(file, place, packet):
-                return size % packet > 0
+    file.seek(0)
+    head = file.read(8)
+    if head[:4] == EBML:
+        return _elements_end(file) > size
+    if head[:3] == b"GIF":
+        file.seek(-min(size, 16), os.SEEK_END)
+        return not file.read().rstrip(b"\0").endswith(b";")
+    if head[:3] == b"FLV":
+        return not _ends_with_tag(file, size)
+    for place, packet in PACKETS.items():
+        if head[place : place + 1] == b"G" and _has_sync(file, place, packet):
+            return size % packet > 0
     return False
 
 
