@@ -2,15 +2,15 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from kinoray.datasets.check import Check
-from kinoray.datasets.findings import Finding, Part
+from kinoray.datasets.findings import Part
 from kinoray.datasets.probing import probe_parts
 from kinoray.display.counting import counting_bar
 from kinoray.display.text import printable
-from kinoray.streams.user_folder import ListedClip, listed_clips
+from kinoray.streams.user_folder import ListedClip, listed_clips, unusable
 
 
 def check_folder(folder: Path, progress: bool = True) -> Check:
@@ -22,12 +22,14 @@ def check_folder(folder: Path, progress: bool = True) -> Check:
     folder = folder.absolute()
     _, clips = listed_clips(folder)
     videos = list(dict.fromkeys(clip.video for clip in clips))
-    problems = {video: why for video in videos if (why := _absent(folder, video))}
+    missing, outside = unusable(folder, videos)
+    problems = dict.fromkeys(missing, "is listed, but not in the folder")
+    problems |= dict.fromkeys(outside, "is a link that leaves the folder")
     parts = list(dict.fromkeys(_part(folder, clip) for clip in clips if clip.video not in problems))
     digests: dict[str, set[str]] = defaultdict(set)
     lines = [f"{printable(video)}: {why}" for video, why in problems.items()]
     with counting_bar(f"Checking {folder.name}", len(parts), progress) as advance:
-        for part, finding in _findings(parts, folder):
+        for part, finding in chain.from_iterable(probe_parts(parts, str(folder), workers=0)):
             advance(1, "error" in finding)
             if "error" in finding:
                 lines.append(f"{printable(_name(part))}: {finding['stage']}: {finding['error']}")
@@ -41,24 +43,9 @@ def check_folder(folder: Path, progress: bool = True) -> Check:
     return Check(folder.name, str(folder), len(videos), True, sorted(lines))
 
 
-def _absent(folder: Path, video: str) -> str:
-    """Why a listed file cannot even be opened, "" where it can."""
-    path = os.path.realpath(folder / video)
-    if not os.path.isfile(path):
-        return "is listed, but not in the folder"
-    if not path.startswith(os.path.realpath(folder) + os.sep):
-        return "is a link that leaves the folder"
-    return ""
-
-
 def _part(folder: Path, clip: ListedClip) -> Part:
     state = os.stat(folder / clip.video)
     return Part(clip.video, clip.start, clip.end, state.st_size, state.st_mtime_ns)
-
-
-def _findings(parts: list[Part], folder: Path) -> Iterator[tuple[Part, Finding]]:
-    for found in probe_parts(parts, str(folder), workers=0):
-        yield from found
 
 
 def _name(part: Part) -> str:

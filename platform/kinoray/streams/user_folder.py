@@ -24,7 +24,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,7 @@ def _captions(row: dict[str, Any], where: str) -> list[str]:
 
 def _check_videos(folder: Path, file: Path, clips: list[ListedClip]) -> None:
     videos = list(dict.fromkeys(clip.video for clip in clips))
-    missing = [video for video in videos if not (folder / video).is_file()]
+    missing, outside = unusable(folder, videos)
     if missing:
         files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)
@@ -213,13 +213,21 @@ def _check_videos(folder: Path, file: Path, clips: list[ListedClip]) -> None:
         raise UsageError(
             f"{file}: {len(missing)} of {len(videos)} videos are not in the folder, first {missing[0]!r}. {hint}"
         )
-    root = os.path.realpath(folder) + os.sep
-    outside = [video for video in videos if not os.path.realpath(folder / video).startswith(root)]
     if outside:
         raise UsageError(
             f"{file}: {len(outside)} of {len(videos)} videos are links that leave the folder, first {outside[0]!r}. "
             f"Copy or hard-link the files, or give the folder they lie in."
         )
+
+
+def unusable(folder: Path, videos: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of listed videos those that are not in the folder, and links that leave it."""
+    root = os.path.realpath(folder) + os.sep
+    missing = [video for video in videos if not (folder / video).is_file()]
+    there = set(videos) - set(missing)
+    return missing, [
+        video for video in videos if video in there and not os.path.realpath(folder / video).startswith(root)
+    ]
 
 
 def _manifest_rows(task: str, clips: list[ListedClip]) -> list[dict[str, Any]]:
