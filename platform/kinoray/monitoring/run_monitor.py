@@ -66,9 +66,8 @@ class RunMonitor:
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
         self.newest = _place(earlier[-1:])
-        watched = [r for r in read_jsonl(self.folder / WATCHED) if (r["task"], r["step"]) <= (stage, step)]
-        if watched or (self.folder / WATCHED).exists():
-            replace_lines(self.folder / WATCHED, watched)
+        if (watched := self.folder / WATCHED).exists():
+            replace_lines(watched, [r for r in read_jsonl(watched) if (r["task"], r["step"]) <= (stage, step)])
 
     def log_watched(self, record: dict[str, Any]) -> None:
         """Append what the newest weights score on the earlier tasks (`execution.live_curve`)."""
