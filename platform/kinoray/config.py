@@ -121,6 +121,14 @@ class Recipe:
     validations: int = Field(default=10, ge=0)
     """Times per task that the validation split chooses the best weights, evenly spread; the last step is one. 0: it
     chooses nothing, the last weights are kept."""
+    knn_k: Count = 200
+    """Neighbours that vote for a test picture's class in `ucl` and `cssl`. BMU-MoCo's supplement; InsDisc."""
+    knn_temperature: float = Field(default=0.1, ge=0.01)
+    """Divides their cosine similarities before the exponential. InsDisc."""
+    knn_bank: Literal["task", "all"] = "task"
+    """Among which training pictures `ucl` looks: those of the picture's own task, or of all tasks so far."""
+    knn_space: Literal["features", "embedding"] = "features"
+    """Whether they are neighbours in what a probe sees or in the space that the loss acts in (MoCo's notebook)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
     max_steps: int = Field(default=0, ge=0)

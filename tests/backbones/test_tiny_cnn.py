@@ -33,7 +33,7 @@ def test_a_clip_is_embedded_as_the_mean_of_its_pictures() -> None:
     assert net.embed_video(clips(1, 1, 3, 9, 28)).shape == (1, net.dim), "any size will do"
 
 
-def test_the_network_is_convolution_normalisation_halving_three_times_and_a_projection() -> None:
+def test_the_network_is_convolution_normalisation_halving_three_times() -> None:
     net = load_backbone("tiny-cnn").eval()
     picture = clips(1, 1, 3, 8, 8)
     x = picture[:, 0]
@@ -41,8 +41,7 @@ def test_the_network_is_convolution_normalisation_halving_three_times_and_a_proj
         x = nn.functional.conv2d(x, net.blocks[4 * stage].weight, padding=1)
         x = x / (1 + 1e-5) ** 0.5  # new running statistics: mean 0, variance 1
         x = nn.functional.max_pool2d(x.clamp(min=0), 2)
-    expected = net.projection.weight @ x[0, :, 0, 0] + net.projection.bias
-    torch.testing.assert_close(net.embed_video(picture)[0], expected)
+    torch.testing.assert_close(net.embed_video(picture)[0], x[0, :, 0, 0])
     assert 20_000 < sum(p.numel() for p in net.parameters()) < 50_000
 
 
@@ -58,8 +57,8 @@ def test_the_seed_decides_the_first_weights_and_leaves_the_global_state() -> Non
 def test_it_learns_to_tell_bright_from_dark_in_train_mode() -> None:
     net = load_backbone("tiny-cnn:2")
     video = clips(8, 1, 3, 16, 16) + torch.tensor([1.0, -1.0] * 4).view(8, 1, 1, 1, 1)
-    target = torch.tensor([1.0, -1.0] * 4)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
+    target = torch.tensor([1.0, 0.0] * 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     losses = []
     for _ in range(30):
         loss = (net.train().embed_video(video)[:, 0] - target).square().mean()

@@ -1,6 +1,7 @@
 """Backbones by name: what a method trains. `NAME` or `NAME:ARGUMENT`; what an argument means is the family's to say.
 
-One file per family, found by the names that it states; `Family` is what such a file holds.
+One file per family, found by the names that it states; `Family` is what such a file holds. A family whose class and
+size are those of another backbone says by `origin(argument)` which one that is.
 """
 
 import hashlib
@@ -69,10 +70,16 @@ def weights_folder(name: str) -> Path | None:
     return family.weights_folder(kind, argument)
 
 
+def weight_files(place: Path | None) -> list[Path]:
+    """The files of weights in what `weights_folder` gives, in order."""
+    if place is None:
+        return []
+    return [place] if place.is_file() else sorted(place.rglob("*.safetensors"))
+
+
 def weights_digest(name: str) -> str:
     """SHA-256 of a backbone's weights where they lie in a folder or file, else empty."""
-    place = weights_folder(name)
-    files = [place] if place and place.is_file() else sorted(place.rglob("*.safetensors")) if place else []
+    files = weight_files(weights_folder(name))
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
@@ -81,7 +88,7 @@ def weights_digest(name: str) -> str:
 
 def backbone_class(name: str) -> "type[Backbone]":
     """The class of a backbone, without its weights."""
-    return _find(name)[0].BACKBONE
+    return _origin(name).BACKBONE
 
 
 def small_backbone(kind: type) -> str:
@@ -94,7 +101,14 @@ def small_backbone(kind: type) -> str:
 
 def is_small(name: str) -> bool:
     """Whether one CPU core trains it."""
-    return _find(name)[0].SMALL
+    return _origin(name).SMALL
+
+
+def _origin(name: str) -> Family:
+    """The family whose class and size a backbone has: its own, or that of the backbone that it was made of."""
+    family, _, argument = _find(name)
+    origin = vars(family).get("origin")
+    return _origin(origin(argument)) if origin and argument else family
 
 
 def _find(name: str) -> tuple[Family, str, str]:

@@ -1,6 +1,6 @@
-"""Pieces of attention that adapters put beside a tower's own."""
+"""Pieces of attention that adapters put beside a tower's own, and where a network without attention looks."""
 
-# N sequences   L tokens   M tokens asked   W width   h heads   E experts
+# N sequences   L tokens   M tokens asked   W width   h heads   E experts   B clips   T frames   C channels
 
 from collections.abc import Callable
 
@@ -30,6 +30,20 @@ def input_of(module: nn.Module, run: Callable[[], object]) -> Tensor:
     finally:
         hook.remove()
     return seen[-1]
+
+
+def activation_attention(maps_BCthw: Tensor, frames: int) -> Tensor:
+    """Where a network's maps are strong: the sum over channels of their squares, 1 in sum over each frame's places.
+
+    Shapes:  maps (B, C, t, h, w) of fewer times than frames, each of which stands for the frames nearest to it; returns
+             (B, T, h, w). A frame without any activation has zeros.
+    Source:  F_sum^2 of Zagoruyko & Komodakis, ICLR 2017, arXiv 1612.03928.
+    """
+    strength_Bthw = maps_BCthw.square().sum(dim=1)
+    share_Bthw = strength_Bthw / strength_Bthw.sum(dim=(2, 3), keepdim=True).clamp_min(1e-12)
+    times = maps_BCthw.shape[2]
+    nearest_T = torch.arange(frames, device=maps_BCthw.device) * times // frames
+    return share_Bthw[:, nearest_T]
 
 
 def identity_linear(width: int) -> nn.Linear:

@@ -59,6 +59,15 @@ class Backbone(nn.Module, ABC):
         """Normalised frames -> (B, F): what a probe or a nearest-neighbour classifier sees."""
         return self.embed_video(frames_BTCHW)
 
+    def last_maps(self, frames_BTCHW: Tensor) -> Tensor | None:
+        """Normalised frames -> (B, C, t, h, w): what is averaged over times and places; None where nothing is."""
+        return None
+
+    @property
+    def trunk(self) -> "Backbone":
+        """The backbone without a head that a method put on it."""
+        return self
+
 
 class TwoTower(Backbone):
     """A backbone that embeds videos and captions in one space."""

@@ -12,6 +12,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from kinoray.errors import UsageError
+
+
+def check_groups(name: str, argument: str) -> None:
+    """The argument of a backbone's name is a number of groups, or empty. Raises: UsageError."""
+    if argument and not (argument.isascii() and argument.isdecimal() and int(argument) > 0):
+        raise UsageError(f"{name} takes a number of groups, as `{name}:4`, but got {argument!r}.")
+
 
 def group_of_rows(count: int, groups: int, interleaved: bool = False, device: torch.device | None = None) -> Tensor:
     """The group of each of `count` rows of the global batch, int64 (count,).

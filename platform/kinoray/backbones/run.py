@@ -1,0 +1,87 @@
+"""run: the encoder of a finished run, with the weights of its last commit, as the backbone of another run.
+
+    kinoray run classify --stream shapes-5 --joint --backbone run:runs/simsiam-shapes-5-1f2e3d4c
+
+So probes, fine-tuning and transfer are runs like any other. The folder is that of a seed or of a run; where a run has
+several seeds, each run takes the one of its own seed, so that a table over seeds has parents and children in pairs.
+
+Differs from `kinoray export weights`: any method's encoder will do, for it is built by the method's own code, from the
+run's record, and the run has to stay where it is.
+"""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kinoray.backbones.backbone import Backbone
+from kinoray.errors import ConfigMismatch, UsageError
+
+NAMES = ("run",)
+ABOUT = {"run:FOLDER": "the encoder of a finished run; of several seeds the one of the new run's own seed"}
+SMALL = False
+BACKBONE = Backbone
+
+
+def origin(argument: str) -> str:
+    """The backbone that the run was given: its encoder is one of that kind."""
+    return _read(_seeds(argument)[0] / "run.json")["backbone"]
+
+
+def check(name: str, argument: str) -> None:
+    """The argument is the folder of a run or a seed whose every seed has finished. Raises: UsageError."""
+    for seed in _seeds(argument):
+        state = _read(seed / "result.json").get("state", "not finished")
+        if state != "finished":
+            raise UsageError(f"{name}:{argument}: {seed} is {state}. Finish it with its own command first.")
+
+
+def weights_folder(name: str, argument: str) -> Path:
+    """The last commit of the run; of several seeds the run's folder, with all their commits."""
+    seeds = _seeds(argument)
+    return max(seeds[0].glob("checkpoints/stage-*")) if len(seeds) == 1 else Path(argument)
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
+    """The run's encoder, all of it ready to train. The method's recorded code is executed.
+
+    Raises: UsageError where the run has no such seed, cannot be opened, or its encoder is no backbone.
+    """
+    seeds = _seeds(argument)
+    folder = seeds[0] if len(seeds) == 1 else Path(argument) / f"seed-{seed}"
+    if folder not in seeds:
+        there = ", ".join(one.name for one in seeds)
+        raise UsageError(f"{name}:{argument} has no seed {seed}, only {there}: name the folder of one of them.")
+    try:
+        # Opening a run stands floors above; like every reader of a result, a backbone asks the door for it.
+        encoder = import_module("kinoray").open_method(folder).method.encoder()
+    except (UsageError, ConfigMismatch) as error:
+        raise UsageError(f"{name}:{argument}: the encoder of {folder} cannot be had: {error}") from None
+    if not isinstance(encoder, Backbone):
+        raise UsageError(f"{name}:{argument}: the run's encoder is a {type(encoder).__name__}, which is no backbone.")
+    return encoder.cpu().requires_grad_(True)
+
+
+def _seeds(argument: str) -> list[Path]:
+    """The folder where it is a seed's, else those of a run's seeds, without what `--fresh` set aside.
+
+    Raises: UsageError where there is no run.
+    """
+    folder = Path(argument)
+    if argument and (folder / "run.json").is_file():
+        return [folder]
+    seeds = [file.parent for file in folder.glob("seed-*/run.json") if file.parent.name[5:].isdigit()]
+    if not argument or not seeds:
+        raise UsageError(
+            f"There is no run {argument or '(none is named)'}: say run:FOLDER with the folder of a run, or of one of "
+            "its seeds. If it was moved, put it back."
+        )
+    return sorted(seeds)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON file of a run; empty where it has not been written yet."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}. The run is damaged.") from None

@@ -1,0 +1,68 @@
+"""tiny-3d: three blocks of space-time convolutions for small clips, random by the run's seed."""
+
+# B batch   T frames   D embedding
+
+import torch
+from torch import Tensor, nn
+
+from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.norm import SplitBatchNorm3d, check_groups
+
+NAMES = ("tiny-3d",)
+ABOUT = {
+    "tiny-3d": "three space-time convolutions for clips of 8 to 16 frames of 32 px, random by the run's seed",
+    "tiny-3d:GROUPS": "the same with batch normalisation over so many groups of a batch's rows",
+}
+SMALL = True
+WIDTHS = (16, 32, 64)
+STRIDES = ((1, 2, 2), (1, 2, 2), (2, 2, 2))
+"""Of each block, in time, height and width: frames stay apart until two kernels of 3 have compared them."""
+
+
+class Tiny3d(Backbone):
+    """Convolution with stride, batch normalisation and ReLU, three times; the mean over places and times, projected.
+
+    Kernels reach over three frames, so that the order of frames matters. There is no pooling with indices, whose
+    gradient CUDA sums in no fixed order.
+    """
+
+    mean, std = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+
+    def __init__(self, groups: int = 1, dim: int = 64) -> None:
+        """groups: of `SplitBatchNorm3d`."""
+        super().__init__()
+        self.dim = dim
+        blocks: list[nn.Module] = []
+        for width_in, width, stride in zip((3, *WIDTHS[:-1]), WIDTHS, STRIDES, strict=True):
+            convolution = nn.Conv3d(width_in, width, kernel_size=3, stride=stride, padding=1, bias=False)
+            blocks += [convolution, SplitBatchNorm3d(width, groups), nn.ReLU()]
+        self.blocks = nn.Sequential(*blocks)
+        self.projection = nn.Linear(WIDTHS[-1], dim)
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, D), not of unit norm."""
+        return self.projection(self.last_maps(frames_BTCHW).mean(dim=(2, 3, 4)))
+
+    def last_maps(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, 64, t, h, w)."""
+        return self.blocks(frames_BTCHW.transpose(1, 2))
+
+
+BACKBONE = Tiny3d
+
+
+def check(name: str, argument: str) -> None:
+    """The argument is a number of groups. Raises: UsageError."""
+    check_groups(name, argument)
+
+
+def weights_folder(name: str, argument: str) -> None:
+    """None: the seed draws the weights."""
+    return None
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> Tiny3d:
+    """The network with PyTorch's own initial weights; the global random state is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Tiny3d(groups=int(argument or 1))
