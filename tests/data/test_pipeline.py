@@ -362,6 +362,17 @@ class AlwaysKills(ClipFeed):
         return super().decode(group, slot)
 
 
+@dataclass(frozen=True)
+class TakesAllMemory(ClipFeed):
+    """No process has the memory that clip 3 takes."""
+
+    def decode(self, group, slot):
+        place = (self.manifest, self.rows[group * self.batch + slot])
+        if place[1] == 3 and place not in self.deadly:
+            np.empty(1 << 62, np.uint8)
+        return super().decode(group, slot)
+
+
 KILLED = [{"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": clip_reading.KILLED}]
 
 
@@ -395,6 +406,13 @@ def test_a_clip_that_kills_its_process_is_left_out(videos, tmp_path, by_value):
     rows = list(pipeline._local(always, 0, 0))
     for number, (row, other) in enumerate(zip(rows, expected, strict=True)):
         assert row.sample == number and (row.video is None if number == 3 else np.array_equal(row.video, other.video))
+    assert rows[3].bad == KILLED
+
+
+def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos, tmp_path, by_value):
+    feed = TakesAllMemory(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF)
+    rows = list(pipeline._local(feed, 0, 0))
+    assert [row.video is None for row in rows] == [number == 3 for number in range(6)]
     assert rows[3].bad == KILLED
 
 
@@ -445,6 +463,9 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     ]
     assert rows[3].bad == KILLED
     assert [row.video is None for row in pipeline._on_demand(deadly, 0, 1)] == [row.video is None for row in rows]
+    guarded._deadly.clear()
+    greedy = TakesAllMemory(feed.manifests[0], tuple(range(3, 6)), UNIFORM, 8, 2, OFF)
+    assert [row.bad for row in pipeline._ray(greedy, 0, 1)] == [KILLED, [], []]
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
     with pytest.raises(UsageError, match=r"leaves none of the cluster's 4 CPUs"):

@@ -10,6 +10,7 @@ from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, load_stream, stream_families
 from kinoray.streams.classes import class_order, deal
+from kinoray.training.optim import learning_rate
 
 SIZES = {"cifar10": 10, "cifar100": 100, "tiny-imagenet": 200, "imagenet-sub": 100, "imagenet": 1000}
 STREAMS = {
@@ -90,6 +91,9 @@ def test_a_stream_has_the_papers_tasks_and_classes(tmp_path: Path, name: str) ->
     assert len(first.clips("train")) == 2 * per_task
     again = load_stream(name)
     assert again.tasks == stream.tasks
+    small = "resnet18-cifar" if stream.protocol == "ucl" else "resnet18-cifar:8"
+    assert stream.backbone == ("resnet50" if "imagenet" in data_set and stream.protocol == "cssl" else small)
+    assert stream.recipe.keep_optimizer == (stream.protocol == "ucl"), "as released"
     assert stream.recipe.epochs == 200 and stream.recipe.frames == 1 and stream.recipe.validations == 1
 
 
@@ -142,11 +146,16 @@ def test_a_set_with_too_few_classes_is_refused(tmp_path: Path) -> None:
 def test_video_ssl_is_the_pretext_and_its_downstream_sets(tmp_path: Path) -> None:
     for name in ("kinetics400", "ucf101-1", "hmdb51-1", "ucf101-3"):
         prepare(name, 2, tmp_path)
-    assert [task.name for task in load_stream("video-ssl").tasks] == ["kinetics400", "ucf101-1", "hmdb51-1"]
-    only = load_stream("video-ssl:split=3,downstream=ucf101")
-    assert [task.name for task in only.tasks] == ["kinetics400", "ucf101-3"]
+    both, only = load_stream("video-ssl"), load_stream("video-ssl:split=3,downstream=ucf101")
+    for stream, downstream in ((both, ["ucf101-1", "hmdb51-1"]), (only, ["ucf101-3"])):
+        assert [task.name for task in stream.tasks] == ["kinetics400"]
+        assert [task.name for task in stream.downstream] == downstream
+        rates = [learning_rate(stream.recipe, 0, 200, epoch) for epoch in (0, 119, 120, 159, 160, 199)]
+        assert rates == pytest.approx([0.02, 0.02, 2e-3, 2e-3, 2e-4, 2e-4])
     assert (only.protocol, only.recipe.frames, only.recipe.size_px) == ("video-ssl", 32, 112)
     assert (only.recipe.sampling, only.recipe.test_frames, only.recipe.test_clips) == ("consecutive", 320, 10)
+    ucf101 = load_stream("video-ssl:split=3,downstream=ucf101/ucf101-3")
+    assert ucf101.tasks == only.downstream and not ucf101.downstream
     assert only.tasks[0].manifest == prepared_folder("kinetics400") / "manifest.parquet"
     for argument in ("split=4", "downstream=ucf"):
         with pytest.raises(UsageError, match="split must be 1, 2 or 3"):

@@ -32,6 +32,25 @@ def files_of(stream):
     }
 
 
+def test_a_plan_has_the_manifests_of_a_stream_and_renders_nothing(stream, tmp_path, capsys):
+    from kinoray.data.manifest import read_manifest
+
+    with rendering.nothing_rendered():
+        planned = moving.build(tmp_path / "cache", clips=SMALL)
+        pairs = [
+            (read_manifest(a.manifest), read_manifest(b.manifest))
+            for a, b in zip(planned.tasks, stream.tasks, strict=True)
+        ]
+        assert all(ours.digest == theirs.digest for ours, theirs in pairs)
+    assert not (tmp_path / "cache").exists() and not planned.tasks[0].manifest.exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_rendering_says_how_far_it_is_without_a_terminal(tmp_path, capsys):
+    moving.build(tmp_path, clips=SMALL, processes=1)
+    assert "Rendering moving-cvlm (once): 35/35, ETA 0:00" in capsys.readouterr().err
+
+
 def test_five_tasks_differ_in_size_rate_length_and_number_of_clips(stream):
     assert [task.name for task in stream.tasks] == ["paper", "neon", "tape", "radar", "street"]
     assert stream.protocol == "cvlm" and stream.backbone == "tiny"

@@ -293,7 +293,8 @@ def read_manifest(path: Path | str) -> Manifest:
 def _read(path: str, mtime_ns: int, size: int) -> Manifest:
     """Read the version of a file that has this time and size; both only tell versions apart."""
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # read_table imports pandas, for which a finished run would wait
+            table = file.read()
     except pa.ArrowInvalid:
         raise UsageError(f"{path} is not a Parquet manifest. Delete it and run the same command again.") from None
     root = (table.schema.metadata or {}).get(ROOT_KEY)

@@ -194,6 +194,19 @@ PRESETS: dict[str, Preset] = {
         views=(Augmentation(crop_scale=(0.2, 1.0), blur=0.5, blur_kernel_px=7, **STRONG),),
         **UCL,
     ),
+    "shapes": Preset(
+        source="ours, for stills of the small world: most of a picture stays, its colours tell little",
+        views=(
+            Augmentation(
+                crop_scale=(0.6, 1.0),
+                flip=0.5,
+                jitter=(0.8, 0.8, 0.8, 0.5),
+                jitter_probability=1.0,
+                grayscale=0.5,
+            ),
+        ),
+        **UCL,
+    ),
     "ucl-replay": Preset(
         source="UCL benchmark, replayed images of ER, DER and LUMP on CIFAR-10 and CIFAR-100: bicubic crop and flip",
         views=(replace(CROP_FLIP, interpolation="bicubic"),),
@@ -203,6 +216,10 @@ PRESETS: dict[str, Preset] = {
         source="the same on Tiny-ImageNet, by its own statistics",
         views=(replace(CROP_FLIP, interpolation="bicubic"),),
         **TINY_IMAGENET,
+    ),
+    "digits": Preset(
+        source="ours: the UCL benchmark's, mild and without the flip, for pictures that mirroring makes other things",
+        views=(Augmentation(crop_scale=(0.5, 1.0), jitter=(0.4, 0.4, 0.0, 0.0), jitter_probability=0.8),),
     ),
     "ccsl-cifar100": Preset(
         source="CCSL Sec. 4: MoCo's CIFAR-10 notebook",
@@ -240,8 +257,21 @@ PRESETS: dict[str, Preset] = {
     "video-finetune": Preset(
         source="VideoMoCo, fine-tuning on UCF101 and HMDB51", views=(replace(CROP_FLIP, antialias=False),), **VIDEO
     ),
+    "moving-actions": Preset(
+        source="ours: the same, mild and without the flip, which makes some actions their opposites",
+        views=(replace(CROP_FLIP, crop_scale=(0.5, 1.0), flip=0.0, antialias=False),),
+        **VIDEO,
+    ),
     "linear-probe": Preset(source="MoCo, linear classification on ImageNet", views=(CROP_FLIP,), **IMAGENET),
     "linear-probe-cifar": Preset(source="the same at 32 px", views=(CROP_FLIP,), **CIFAR),
+    "linear-probe-ucl": Preset(
+        source="the same, normalised as the UCL benchmark's pictures", views=(CROP_FLIP,), **UCL
+    ),
+    "linear-probe-shapes": Preset(
+        source="ours: crops that keep most of a still of the small world",
+        views=(Augmentation(crop_scale=(0.6, 1.0), flip=0.5),),
+        **UCL,
+    ),
     "barlow-twins": Preset(
         source="arXiv 2103.03230, released code: two unlike views",
         views=tuple(

@@ -5,6 +5,7 @@ on disk. A folder of the user's own is read by `user_folder`.
 """
 
 import importlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,9 @@ class Stream:
     tasks: tuple[TaskData, ...]
     recipe: Recipe
     backbone: str
+    downstream: tuple[TaskData, ...] = ()
+    """Sets that its runs do not read: what a run has learned is fine-tuned and tested on each by itself, which is a
+    stream of its own, `STREAM/SET`."""
     source: str = ""
     """What `load_stream` loads it from again: a name with its argument, or a folder; "" where a program made it."""
 
@@ -43,17 +47,34 @@ def stream_families() -> dict[str, str]:
 def load_stream(name: str) -> Stream:
     """A stream by name, `name:argument` (a world seed, say), or the path of a folder of the user's own.
 
+    `STREAM/SET` is one of a stream's downstream sets as a stream: `moving-actions:9/downstream`, `video-ssl/ucf101-1`.
     A folder is tested as `cvlm` is, each task in its own gallery, or as `folder:PROTOCOL` says: `./videos:ctvr` has one
     gallery that grows. Raises: UsageError for an unknown name, with the nearest ones.
     """
     if Path(name).is_dir() or name.startswith((".", "/", "~")):
         return _of_folder(name)
-    base, _, argument = name.partition(":")
+    whole, _, chosen = name.partition("/")
+    base, _, argument = whole.partition(":")
     known = stream_families()
     if base not in known:
         raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
     stream = importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
-    return replace(stream, source=name)
+    stream = replace(stream, source=whole)
+    return downstream_set(stream, chosen) if chosen else stream
+
+
+def downstream_set(stream: Stream, name: str) -> Stream:
+    """One of a stream's downstream sets as a stream by itself. Raises: UsageError for an unknown one."""
+    sets = {data.name: data for data in stream.downstream}
+    if name not in sets:
+        raise unknown(f"downstream set of {stream.name}", name, sets)
+    source = f"{stream.source}/{name}" if stream.source else ""
+    return replace(stream, name=f"{stream.name}/{name}", tasks=(sets[name],), downstream=(), source=source)
+
+
+def family_of(name: str) -> str:
+    """A stream's name without its argument and its downstream set."""
+    return re.split("[:/]", name, maxsplit=1)[0]
 
 
 def _of_folder(name: str) -> Stream:

@@ -9,9 +9,12 @@ The recipes are those of MoCo that the paper builds on: for CIFAR-100 the author
 batches of 512, rate 0.06 falling by half a cosine, weight decay 5e-4), for ImageNet MoCo v2 (200 epochs, 256, 0.03,
 half a cosine, 1e-4); SGD with momentum 0.9, the weights of the last step.
 
-Differs: the paper's backbones are a ResNet-18 for small pictures and a ResNet-50; the default here is `tiny`. A part of
-the training pictures is validation (2 % of CIFAR-100, 1 % of ImageNet), which the paper trains on. The rate falls with
-every step, in the originals with every epoch.
+The backbones are a ResNet-18 for small pictures, normalised over eight groups of a batch as in the notebook, and a
+ResNet-50.
+
+Differs: a part of the training pictures is validation (2 % of CIFAR-100, 1 % of ImageNet), which the paper trains on.
+The rate falls with every step, in the originals with every epoch. A group is of neighbours in a batch, in the notebook
+of every eighth row.
 """
 
 from dataclasses import replace
@@ -59,5 +62,5 @@ def load(name: str, argument: str) -> Stream:
         data_set, num_tasks = name.removeprefix("cssl-"), 10
         num_classes = 100 if data_set == "imagenet-sub" else 1000
     tasks = class_tasks(name, argument, data_set, num_classes, num_tasks, num_classes // num_tasks, seed=SEED)
-    recipe = CIFAR if data_set == "cifar100" else IMAGENET
-    return Stream(f"{name}:{argument}" if argument else name, "cssl", tasks, recipe, "tiny")
+    recipe, backbone = (CIFAR, "resnet18-cifar:8") if data_set == "cifar100" else (IMAGENET, "resnet50")
+    return Stream(f"{name}:{argument}" if argument else name, "cssl", tasks, recipe, backbone)

@@ -12,17 +12,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kinoray.data.manifest import write_manifest
 from kinoray.disk.locks import wait_for_lock
+from kinoray.display.counting import counting_bar
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.processes.cores import usable_cores
 
@@ -34,6 +34,10 @@ The slower presets' macroblock tree reads memory that it never wrote, so their b
 
 CLIPS_PER_PROCESS = 200
 """Another process starts for each so many clips: below, starting it costs more than it saves."""
+
+
+PLANNED: ContextVar[Path | None] = ContextVar("PLANNED", default=None)
+"""Inside `nothing_rendered`: where the manifests of missing sets lie."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ def rendered(
     Raises: StorageFull where the folder cannot be written; RunFailed where a rendering process dies.
     """
     manifests = {name: folder / name / "manifest.parquet" for name in names}
+    if (planned := PLANNED.get()) is not None:
+        return {name: path if path.is_file() else _planned(source, path, planned) for name, path in manifests.items()}
     if not all(path.is_file() for path in manifests.values()):
         try:
             with wait_for_lock(folder):
@@ -89,6 +95,24 @@ def rendered(
                 "XDG_CACHE_HOME to another folder."
             ) from None
     return manifests
+
+
+@contextmanager
+def nothing_rendered() -> Iterator[None]:
+    """Within the block `rendered` writes no clip: missing sets have their manifests alone, which go with the block."""
+    with tempfile.TemporaryDirectory(prefix="kinoray-plan-") as folder:
+        token = PLANNED.set(Path(folder))
+        try:
+            yield
+        finally:
+            PLANNED.reset(token)
+
+
+def _planned(source: Source, path: Path, folder: Path) -> Path:
+    """The manifest of a set, as it will be at `path`, in another folder."""
+    rows = [drawing.row for drawing in source.drawings(path.parent.name)]
+    draft = folder / path.parent.parent.name / path.parent.name / path.name
+    return write_manifest(rows, draft, path.parent).path
 
 
 def write_video(frames: np.ndarray, path: Path, rate_fps: int) -> None:
@@ -111,11 +135,9 @@ def _render(source: Source, names: list[str], folder: Path, progress: bool, proc
     drafts = {name: Path(tempfile.mkdtemp(prefix=f"draft-{name}-", dir=folder)) for name in names}
     rows = {name: [drawing.row for drawing in source.drawings(name)] for name in names}
     total = sum(map(len, rows.values()))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not progress, transient=True) as bar:
-        shown = bar.add_task(f"Rendering {source.stream} (once)", total=total)
+    with counting_bar(f"Rendering {source.stream} (once)", total, progress, can_fail=False) as advance:
         for _ in _render_clips(source, drafts, min(processes, 1 + total // CLIPS_PER_PROCESS)):
-            bar.advance(shown)
+            advance(1, 0)
     for name in names:
         home = folder / name
         home.mkdir(exist_ok=True)

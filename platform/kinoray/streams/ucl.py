@@ -7,11 +7,10 @@ The classes are shuffled by seed 0, as the paper says it draws them at random; `
 `label_order=0` the published order 0, 1, 2, ... of the released code (of Tiny-ImageNet then the first 100 classes), and
 `label_order=2` the seed's second order.
 
-The recipe is the released code's: SGD with momentum 0.9 at a constant 0.03, 200 epochs a task, batches of 256, the
-weights of the last step.
+The recipe is the released code's: SGD with momentum 0.9 at a constant 0.03, 200 epochs a task, batches of 256, one
+optimizer for all tasks, the weights of the last step; the backbone is `resnet18-cifar`, a ResNet-18 with a 3 x 3 stem.
 
-Differs: the paper's backbone is a ResNet-18 with a 3 x 3 stem and no pooling; the default here is `tiny`. A fiftieth of
-the training pictures is validation, which the paper trains on.
+Differs: a fiftieth of the training pictures is validation, which the paper trains on.
 """
 
 from dataclasses import replace
@@ -29,6 +28,7 @@ RECIPE = Recipe(
     learning_rate=0.03,  # 0.03 x batch / 256
     schedule="constant",
     weight_decay=5e-4,
+    keep_optimizer=True,
     frames=1,
     test_frames=1,
     size_px=32,
@@ -54,4 +54,4 @@ def load(name: str, argument: str) -> Stream:
     """
     data_set, num_classes, num_tasks, per_task = SETS[name]
     tasks = class_tasks(name, argument, data_set, num_classes, num_tasks, per_task, seed=0)
-    return Stream(f"{name}:{argument}" if argument else name, "ucl", tasks, RECIPES[name], "tiny")
+    return Stream(f"{name}:{argument}" if argument else name, "ucl", tasks, RECIPES[name], "resnet18-cifar")

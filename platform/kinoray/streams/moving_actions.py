@@ -1,0 +1,100 @@
+"""`moving-actions`: self-supervised learning on an embedded world of actions (VideoMoCo's `video-ssl` in small).
+
+Twenty actions in ten opposed pairs, those of `events`: one of a pair is the other one played backwards and happens to
+the same shapes, colours and grounds, so that the order of frames alone tells them apart; pairs differ in look, too.
+Its one task is the pretext. As in `ucl` the encoder is tested by the neighbours of each clip among the training clips,
+by action; at random 5 % are right, and 50 % of a network's that sees looks and no order. The downstream set has the
+same actions in other scenes: other shapes, colours and grounds.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinoray.config import Recipe
+from kinoray.data.manifest import SCHEMA, SPLITS
+from kinoray.disk.folders import cache_folder
+from kinoray.streams import Stream, TaskData, events, world
+from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
+
+NAMES = ("moving-actions",)
+
+SETS = ("pretext", "downstream")
+CLIPS = (40, 5, 10)
+"""Videos of each action for training, validation and test, in either set."""
+FRAMES = 16
+
+RECIPE = Recipe(
+    epochs=20,
+    batch_size=32,
+    optimizer="sgd",
+    learning_rate=0.02,
+    schedule="cosine",
+    weight_decay=1e-4,
+    frames=8,
+    sampling="uniform",
+    test_frames=8,
+    size_px=32,
+    augmentation="video-moco-consistent",
+    validations=1,
+)
+"""The paper's but for epochs, batch, schedule, and frames, which are spread over the clip. Colours and flips are drawn
+once for a clip: drawn for each frame they would drown what happens in it."""
+
+
+def load(name: str, argument: str) -> Stream:
+    """The stream by name; the argument is the world seed, 0 if empty.
+
+    Raises: UsageError for an argument that is no whole number.
+    """
+    return build(f"{name}:{argument}" if argument else name, world_seed_of(name, argument))
+
+
+def build(
+    name: str = NAMES[0],
+    world_seed: int = 0,
+    clips: tuple[int, int, int] = CLIPS,
+    cache: Path | None = None,
+    progress: bool = True,
+    processes: int | None = None,
+) -> Stream:
+    """The stream, rendered first where the cache does not hold it; the arguments are as `moving.build` has them.
+
+    Raises: StorageFull where the cache directory cannot be written; RunFailed where a rendering process dies.
+    """
+    arguments: dict[str, Any] = {"world_seed": world_seed, "clips": clips}
+    folder = (cache or cache_folder()) / f"moving-actions-{_digest(arguments)}-{world_seed}"
+    manifests = rendered(Source("moving-actions", __name__, arguments), SETS, folder, progress, processes)
+    pretext, downstream = (TaskData(task, path) for task, path in manifests.items())
+    return Stream(name, "ucl", (pretext,), RECIPE, "tiny-3d", downstream=(downstream,))
+
+
+def _digest(arguments: dict[str, Any]) -> str:
+    """Changes whenever other pixels or columns could come out."""
+    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, events))
+    settings = json.dumps([ENCODER, SCHEMA.names, arguments, FRAMES])
+    return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
+
+
+def drawings(name: str, world_seed: int, clips: tuple[int, int, int]) -> list[Drawing]:
+    """The clips of a set, action by action: training, then validation, then test."""
+    place = SETS.index(name)
+    scenes_seed = world_seed + 1000 * place  # the seed of a world decides its shapes, colours and grounds
+    splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
+
+    def draws(scene: events.EventScene, action: int, number: int) -> Callable[[], np.ndarray]:
+        key = (world_seed, 104, place, action, number)
+        return lambda: events.draw(scene, FRAMES, world.generator(*key))
+
+    made = []
+    for action, label in enumerate(events.EVENTS):
+        scenes = events.scenes_of(label, sum(clips), 1, scenes_seed)
+        for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
+            clip = f"{label}{number:02d}"
+            row = {"id": clip, "uri": f"clips/{clip}.mp4", "label": label, "split": split}
+            made.append(Drawing(row, draws(scene, action, number), events.RATE_FPS))
+    return made
