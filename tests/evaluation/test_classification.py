@@ -6,22 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.coloured import Pictures, coloured_stream
 from support.sweeps import job_of, whole_trial
-from torch import nn
 
 import kinoray
-from kinoray.backbones.backbone import Backbone
-from kinoray.config import Recipe, config
-from kinoray.data.manifest import write_manifest
 from kinoray.errors import UsageError
 from kinoray.evaluation import protocols
 from kinoray.evaluation.protocol import load_protocol, protocol_names
-from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, trainable
 from kinoray.metrics import class_ranks
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result
-from kinoray.streams import Stream, TaskData
+from kinoray.streams import Stream
 from kinoray.sweeps.objectives import aims, falls_behind, objectives_of
 
 PROTOCOL = '''
@@ -73,34 +69,6 @@ class Protocol(BaseProtocol):
 '''
 
 
-@config
-class ToyConfig:
-    pass
-
-
-class Pictures(BaseMethod):
-    """A classifier on pictures: no text anywhere."""
-
-    Config = ToyConfig
-    suits = ("nearest-mean",)
-    backbones = Backbone
-
-    def __init__(self, config: ToyConfig, backbone: Backbone, num_tasks: int) -> None:
-        super().__init__(config, backbone, num_tasks)
-        self.online = backbone
-        self.head = nn.Linear(backbone.dim, 8)
-
-    def param_groups(self) -> dict[str, ParamGroup]:
-        return {"online": trainable(self.online, "online"), "head": trainable(self.head, "head")}
-
-    def loss(self, batch: Batch) -> StepOutput:
-        logits = self.head(self.online.embed_video(batch.video))
-        return StepOutput(nn.functional.cross_entropy(logits, batch.labels, reduction="sum") / batch.global_size)
-
-    def encoder(self) -> nn.Module:
-        return self.online
-
-
 @pytest.fixture
 def coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """Two tasks of two classes each, pictures of one colour in arrays, and the protocol's file found beside others."""
@@ -109,30 +77,7 @@ def coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     (folder / "nearest_mean.py").write_text(PROTOCOL)
     monkeypatch.setattr(protocols, "__path__", [*protocols.__path__, str(folder)])
     monkeypatch.delitem(__import__("sys").modules, f"{protocols.__name__}.nearest_mean", raising=False)
-    generator = np.random.default_rng(0)
-    tasks = []
-    for task, colours in enumerate((("red", "green"), ("blue", "grey"))):
-        root = tmp_path / f"task-{task}"
-        root.mkdir()
-        rows = []
-        for split, each in (("train", 6), ("validation", 3), ("test", 4)):
-            labels = [colour for colour in colours for _ in range(each)]
-            levels = np.array([COLOURS[label] for label in labels])[:, None, None]
-            pictures = levels + generator.integers(-40, 40, (len(labels), 32, 32, 3))
-            np.save(root / f"{split}.npy", pictures.clip(0, 255).astype(np.uint8))
-            rows += [
-                {"id": f"{split}-{item}", "uri": f"{split}.npy", "item": item, "label": label, "split": split}
-                | {"digest": "d", "num_frames": 1, "width": 32, "height": 32, "key_frames": [0], "key_ticks": [0]}
-                for item, label in enumerate(labels)
-            ]
-        tasks.append(TaskData(f"task-{task}", write_manifest(rows, root / "manifest.parquet", root).path))
-    recipe = Recipe(
-        epochs=2, batch_size=6, learning_rate=1e-3, frames=1, test_frames=1, size_px=32, max_steps=3, validations=1
-    )
-    return Stream("coloured", "nearest-mean", tuple(tasks), recipe, "tiny-cnn")
-
-
-COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), "grey": (120, 120, 120)}
+    return coloured_stream(tmp_path, "nearest-mean")
 
 
 def learned(stream: Stream, folder: Path, seed: int = 0, **options) -> Result:

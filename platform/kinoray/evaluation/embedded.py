@@ -4,8 +4,9 @@ Embedding the test videos of many tasks takes minutes to hours, ranking seconds.
 every start, with the weights that were committed before them, so their number says which is which.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ class Embedded:
         self.file, self.row, self.stops = folder / FILE, row, stops
         self.known = _read(self.file, row)
         self.done: list[Found] = []
+        self.made: dict[Hashable, Any] = {}
+        """What `Tester.once` made of them; a later start makes it again."""
 
     def next(self, embed: Callable[[], Found]) -> Found:
         """The answer of the next call: as an earlier start of the run found it, or now.

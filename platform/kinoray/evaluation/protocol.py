@@ -8,9 +8,11 @@ The facts are read without torch; a file that needs it imports it inside its ver
 """
 
 import importlib
+import itertools
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -36,7 +38,7 @@ class BaseProtocol(ABC):
     """Base of every protocol: facts as class attributes, and three verbs.
 
     A *reading* is one way to rank the same queries; "" is the main one, whose matrices have the scores' own names. The
-    matrices of another are called "reading/score", and it adds the metric "BWF_reading".
+    matrices of another are called "reading/score", and it adds the metrics "score_reading", overall, and "BWF_reading".
     """
 
     scores: ClassVar[Mapping[str, int]]
@@ -82,7 +84,9 @@ class BaseProtocol(ABC):
         better = dict.fromkeys(self.scores, "max") | dict.fromkeys(OF_RANKS, "min")
         better |= {"FR": "min", "HM": "max", "BWF": "min", f"{self.score}_current": "max"}
         better |= {f"{name}_tasks": better[name] for name in (*self.scores, *OF_RANKS) if self.pooled}
-        return better | {f"BWF_{reading}": "min" for reading in self.readings if reading}
+        for reading in filter(None, self.readings):
+            better |= {_metric_name(reading, name): "max" for name in self.scores} | {f"BWF_{reading}": "min"}
+        return better
 
     @property
     def objectives(self) -> dict[str, str]:
@@ -146,10 +150,13 @@ class BaseProtocol(ABC):
         cut = {name: _first_rows(rows, tasks) for name, rows in matrices.items()}
         score = score or self.score
         main = cut[score]
-        scores = {name: metrics.final_mean(cut[name]) for name in self.scores if name in cut}
+        scores = {
+            _metric_name(reading, name): self._overall(cut[matrix_name(reading, name)], queries)
+            for reading, name in itertools.product(self.readings, self.scores)
+            if matrix_name(reading, name) in cut
+        }
         if self.pooled:
-            scores = {f"{name}_tasks": value for name, value in scores.items()}
-            scores |= {name: _weighted(metrics.final_row(cut[name]), queries) for name in self.scores if name in cut}
+            scores |= {f"{name}_tasks": metrics.final_mean(cut[name]) for name in self.scores if name in cut}
         return {
             **scores,
             "FR": metrics.overall_forgetting(main),
@@ -159,14 +166,22 @@ class BaseProtocol(ABC):
             f"{score}_current": metrics.current_mean(main),
         }
 
+    def _overall(self, matrix: np.ndarray, queries: Sequence[int]) -> float | None:
+        """The overall score of a result matrix."""
+        return _weighted(metrics.final_row(matrix), queries) if self.pooled else metrics.final_mean(matrix)
+
 
 def protocol_names() -> list[str]:
     """Names of the protocols: one file each."""
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(protocols.__path__))
 
 
+@cache
 def load_protocol(name: str) -> BaseProtocol:
-    """A protocol by name. Raises: UsageError for an unknown one, with the nearest names."""
+    """A protocol by name; it holds facts alone, so there is one of each.
+
+    Raises: UsageError for an unknown name, with the nearest ones.
+    """
     if name not in protocol_names():
         raise unknown("protocol", name, protocol_names())
     return importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}").Protocol()
@@ -175,6 +190,10 @@ def load_protocol(name: str) -> BaseProtocol:
 def matrix_name(reading: str, score: str) -> str:
     """What the result matrix of a score in a reading is called."""
     return f"{reading}/{score}" if reading else score
+
+
+def _metric_name(reading: str, score: str) -> str:
+    return f"{score}_{reading}" if reading else score
 
 
 def _bare(name: str) -> str:

@@ -1,10 +1,10 @@
 """What protocols test with: embeds clips and texts of a run's tasks, ranks, keeps feature files, remembers queries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from kinoray.training.batches import Feed
 from kinoray.training.distributed import gather_objects
 from kinoray.training.extra_rows import StoredRows
 from kinoray.training.stages import Stage
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Tester:
         """Feature file of each "split/task" that was stored."""
         self.embedded: Embedded | None = None
         """In an evaluation: what it has embedded so far."""
+        self.show: Callable[[str], None] = lambda doing: None
+        """Told what is embedded."""
         self.queries: dict[int, list[tuple[int, str]]] = {}
         """Sample number and clip id of each test query of a task."""
 
@@ -91,6 +95,7 @@ class Tester:
         """
         names, manifests = (self.run.train_names, self.run.trained) if trained else (self.run.names, self.run.tests)
         manifest = read_manifest(manifests[task])
+        self.show(f"{split} clips of {names[task]}")
         self.method.eval()
         with torch.inference_mode(), self._precision():
             work = partial(self.feed.embed_clips, names[task], manifest, split, embed)
@@ -104,6 +109,19 @@ class Tester:
         """The clips of a split as the method's gallery stores them, seen as the videos of a task."""
         return self.embed(task, split, lambda video: self.method.embed_video(video, seen_as), trained)
 
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What is made once in an evaluation, by name: its splits and readings share banks and probes."""
+        made = self.embedded.made if self.embedded else {}
+        if name not in made:
+            made[name] = make()
+        return made[name]
+
+    def on_first_rank(self, make: Callable[[], T]) -> T:
+        """What the first rank makes, on all ranks: two machines may round differently, and all must know the same."""
+        (made, *_) = gather_objects(make() if self.feed.world.is_first else None, self.feed.world)
+        assert made is not None
+        return made
+
     def labels(self, clips: Clips) -> np.ndarray:
         """Class number of each clip, counted through the trained tasks in order; -1 for a label never trained, (V,)."""
         labels = clips.manifest.labels(clips.rows)
@@ -115,11 +133,8 @@ class Tester:
 
     def _write(self, split: str, task: int, stage: Stage, ids: list[str], features: Tensor) -> None:
         """A feature file of a stage's model: the first rank writes it, all remember it."""
-        world = self.feed.world
-        fact = write_features(self.store, split, task, stage.row, ids, features) if world.is_first else None
-        (fact, *_) = gather_objects(fact, world)
-        assert fact is not None
-        self.features[f"{split}/{task}"] = fact
+        write = partial(write_features, self.store, split, task, stage.row, ids, features)
+        self.features[f"{split}/{task}"] = self.on_first_rank(write)
 
     def keep_for_later(self, stored: Stored, stage: Stage) -> None:
         """Store the features that a method asks for of the task just learned, as its model sees them."""

@@ -1,0 +1,168 @@
+"""Classes of pictures told by their features: by the votes of neighbours, or by a linear probe.
+
+Candidates are the classes of the training pictures that a picture is compared with. Every split is embedded once in an
+evaluation, so its cost is linear in the number of tasks; what follows takes seconds, on the first rank.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.errors import BadData
+from kinoray.evaluation.linear_probe import Labelled, LinearProbe, chosen_probe
+from kinoray.evaluation.nearest import nearest, votes
+from kinoray.evaluation.tester import Clips, Tester
+from kinoray.metrics import Ranks, class_ranks
+from kinoray.training.stages import Stage
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Training pictures to compare with."""
+
+    features: Tensor
+    """(N, F) on the CPU."""
+    places: Tensor
+    """Place of each picture's class in `classes`, (N,) int64."""
+    classes: np.ndarray
+    """Numbers of the candidate classes, ascending, (C,)."""
+
+
+def validate_by_votes(tester: Tester, task: int) -> Ranks:
+    """Ranks of the classes of a trained task's validation pictures, by the votes of its training pictures."""
+    recipe = tester.feed.recipe
+    bank = bank_of(tester, [pictures(tester, task, "train", task, recipe.knn_space, trained=True)])
+    queries = pictures(tester, task, "validation", task, recipe.knn_space, trained=True)
+    (ranks,) = tester.on_first_rank(partial(ranks_by_votes, tester, bank, queries, [recipe.knn_k]))
+    return ranks
+
+
+def votes_within_tasks(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+    """Ranks of the classes of a stage's pictures: "" by `knn_k` votes, "released" by as many as the stage has tasks.
+
+    The bank of a task is its own training pictures or, at knn_bank=all, those of all the stage's tasks. Then a method
+    that has an encoder per task is asked for the newest one's features: those of different encoders do not compare.
+    """
+    recipe = tester.feed.recipe
+    alone, space = recipe.knn_bank == "task", recipe.knn_space
+    ks = {"": recipe.knn_k, "released": min(recipe.knn_k, len(stage.tests))}
+    ranks: dict[str, dict[int, Ranks]] = {reading: {} for reading in ks}
+    for task in stage.tests:
+        seen_as = stage.seen_as(task) if alone else stage.grown
+        among = (task,) if alone else stage.tests
+        train = [pictures(tester, other, "train", seen_as, space) for other in among]
+        bank = tester.once(("bank", among), partial(bank_of, tester, train))
+        queries = pictures(tester, task, split, seen_as, space)
+        note(tester, queries)
+        found = tester.on_first_rank(partial(ranks_by_votes, tester, bank, queries, list(ks.values())))
+        for reading, of_task in zip(ks, found, strict=True):
+            ranks[reading][task] = of_task
+    return ranks
+
+
+def probe_of_all_classes(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+    """Ranks of the classes of a stage's pictures among those of all its tasks: "" by a linear probe, "knn" by votes.
+
+    Both learn from the training pictures of all the stage's tasks; the probe's penalty is chosen on their validation
+    pictures. A method that has an encoder per task is asked for the newest one's features: nobody says here which task
+    a picture is of.
+    """
+    recipe, tasks, newest = tester.feed.recipe, stage.tests, stage.grown
+
+    def of(split: str, space: str) -> list[Clips]:
+        return [pictures(tester, task, split, newest, space) for task in tasks]
+
+    train, validation, tested = (of(part, "features") for part in ("train", "validation", split))
+    near_train, near_tested = (of(part, recipe.knn_space) for part in ("train", split))
+    for queries in tested:
+        note(tester, queries)
+
+    def both() -> dict[str, dict[int, Ranks]]:
+        bank = tester.once("bank", partial(bank_of, tester, train))
+        probe = tester.once("probe", partial(probe_of, tester, bank, validation))
+        near = bank if recipe.knn_space == "features" else bank_of(tester, near_train)
+        told = [ranks_by_probe(tester, probe, bank, queries) for queries in tested]
+        voted = [ranks_by_votes(tester, near, queries, [recipe.knn_k])[0] for queries in near_tested]
+        return {"": dict(zip(tasks, told, strict=True)), "knn": dict(zip(tasks, voted, strict=True))}
+
+    return tester.on_first_rank(both)
+
+
+def pictures(tester: Tester, task: int, split: str, seen_as: int, space: str, trained: bool = False) -> Clips:
+    """A split with its features, seen as the pictures of a task, in the space of `Recipe.knn_space`."""
+    if space == "embedding":
+        embed = partial(tester.gallery, task, split, seen_as, trained)
+    else:
+        method = tester.method
+        embed = partial(tester.embed, task, split, lambda video: method.probe_features(video, seen_as), trained)
+    return tester.once((task, split, seen_as, space), embed)
+
+
+def bank_of(tester: Tester, parts: Sequence[Clips]) -> Bank:
+    """The pictures of some splits as one bank. Raises: BadData for a picture without a label."""
+    labels = np.concatenate([tester.labels(part) for part in parts])
+    if (labels < 0).any():
+        ids = [f"{tester.run.names[part.task]}/{clip}" for part in parts for clip in part.ids]
+        raise BadData(
+            f"The training picture {ids[int(np.argmin(labels))]!r} has no label, but it is to vote for its class. "
+            "Label every training picture, or use a stream of another protocol."
+        )
+    classes, places = np.unique(labels, return_inverse=True)
+    return Bank(torch.cat([part.features for part in parts]), torch.from_numpy(places), classes)
+
+
+def probe_of(tester: Tester, bank: Bank, validation: Sequence[Clips]) -> LinearProbe:
+    """The linear probe of a bank, on the run's device."""
+    device = tester.feed.world.device
+    features = torch.cat([part.features for part in validation])
+    places = torch.cat([torch.from_numpy(places_in(tester, bank, part)) for part in validation])
+    train = Labelled(bank.features.to(device), bank.places.to(device))
+    return chosen_probe(train, Labelled(features.to(device), places.to(device)), len(bank.classes))
+
+
+def ranks_by_probe(tester: Tester, probe: LinearProbe, bank: Bank, queries: Clips) -> Ranks:
+    """Ranks of the queries' classes by the probe's scores."""
+    return ranks_among(probe.logits(queries.features).cpu(), places_in(tester, bank, queries))
+
+
+def ranks_by_votes(tester: Tester, bank: Bank, queries: Clips, ks: Sequence[int]) -> list[Ranks]:
+    """Ranks of the queries' classes by the votes of their k nearest neighbours in the bank, for each k."""
+    temperature, truth = tester.feed.recipe.knn_temperature, places_in(tester, bank, queries)
+    similarity, place = nearest(queries.features, bank.features.to(tester.feed.world.device), max(ks))
+    of_class = bank.places[place]
+    scores = (votes(similarity[:, :k], of_class[:, :k], len(bank.classes), temperature) for k in ks)
+    return [ranks_among(part, truth) for part in scores]
+
+
+def places_in(tester: Tester, bank: Bank, clips: Clips) -> np.ndarray:
+    """Place of each clip's class among the bank's, (V,); C for a class without training pictures, which nobody tells.
+
+    Raises: BadData for a clip without a label.
+    """
+    labels = tester.labels(clips)
+    if (labels < 0).any():
+        clip = clips.ids[int(np.argmin(labels))]
+        raise BadData(
+            f"The {clips.split} picture {clip!r} of task {tester.run.names[clips.task]!r} has no label that a task "
+            "trains on. Label every picture, and give every class training pictures."
+        )
+    places = np.searchsorted(bank.classes, labels).clip(max=len(bank.classes) - 1)
+    return np.where(bank.classes[places] == labels, places, len(bank.classes))
+
+
+def ranks_among(scores_QC: Tensor, places_Q: np.ndarray) -> Ranks:
+    """Ranks by class scores; a class that is not among them comes last."""
+    nobodys = scores_QC.new_full((len(scores_QC), 1), -torch.inf)
+    known = not (places_Q == scores_QC.shape[1]).any()
+    return class_ranks((scores_QC if known else torch.cat([scores_QC, nobodys], dim=1)).numpy(), places_Q)
+
+
+def note(tester: Tester, queries: Clips) -> None:
+    """Remember which pictures of a test split were ranked."""
+    if queries.split == "test":
+        samples = np.searchsorted(queries.manifest.samples("test")[0], queries.rows)
+        tester.note_queries(queries.task, samples, queries.ids)
