@@ -19,6 +19,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Capacity, Positive, Weight, config, from_task
 from kinoray.equations import in_batch_nce, similarities, soft_cross_entropy
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
@@ -57,7 +58,9 @@ class Method(Rule):
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
         super().__init__(config, learner, num_tasks)
-        self.old = Frozen(learner.encoder())
+        towers = learner.encoder()
+        assert isinstance(towers, TwoTower), "a learner for text retrieval has no other encoder"
+        self.old = Frozen(towers)
         self.relates = False
 
     @classmethod

@@ -3,23 +3,25 @@ and text: the learner learns mixtures of current and remembered pairs, and their
 
     x_i = lambda x_i + (1 - lambda) m_i,   lambda ~ Beta(alpha, alpha), one for the step
 
-Frames are mixed in pixels, captions as vectors of their tokens, each position by itself.
+Frames are mixed in pixels, captions as vectors of their tokens, each position by itself; pictures without captions as
+in the original (BMU-MoCo's Table 4).
 
 Differs: the supplement does not say how captions are mixed. Remembered pairs come back with frames and augmentation
 drawn anew (the release re-augments one view by crop and flip and stores the other); as many of them as there are
 current ones, from a ring, as for its other rehearsal methods (the release: a reservoir). As released, mixing begins
-with the second step of the first task.
+with the second step of the first task. On pictures the memory is the original's: a reservoir, one view re-augmented and
+the second as it was stored.
 """
 
 # B rows   L tokens
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import MixedTokens
+from kinoray.backbones.backbone import MixedTokens, TwoTower
 from kinoray.config import Capacity, Positive, config
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Tokens
@@ -34,25 +36,37 @@ class Config:
     """Pairs in memory over all tasks; 0 turns the rule off."""
     mix_alpha: Positive = 0.4
     """Both parameters of lambda's distribution; small ones leave most steps near either end. LUMP's."""
+    memory_policy: Literal["ring", "reservoir"] = "ring"
+    """Which rows the memory keeps."""
+    memory_views: tuple[str, ...] = ()
+    """How replayed rows are augmented (`Replay.views`); () is as the current ones."""
 
 
-RECIPES = {"moving-cvlm": {"memory_capacity": 85}}  # a tenth of its average task's pairs, as in the paper
+PICTURES = {"memory_capacity": 256, "memory_policy": "reservoir", "memory_views": ("ucl-replay", "as-written")}
+"""Of LUMP's own benchmark."""
+RECIPES: dict[str, dict[str, Any]] = {
+    "moving-cvlm": {"memory_capacity": 85},  # a tenth of its average task's pairs, as in the paper
+    "protocol:ucl": PICTURES,
+    "digits-5": {"memory_capacity": 32, "memory_views": ("digits", "as-written")},  # 256: a fifth of the stream
+    "shapes-ucl-5": {"memory_capacity": 32},
+}
 
 
 class Method(Rule):
     """The learner, fed with mixtures."""
 
-    suits = ("cvlm", "ctvr")
+    suits = ("cvlm", "ctvr", "ucl", "cssl")
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
         super().__init__(config, learner, num_tasks)
-        if not getattr(learner.encoder(), "mixes", False):
+        encoder = learner.encoder()
+        if isinstance(encoder, TwoTower) and not encoder.mixes:
             raise UsageError("lump mixes captions as token vectors, which this backbone does not take (`mixes`).")
 
     @classmethod
     def needs(cls, config: Config) -> Needs:
-        """A ring; as many rows of it as of the task."""
-        return Needs(replay=Replay(policy="ring", capacity=config.memory_capacity, rows=None))
+        """A memory; as many rows of it as of the task."""
+        return Needs(replay=Replay(config.memory_policy, config.memory_capacity, rows=None, views=config.memory_views))
 
     def loss(self, batch: Batch) -> StepOutput:
         """The learner's loss over mixtures, once the memory holds pairs."""
@@ -61,7 +75,9 @@ class Method(Rule):
             return super().loss(batch)
         share = self.share()
         views = tuple(old.lerp(new, share) for new, old in zip(batch.views, again.views, strict=True))
-        text = cast(Tokens, mixed(batch.text, again.text, share))  # towers that mix take these, too
+        text = batch.text
+        if text is not None:
+            text = cast(Tokens, mixed(text, again.text, share))  # towers that mix take these, too
         return super().loss(replace(batch, views=views, text=text, replay=None))
 
     def share(self) -> float:

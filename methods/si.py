@@ -10,7 +10,7 @@ task before.
 `form=ucl` is what the code of the UCL benchmark does (LUMP's repository; BMU-MoCo's Table 4): omega grows by the rate
 times the squared gradient, penalty included. Its gradients are clipped by value to 1: the recipe's `clip_value`.
 
-Differs: weights of `encoder()` alone have importances, as in that benchmark; heads of a learner move freely.
+Differs: weights of the backbone alone have importances, as in that benchmark; heads of a learner move freely.
 """
 
 # P weights
@@ -40,7 +40,7 @@ class Config:
 
 
 class Method(Rule):
-    """The learner and, for each weight of its encoder: importance, gain in this task, and where it stood."""
+    """The learner and, for each weight of its backbone: importance, gain in this task, and where it stood."""
 
     uses_num_tasks = False
     importance_P: Tensor
@@ -58,8 +58,8 @@ class Method(Rule):
         self.holds = False
 
     def _weights(self) -> Tensor:
-        """All weights of the encoder as one row (P,)."""
-        return parameters_to_vector(self.encoder().parameters())
+        """All weights of the backbone as one row (P,)."""
+        return parameters_to_vector(self.encoder().trunk.parameters())
 
     def begin_task(self, task: Task) -> None:
         """The weights as they are become those that the penalty holds to."""
@@ -79,7 +79,7 @@ class Method(Rule):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Count the step's gain (Eq. 3), before the learner moves weights of its own accord."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.encoder().parameters()]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.encoder().trunk.parameters()]
         gradient_P = parameters_to_vector(gradients)
         if self.config.importance_form == "ucl":
             self.gain_P.addcmul_(gradient_P, gradient_P, value=step.learning_rate)

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import torch
 
+from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Count, Positive, Weight, config, from_task
 from kinoray.equations import similarities, soft_cross_entropy
 from kinoray.errors import RunFailed
@@ -51,9 +52,11 @@ class Method(Rule):
         self.teaches = config.distill_weight > 0
         if self.teaches:
             self.old = Frozen(learner)
-            words = learner.encoder().random_tokens(config.vocabulary_texts, config.vocabulary_words)
+            towers = learner.encoder()
+            assert isinstance(towers, TwoTower), "a learner for text retrieval has no other encoder"
+            words = towers.random_tokens(config.vocabulary_texts, config.vocabulary_words)
             self.register_buffer("sentences", words.ids)
-            self.register_buffer("texts", torch.zeros(config.vocabulary_texts, learner.encoder().dim))
+            self.register_buffer("texts", torch.zeros(config.vocabulary_texts, towers.dim))
 
     def begin_task(self, task: Task) -> None:
         """The learner as it is becomes the old one, and reads the sentences."""

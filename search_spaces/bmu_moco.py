@@ -29,4 +29,8 @@ SPACES = {
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
         "m_hat": {"choices": [0.99, 0.995]},  # the paper's, and half the pull
     },
+    "bmu-table4": {  # the search that every row of the table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [0.015, 0.03, 0.06]},  # half, once and twice that of the streams
+        "m_hat": {"choices": [0.99, 0.995]},  # the paper's, and half the pull
+    },
 }

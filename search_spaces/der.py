@@ -10,4 +10,8 @@ SPACES = {
         "memory_weight": {"choices": [0.3, 1.0]},  # within DER's 0.1 to 1.0
         "m": 0.99,  # of Base-MoCo, held
     },
+    "bmu-table4": {  # the search that every row of the table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [0.015, 0.03, 0.06]},  # half, once and twice that of the streams
+        "memory_weight": {"choices": [0.4, 1.0]},  # UCL's, and DER's highest
+    },
 }

@@ -11,4 +11,8 @@ SPACES = {
         "importance_weight": {"choices": [0.4, 10.0]},  # UCL's, and more
         "m": 0.99,  # of Base-MoCo, held
     },
+    "bmu-table4": {  # the search that every row of the table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [0.015, 0.03, 0.06]},  # half, once and twice that of the streams
+        "importance_weight": {"choices": [0.4, 10.0]},  # UCL's, and more
+    },
 }

@@ -7,7 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinoray.equations import in_batch_nce, info_nce, info_nce_families, soft_cross_entropy, unit
+from kinoray.equations import (
+    in_batch_nce,
+    info_nce,
+    info_nce_families,
+    negative_cosine,
+    noise_contrast,
+    nt_xent,
+    soft_cross_entropy,
+    unit,
+)
 
 # Logits of `methods.md` 16.1, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
@@ -90,3 +99,36 @@ def test_soft_targets_give_the_worked_numbers() -> None:
     assert taught((1, 0), (2, 0)) == pytest.approx(0.6085476949, abs=1e-10)
     assert 4 * taught((1, 1), (2, 0)) == pytest.approx(2.7725887222, abs=1e-10)
     assert 4 * taught((2, 0), (2, 0)) == pytest.approx(2.3288124355, abs=1e-10)
+
+
+def test_nt_xent_gives_the_worked_number_and_equals_a_plain_loop_for_any_share_of_the_rows() -> None:
+    z = torch.eye(2, dtype=torch.float64)
+    other = torch.tensor([[0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)
+    assert nt_xent(z, other, z, other, torch.arange(2), 0.5).item() / 4 == pytest.approx(0.8707137571, abs=1e-10)
+    draws = torch.Generator().manual_seed(0)
+    first, second = (unit(torch.randn(6, 3, generator=draws, dtype=torch.float64)) for _ in range(2))
+    views, size = torch.cat([first, second]), 6
+    expected = 0.0
+    for i in range(2 * size):
+        others = sum(math.exp(views[i] @ views[k] / 0.2) for k in range(2 * size) if k != i)
+        expected -= math.log(math.exp(views[i] @ views[(i + size) % (2 * size)] / 0.2) / others)
+    shares = [
+        nt_xent(first[part], second[part], first, second, torch.arange(6)[part], 0.2).item()
+        for part in (slice(0, 2), slice(2, 6))
+    ]
+    assert sum(shares) == pytest.approx(expected, rel=1e-12)
+
+
+def test_noise_contrast_gives_the_worked_number() -> None:
+    right = torch.tensor([0.01], dtype=torch.float64)
+    wrong = torch.tensor([[0.001, 0.002, 0.001, 0.003]], dtype=torch.float64)
+    assert noise_contrast(right, wrong, 1000).item() == pytest.approx(1.7479183299, abs=1e-10)
+
+
+def test_the_negative_cosine_gives_its_target_no_gradient() -> None:
+    p, z = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    loss = negative_cosine(p, z)
+    cosines = [float(unit(a) @ unit(b)) for a, b in zip(p.detach(), z.detach(), strict=True)]
+    assert loss.item() == pytest.approx(-sum(cosines), rel=1e-5)
+    loss.backward()
+    assert p.grad is not None and z.grad is None

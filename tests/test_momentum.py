@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from kinoray.momentum import Frozen, Momentum, Queue, average_into, copy_into, pull_towards
+from kinoray.momentum import (
+    Frozen,
+    Momentum,
+    Queue,
+    average_into,
+    average_statistics,
+    copy_into,
+    pull_towards,
+    shuffled_keys,
+)
 
 
 def scalar(value: float) -> nn.Module:
@@ -92,3 +101,45 @@ def test_a_copy_knows_its_parameters_wherever_it_is_moved_or_copied() -> None:
     frozen = Frozen(nn.Linear(2, 3))
     for twin in (frozen, copy.deepcopy(frozen), copy.deepcopy(frozen).double(), copy.deepcopy(frozen).to("meta")):
         assert [id(p) for p in twin.weights] == [id(p) for p in twin.module.parameters()]
+
+
+def test_shuffled_keys_come_back_in_place_and_are_encoded_in_another_order() -> None:
+    x, seen = torch.randn(8, 3), []
+
+    def encode(rows: torch.Tensor) -> torch.Tensor:
+        seen.append(rows)
+        return 2 * rows
+
+    torch.manual_seed(0)
+    keys = shuffled_keys(encode, x, torch.arange(8), lambda rows: rows)
+    assert torch.equal(keys, 2 * x) and not torch.equal(seen[0], x)
+    assert sorted(seen[0].tolist()) == sorted(x.tolist())
+
+
+def test_shuffled_keys_of_two_ranks_are_those_of_one() -> None:
+    """Each rank encodes its share of the permutation, with the statistics that one rank's halves have."""
+    x = torch.randn(8, 3)
+
+    def centred(rows: torch.Tensor) -> torch.Tensor:
+        return torch.cat([half - half.mean(dim=0) for half in rows.split(4)])
+
+    torch.manual_seed(0)
+    alone = shuffled_keys(centred, x, torch.arange(8), lambda rows: rows)
+    parts: list[torch.Tensor] = []
+    for rank in (0, 1):
+        torch.manual_seed(0)
+        order = torch.arange(4) + 4 * rank
+        shuffled = x[torch.randperm(8)]
+        of_all = iter([x, torch.cat([half - half.mean(dim=0) for half in shuffled.split(4)])])
+        torch.manual_seed(0)
+        parts.append(shuffled_keys(centred, x[order], order, lambda rows, of_all=of_all: next(of_all)))
+    torch.testing.assert_close(torch.cat(parts), alone)
+
+
+def test_statistics_are_averaged_as_weights_are_and_counters_copied() -> None:
+    average, source = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    source.running_mean.fill_(1.0)
+    source.num_batches_tracked.fill_(5)
+    average_statistics(average, source, keep=0.75)
+    assert average.running_mean.tolist() == [0.25, 0.25] and average.running_var.tolist() == [1.0, 1.0]
+    assert int(average.num_batches_tracked) == 5

@@ -5,17 +5,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.toys import Rehearses, Replays
 from torch import Tensor
 
-from kinoray.data.plan import sample_id
+from kinoray.data.plan import sample_id, split_id
 from kinoray.errors import RunFailed, UsageError
 from kinoray.execution.rank_session import RankSession
-from kinoray.method import Batch, Needs, Replay, Rows
+from kinoray.method import Batch, Needs, Replay, Rows, Task
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.rehearsal import Payloads, fill, joined
+from kinoray.rehearsal import (
+    Payloads,
+    fill,
+    joined,
+    some_of_each_class,
+    steadiest_of_clusters,
+    view_variance,
+)
 from kinoray.testing.engine import built, digest_of_run, run_spec, spec_of
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode
@@ -102,6 +110,7 @@ def test_joined_rows_stand_behind_each_other_and_count_together(micro, tmp_path:
         assert torch.equal(both.text.ids[rows, :length], text.ids) and not both.text.mask[rows, length:].any()
     assert both.normal(2).shape == both.uniform(2).shape == (12, 2)
     assert torch.equal(both.gather(both.ids), both.ids)
+    assert both.order.tolist() == list(range(12))
 
 
 def test_rows_with_other_numbers_of_views_are_not_joined(micro, tmp_path: Path) -> None:
@@ -213,3 +222,30 @@ def test_a_run_fills_its_payloads_and_they_are_those_of_the_plan(micro, tmp_path
     assert session.method.payloads.ids[slots].tolist() == ids
     assert (session.method.payloads.values.norm(dim=1) > 0.99).all()
     assert (built(spec).payloads.ids == -1).all()
+
+
+def test_the_variance_of_views_gives_the_worked_number() -> None:
+    views = torch.tensor([[[1.0, 2.0], [3.0, 2.0], [2.0, 5.0]]])
+    assert view_variance(views).tolist() == pytest.approx([2.6666667], abs=1e-7)
+
+
+def test_the_steadiest_of_each_cluster_are_chosen() -> None:
+    torch.manual_seed(0)
+    centres = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]]).repeat_interleave(6, dim=0)
+    plain = centres + 0.1 * torch.randn(18, 2)
+    spread = torch.rand(18, 1, 1) * torch.tensor([-1.0, 0.0, 1.0]).reshape(1, 3, 1)
+    views = plain[:, None] + spread
+    chosen = steadiest_of_clusters(plain, views, clusters=3, count=2)
+    expected = [sorted(range(6 * c, 6 * c + 6), key=lambda i: float(spread[i, 2]))[:2] for c in range(3)]
+    assert sorted(chosen.tolist()) == sorted(i for cluster in expected for i in cluster)
+    assert len(steadiest_of_clusters(plain, views, clusters=3, count=9)) == 18
+    assert len(steadiest_of_clusters(plain[:2], views[:2], clusters=5, count=1)) == 2
+
+
+def test_some_of_each_class_are_ids_of_the_task_and_all_of_a_small_class() -> None:
+    labels = np.array([0] * 5 + [1] * 2 + [2] * 9)
+    task = Task(3, "t", 4, 16, 3, 1, encode=lambda *args: None, labels=labels)
+    chosen = some_of_each_class(task, 3)
+    tasks, samples = split_id(np.array(chosen))
+    assert set(tasks) == {3} and np.bincount(labels[samples]).tolist() == [3, 2, 3]
+    assert some_of_each_class(task, 0) == []

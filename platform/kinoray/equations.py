@@ -71,6 +71,49 @@ def in_batch_nce(q_BD: Tensor, key_BD: Tensor, keys_GD: Tensor, temperature: flo
         return ((q_BD @ keys_GD.T / temperature).logsumexp(dim=1) - positive_B).sum()
 
 
+def nt_xent(z_BD: Tensor, other_BD: Tensor, all_GD: Tensor, all_other_GD: Tensor, own_B: Tensor, T: float) -> Tensor:
+    """Contrast both views of each picture with all other views of the step; a view is no negative of itself.
+
+        loss = sum_i  l(z_i, z'_i) + l(z'_i, z_i),    l(a, b) = -log  exp(a.b/T) / sum_{c not a} exp(a.c/T)
+
+    Shapes:  z_BD, other_BD (B, D), the two views; all_GD, all_other_GD (G, D), those of all ranks; own_B (B,) positions
+             of this rank's rows among them; returns a scalar, summed over rows. SimCLR's mean is over 2 G terms.
+    Ranges:  rows have unit norm; T > 0.
+    Gradient: to all.
+    Source:  SimCLR (arXiv 2002.05709), Eq. 1.
+    """
+    with full_precision(z_BD):
+        precision = torch.promote_types(z_BD.dtype, torch.float32)
+        views_2GD = torch.cat([all_GD, all_other_GD]).to(precision)
+        losses = []
+        for a_BD, b_BD, shift in ((z_BD, other_BD, 0), (other_BD, z_BD, len(all_GD))):
+            a_BD, b_BD = a_BD.to(precision), b_BD.to(precision)
+            logits_B2G = a_BD @ views_2GD.T / T
+            logits_B2G = logits_B2G.scatter(1, (own_B + shift)[:, None], -torch.inf)
+            losses.append((logits_B2G.logsumexp(dim=1) - (a_BD * b_BD).sum(dim=1) / T).sum())
+        return losses[0] + losses[1]
+
+
+def noise_contrast(positive_B: Tensor, negative_BK: Tensor, num_samples: int) -> Tensor:
+    """Tell the right sample from K that are drawn evenly from all N (noise-contrastive estimation).
+
+        loss = -sum_i [ log P_i / (P_i + K/N + e) + sum_k log (K/N) / (P_ik + K/N + e) ],   e = 1e-7
+
+    Shapes:  positive_B (B,), negative_BK (B, K): probabilities exp(v.f/T) / Z; returns a scalar, summed over rows.
+    Source:  InsDisc (arXiv 1805.01978), Eqs. 5-8; e is of its released code.
+    """
+    noise = negative_BK.shape[1] / num_samples
+    right_B = (positive_B / (positive_B + noise + 1e-7)).log()
+    wrong_BK = (noise / (negative_BK + noise + 1e-7)).log()
+    return -(right_B.sum() + wrong_BK.sum())
+
+
+def negative_cosine(prediction_BD: Tensor, target_BD: Tensor) -> Tensor:
+    """Minus the cosine of each prediction to a target that gets no gradient, summed over rows (SimSiam, Eq. 1)."""
+    with full_precision(prediction_BD):
+        return -F.cosine_similarity(prediction_BD.float(), target_BD.detach().float(), dim=1).sum()
+
+
 class Gathers(Protocol):
     """What a loss over the rows of all ranks asks of a batch."""
 

@@ -6,13 +6,14 @@ checkpoints and logs are the engine's.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
 
+from kinoray.backbones.attention import activation_attention
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.data.memory import Replay
 from kinoray.data.plan import TASK_SHIFT, StepFacts
@@ -98,6 +99,11 @@ class Rows:
         return self.ids >> TASK_SHIFT
 
     @property
+    def samples(self) -> Tensor:
+        """Sample number of each row in its task, (B,)."""
+        return self.ids & ((1 << TASK_SHIFT) - 1)
+
+    @property
     def video(self) -> Tensor:
         """The first view, (B, T, 3, H, W)."""
         return self.views[0]
@@ -113,6 +119,8 @@ class Batch(Rows):
     """Current rows over all ranks: what a sum over local rows is divided by."""
     replay_size: int
     """Replayed rows over all ranks."""
+    order: Tensor
+    """Position of each of this rank's rows among the rows of all ranks in plan order, as `gather` has them, (B,)."""
     gather: Callable[[Tensor], Tensor]
     """(B, ...) of every rank -> (global B, ...) in plan order; differentiable."""
     normal: Callable[..., Tensor]
@@ -134,7 +142,7 @@ class Batch(Rows):
 class StepOutput:
     """What a step's loss gives back."""
 
-    objectives: Tensor | dict[str, Tensor]
+    objectives: Tensor | Mapping[str, Tensor | None]
     """One scalar for all parameters, or one per named parameter group (each group follows its own objective).
 
     None instead of a group's scalar leaves the group alone in this step: no gradient, no optimizer step, no weight
@@ -169,6 +177,8 @@ class StepInfo:
     """Step just made, counted from 0 in the task."""
     last_of_epoch: bool
     learning_rate: float
+    replay_size: int = 0
+    """Replayed rows of the step over all ranks."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +195,8 @@ class TaskFacts:
     """Distinct labels of the training samples; 0 where they have none."""
     steps: int
     """Optimizer steps."""
+    new_classes: int = field(default=0, kw_only=True)
+    """Of the distinct labels those that no earlier task has: class numbers count through the tasks in order."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +217,8 @@ class Task(TaskFacts):
 class BaseMethod(nn.Module, ABC):
     """Base of every method. The engine calls the verbs in this order, on every rank alike:
 
-        needs | per task: grow, begin_task, param_groups, (loss, optimizer, after_step)*, end_task | embed_*, score
+        needs | per task: grow, begin_task, param_groups, (loss, optimizer, after_step)*, end_task
+              | embed_*, probe_features, score
 
     State lives in parameters and buffers, so it is saved and a resumed run goes on with it; what stands in plain Python
     attributes is lost at resume, but for what `__init__`, `grow` and `begin_task` make anew.
@@ -213,7 +226,8 @@ class BaseMethod(nn.Module, ABC):
     the task and the verb alone; `loss` finds train mode and random numbers seeded by the step, equal on all ranks.
 
     `Config` (made by `kinoray.config.config`) and, where a paper gives settings per data set, `RECIPES` (stream ->
-    {setting: value}) stand beside the class in its file, or in the class itself.
+    {setting: value}; "shapes-*" for all streams of such names, "protocol:NAME" for all that a protocol tests) stand
+    beside the class in its file, or in the class itself.
     """
 
     Config: ClassVar[type]
@@ -225,6 +239,8 @@ class BaseMethod(nn.Module, ABC):
     so."""
     suits: ClassVar[tuple[str, ...]] = ()
     """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
+    tested_by: ClassVar[str] = ""
+    """The protocol that tests the method on any stream; empty: the stream's own."""
     backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
     per_block: bool = False
@@ -273,16 +289,24 @@ class BaseMethod(nn.Module, ABC):
         return ()
 
     @abstractmethod
-    def encoder(self) -> TwoTower:
-        """The module that is probed, fine-tuned, exported and, unless `embed_*` say otherwise, tested."""
+    def encoder(self) -> Backbone:
+        """The module that is probed, fine-tuned, exported and, unless `embed_*` or `probe_features` say
+        otherwise, tested."""
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """(B, T, 3, H, W) -> features (B, ...) that the gallery of this task stores. Under inference_mode."""
         return self.encoder().embed_video(video)
 
+    def probe_features(self, video: Tensor, task_index: int) -> Tensor:
+        """(B, T, 3, H, W) -> features (B, F) of this task's videos, which a probe or a nearest-neighbour classifier
+        sees: those of `encoder()`, unless each task has an encoder of its own. Under inference_mode."""
+        return self.encoder().features(video)
+
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
         """Tokens (B, L) -> query features (B, ...) for the gallery block of this task. Under inference_mode."""
-        return self.encoder().embed_text(text)
+        towers = self.encoder()
+        assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
+        return towers.embed_text(text)
 
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
         """Similarity of queries (Q, ...) to a gallery block (V, ...): (Q, V). A dot product unless overridden; all on
@@ -291,8 +315,11 @@ class BaseMethod(nn.Module, ABC):
 
     def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
         """(B, T, 3, H, W) -> where the method looks, by the name of each attention: weights over the patches of every
-        frame, (B, T, rows, columns), >= 0. {}: it has none to show. Called for pictures alone, under inference_mode."""
-        return {}
+        frame, (B, T, rows, columns), >= 0. {}: it has none to show. Called for pictures alone, under inference_mode.
+
+        Unless overridden: where the last maps of a space-time network are strong."""
+        maps = self.encoder().trunk.last_maps(video)
+        return {} if maps is None else {"activation": activation_attention(maps, video.shape[1])}
 
 
 def trainable(module: nn.Module, prefix: str, rate: float = 1.0, weight_decay: float | None = None) -> ParamGroup:

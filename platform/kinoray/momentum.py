@@ -5,12 +5,13 @@ private API: one kernel for all parameters where a loop would need one for each.
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import TwoTower
+from kinoray.backbones.backbone import Backbone, TwoTower
 
 M = TypeVar("M", bound=nn.Module)
 Weights = nn.Module | list[Tensor]
@@ -64,6 +65,16 @@ def average_into(average: Weights, source: Weights, keep: float) -> None:
     Ranges: keep in [0, 1]; 1 changes nothing, 0 copies.
     """
     torch._foreach_lerp_(_parameters(average), _parameters(source), 1.0 - keep)
+
+
+@torch.no_grad()
+def average_statistics(average: nn.Module, source: nn.Module, keep: float) -> None:
+    """The same of the buffers of real numbers: running statistics of batch normalisation. Counters are copied."""
+    for old, new in zip(average.buffers(), source.buffers(), strict=True):
+        if old.is_floating_point():
+            old.lerp_(new, 1.0 - keep)
+        else:
+            old.copy_(new)
 
 
 @torch.no_grad()
@@ -131,3 +142,47 @@ class KeyFamily(nn.Module):
         """Put a step's keys into both queues."""
         self.videos.enqueue(kV_BD)
         self.texts.enqueue(kT_BD)
+
+
+class ViewKeys(nn.Module):
+    """A momentum encoder of one kind of view, and the queue of its past keys (MoCo)."""
+
+    def __init__(self, encoder: Backbone, queue_size: int, across_tasks: bool = False) -> None:
+        super().__init__()
+        self.average = Momentum(encoder, across_tasks, train=True)
+        self.queue = Queue(queue_size, encoder.dim)
+
+    @property
+    def encoder(self) -> Backbone:
+        """The averaged encoder; its batch normalisation takes the statistics of its own batches."""
+        return self.average.module
+
+    def embed(self, view: Tensor, order_B: Tensor, gather: Callable[[Tensor], Tensor], shuffle: bool = True) -> Tensor:
+        """Keys (B, D) of a view (B, ...), without gradient, encoded among other rows than their queries
+        (`shuffled_keys`) or, at shuffle=False, among the same."""
+        if shuffle:
+            return shuffled_keys(self.encoder.embed_video, view, order_B, gather)
+        with torch.no_grad():
+            return self.encoder.embed_video(view)
+
+    def enqueue(self, *keys_BD: Tensor) -> None:
+        """Put a step's keys into the queue, of one view or of two, one after the other."""
+        for keys in keys_BD:
+            self.queue.enqueue(keys)
+
+
+@torch.no_grad()
+def shuffled_keys(
+    encode: Callable[[Tensor], Tensor], x: Tensor, order_B: Tensor, gather: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Encode the step's rows in a random order, shared anew among the ranks; this rank's own come back in place.
+
+    So a key is normalised with other rows than its query, whose statistics would give it away (MoCo, Sec. 3.3).
+
+    Shapes:  x (B, ...), order_B (B,) positions of this rank's rows in the step, as `Batch.order`; returns (B, D).
+    Noise:   one permutation of the step's rows from the global generator, which the engine seeds alike on all ranks.
+    """
+    rows = gather(x)
+    order = torch.randperm(len(rows)).to(x.device)
+    keys = gather(encode(rows[order[order_B]]))
+    return keys[order.argsort()[order_B]]

@@ -1,10 +1,10 @@
 """Ground for methods that rehearse: current and replayed rows as one batch, and payloads that belong to memory's rows.
 
 The engine decides which rows come back (`Replay`); what a method keeps with them, logits or features of the step that
-wrote them, it keeps here, by the slot of the memory.
+wrote them, it keeps here, by the slot of the memory. And ways to choose exemplars at a task's end.
 """
 
-# B current rows   R replayed rows   C slots   n any rows
+# B current rows   R replayed rows   C slots   n any rows   N samples of a task   V views   D embedding
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.errors import RunFailed
-from kinoray.method import Batch, Rows, Task, Tokens
+from kinoray.method import TASK_SHIFT, Batch, Rows, Task, Tokens
 
 
 def joined(batch: Batch) -> Batch:
@@ -54,10 +54,17 @@ def joined(batch: Batch) -> Batch:
         replay=None,
         global_size=batch.global_size + batch.replay_size,
         replay_size=0,
+        order=torch.cat([batch.order, batch.global_size + _order_of(again, batch)]),
         gather=gather,
         normal=of_both(batch.normal),
         uniform=of_both(batch.uniform),
     )
+
+
+def _order_of(again: Rows, batch: Batch) -> Tensor:
+    """Positions of this rank's replayed rows among those of all ranks: ranks have equally many of both kinds."""
+    rank, rows = batch.order[0] // len(batch.order), len(again.ids)
+    return rank * rows + torch.arange(rows, device=batch.order.device)
 
 
 def _stacked(first: Tensor, second: Tensor) -> Tensor:
@@ -144,3 +151,35 @@ def fill(payloads: Payloads, task: Task, fn: Callable[[Rows], Tensor]) -> None:
         slots, ids = table[:, 0].long(), torch.from_numpy(numbers).to(payloads.ids.device)
         slots = slots.masked_fill(payloads.read(slots, ids)[1], -1)
         payloads.write(slots, ids, table[:, 1:].reshape(-1, *payloads.values.shape[1:]))
+
+
+def some_of_each_class(task: Task, count: int) -> list[int]:
+    """Ids of `count` random samples of every class of a task, all of a class that has fewer; samples without a label
+    are a class of their own. Drawn from torch's global generator, on the CPU."""
+    labels = torch.from_numpy(task.labels)
+    order = torch.randperm(len(labels))
+    chosen = [order[labels[order] == label][:count] for label in labels.unique()]
+    return ((task.index << TASK_SHIFT) | torch.cat(chosen)).tolist()
+
+
+def view_variance(views_NVD: Tensor) -> Tensor:
+    """How much the embeddings of a sample's views differ: their population variance, summed over D, (N,).
+
+    It is the mean squared distance to their mean (CCSL, Sec. 3.2, names no reduction)."""
+    return views_NVD.double().var(dim=1, correction=0).sum(dim=1)
+
+
+def steadiest_of_clusters(plain_ND: Tensor, views_NVD: Tensor, clusters: int, count: int) -> Tensor:
+    """Places (int64) of the `count` samples of each cluster whose views vary least, all of a cluster that has fewer.
+
+    Clusters are k-means' of the plain embeddings (scikit-learn, ten starts, seeded by torch's global generator); ties
+    go to the first. Threads may round sums otherwise, so all ranks must take one rank's answer, as the engine does.
+    Source: CCSL, Sec. 3.2.
+    """
+    from sklearn.cluster import KMeans  # a second of import that few methods need
+
+    seed = int(torch.randint(2**31, ()))
+    kmeans = KMeans(min(clusters, len(plain_ND)), n_init=10, random_state=seed).fit(plain_ND.double().numpy())
+    order = view_variance(views_NVD).argsort(stable=True)
+    group = torch.from_numpy(kmeans.labels_)[order]
+    return torch.cat([order[group == number][:count] for number in range(int(group.max()) + 1)])

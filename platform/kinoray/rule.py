@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from kinoray.backbones.towers import TwoTower
+from kinoray.backbones.backbone import Backbone, TwoTower
 from kinoray.config import config, names_of
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, Rows, StepInfo, StepOutput, Task, TaskFacts, Tokens
@@ -72,13 +72,17 @@ class Rule(BaseMethod):
         """The learner's."""
         return self.learner.end_task(task)
 
-    def encoder(self) -> TwoTower:
+    def encoder(self) -> Backbone:
         """The learner's."""
         return self.learner.encoder()
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """The learner's."""
         return self.learner.embed_video(video, task_index)
+
+    def probe_features(self, video: Tensor, task_index: int) -> Tensor:
+        """The learner's."""
+        return self.learner.probe_features(video, task_index)
 
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
         """The learner's."""
@@ -111,11 +115,19 @@ class Rule(BaseMethod):
             }
         return replace(output, objectives=objectives, log=output.log | {f"loss/{name}": term})
 
+    def scaled(self, output: StepOutput, weight: float) -> StepOutput:
+        """A learner's output with its objectives times a weight; a group that rests goes on resting."""
+        objectives = output.objectives
+        if isinstance(objectives, Tensor):
+            return replace(output, objectives=weight * objectives)
+        weighed = {group: None if value is None else weight * value for group, value in objectives.items()}
+        return replace(output, objectives=weighed)
 
-def encoded(encoder: TwoTower, rows: Rows) -> dict[str, Tensor]:
-    """Features (B, D) of rows by name: `video`, of the first view, and, where the rows have captions, `text`."""
+
+def encoded(encoder: Backbone, rows: Rows) -> dict[str, Tensor]:
+    """Features (B, D) of rows by name: `video`, of the first view, and, where the encoder reads captions, `text`."""
     features = {"video": encoder.embed_video(rows.video)}
-    return features if rows.text is None else features | {"text": encoder.embed_text(rows.text)}
+    return features | {"text": encoder.embed_text(rows.text)} if isinstance(encoder, TwoTower) else features
 
 
 @functools.lru_cache(maxsize=64)

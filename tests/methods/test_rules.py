@@ -10,6 +10,7 @@ from support.ranks import train_two
 from support.rules import OFF, Distill, Pairs, Rehearse, assert_same, base_moco, learned
 from support.toys import TOYS, Exemplars, Opposed, ToyConfig
 
+from kinoray.backbones import load_backbone
 from kinoray.config import Positive, Recipe, build, config, matters_from, names_of
 from kinoray.errors import UsageError
 from kinoray.lineage.prefix_key import counts_tasks
@@ -77,7 +78,6 @@ def test_the_learner_begins_with_the_weights_that_it_has_alone(micro, tmp_path) 
 
 
 def test_a_term_of_a_rule_leaves_a_generator_alone() -> None:
-    from kinoray.backbones import load_backbone
     from kinoray.method import StepOutput
 
     cls = compose(Distill, Opposed)
@@ -232,3 +232,15 @@ def test_a_ring_counts_tasks_and_none_does_not(micro, tmp_path) -> None:
     cls = compose(Rehearse, Pairs)
     assert counts_tasks(resolved(cls, micro, tmp_path))
     assert not counts_tasks(resolved(cls, micro, tmp_path, settings={"memory_capacity": 0}))
+
+
+def test_what_a_probe_sees_of_a_rule_is_what_it_sees_of_its_learner() -> None:
+    class Columns(Pairs):
+        def probe_features(self, video: torch.Tensor, task_index: int) -> torch.Tensor:
+            return self.encoder().features(video) + task_index
+
+    video = torch.randn(2, 1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    cls = compose(Distill, Columns)
+    method = cls(cls.Config(), load_backbone("tiny"), 2).eval()
+    with torch.inference_mode():
+        assert torch.equal(method.probe_features(video, 3), method.encoder().features(video) + 3)

@@ -18,8 +18,9 @@ def spaces_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def runnable(name: str) -> MethodSource:
-    """The method, a rule with the learner that it wraps by default."""
-    return with_learner(find_method(name), "cvlm")
+    """The method, a rule with the learner that it wraps by default under the first protocol that it suits."""
+    found = find_method(name)
+    return with_learner(found, (found.load().suits or ("cvlm",))[0])
 
 
 ALL = [(method, space) for method in method_names() for space in spaces_of(method)]

@@ -141,7 +141,11 @@ def assert_off(rule: str, settings: dict[str, Any], micro: Any, folder: Path) ->
 
 def in_second_task(method: str, micro: Any, folder: Path, **settings: Any) -> tuple[Any, Batch]:
     """A method in the midst of its second task, where its memory holds rows of both, and its next batch."""
-    spec = spec_of(method, micro, folder, settings=settings)
+    return in_second_task_of(spec_of(method, micro, folder, settings=settings))
+
+
+def in_second_task_of(spec: RunSpec) -> tuple[Any, Batch]:
+    """The same of a run that has not started."""
     looks, place = 7, (0, 0)
     while place < (1, 1):  # how often a run looks for a stop depends on the time, too
         stopped(spec, looks)

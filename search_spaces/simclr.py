@@ -1,0 +1,13 @@
+"""What a sweep of SimCLR explores: one line per knob, with its reason."""
+
+SPACE = {
+    "temperature": {"low": 0.05, "high": 0.5, "log": True},  # 0.1 to 0.5 in use
+    "head": {"choices": ["linear", "mlp"]},  # the paper finds mlp better
+}
+
+SPACES = {
+    "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
+        "learning_rate": {"choices": [0.005, 0.01, 0.02]},
+        "temperature": {"choices": [0.1, 0.2]},
+    },
+}

@@ -1,0 +1,126 @@
+"""VideoMoCo's two halves end to end: a pretext run, its encoder probed and fine-tuned, and what the order of frames is
+worth."""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+
+import kinoray
+from kinoray.data.manifest import read_manifest
+from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.entries import ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE, FINE_TUNED_OCCLUDED, MapEntry
+from kinoray.papers.maps import MapReproduction
+from kinoray.papers.occlusion import entropy, occluded, occlusion
+from kinoray.papers.reproduction import Facts
+from kinoray.report.tables import compare
+from kinoray.runs.result import Result
+from kinoray.streams import Stream, downstream_set, moving_actions
+from kinoray.streams.events import EVENTS
+
+PRETEXT = {"queue_size": 32, "max_steps": 4}
+FINE_TUNE = {"max_steps": 4, "validations": 1}
+PROBE = FINE_TUNE | {"train": "head"}
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    """Two training clips of each action, one for validation and one for the test."""
+    cache = tmp_path_factory.mktemp("cache")
+    return moving_actions.build(clips=(2, 1, 1), cache=cache, progress=False, processes=1)
+
+
+def learned(method: str, stream: Stream, runs: Path, **options) -> Result:
+    result = kinoray.run(method, stream=stream, num_workers=0, runs=runs, quiet=True, **options)
+    assert isinstance(result, Result) and result.state == "finished"
+    return result
+
+
+def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream: Stream, tmp_path: Path) -> None:
+    parent = learned("video_moco", stream, tmp_path, settings=PRETEXT)
+    downstream = downstream_set(stream, "downstream")
+    name = f"run:{parent.folder}"
+    found = [learned("classify", downstream, tmp_path, backbone=name, settings=s) for s in (FINE_TUNE, PROBE)]
+    for result in found:
+        assert (result.tasks, result.protocol.name) == (["downstream"], "classification")
+        assert set(result.ranks["gallery"]) == {len(EVENTS)} and len(result.ranks) == 2 * len(EVENTS)
+    rested, moved = (kinoray.open_method(result).method.encoder().state_dict() for result in reversed(found))
+    given = kinoray.open_method(parent).method.encoder().trunk.state_dict()
+    assert all(torch.equal(given[key], value) for key, value in rested.items())
+    assert not torch.equal(given["projection.weight"], moved["projection.weight"])
+    comparison = compare([parent.folder])
+    shown = [(column.group, column.key) for column in comparison.downstream]
+    assert {group for group, _ in shown} == {"moving-actions/downstream"}
+    measured = [comparison.rows[0].estimate(key).mean for _, key in shown]
+    assert sorted(measured) == pytest.approx(sorted(result.metrics["accuracy"] for result in found))
+    measured = occlusion(found[0])
+    assert 0 < measured[ENTROPY] <= np.log(len(EVENTS)) and 0 <= measured[FINE_TUNED_OCCLUDED] <= 100
+    assert measured[ENTROPY_RISE] == pytest.approx(measured[ENTROPY_OCCLUDED] - measured[ENTROPY])
+
+
+def test_two_rows_are_looked_through_clip_by_clip(stream: Stream, tmp_path: Path) -> None:
+    """Figure 5: maps of both rows over the same frames, and a statement about the two."""
+    entry = REPRODUCTIONS["videomoco-fig5"]
+    assert isinstance(entry, MapEntry)
+    runs = {
+        row.label: [learned(row.method, stream, tmp_path, settings=PRETEXT | dict(row.settings))] for row in entry.rows
+    }
+    facts = Facts(stream.name, "tiny-3d", range(1), False, {}, "c" * 64, [])
+    made = MapReproduction("videomoco-fig5", entry, runs, facts, tmp_path)
+    assert set(made.frame["attention"]) == {"MoCo: activation", "VideoMoCo: activation"}
+    assert len(made.frame) == 2 * len(EVENTS) and made.frame["clip"].nunique() == len(EVENTS)
+    frames, of_clip = next(iter(made.pictures.values()))
+    assert len(of_clip) == 2
+    for weights in of_clip.values():
+        assert len(weights) == len(frames)
+        np.testing.assert_allclose(weights.sum(axis=(1, 2)), 1, rtol=1e-4)
+    (statement,) = made.statements
+    assert statement.answer == "undecided", "one seed decides nothing"
+    made.write()
+
+
+def test_the_middle_of_every_fourth_frame_is_covered() -> None:
+    frames = np.random.default_rng(0).integers(0, 120, (8, 32, 32, 3)).astype(np.uint8)
+    covered = occluded(frames)
+    changed = (covered != frames).any(axis=-1)
+    assert changed[[0, 4], 8:24, 8:24].all() and changed.sum() == 2 * 16 * 16
+    assert np.array_equal(covered[[1, 2, 3, 5, 6, 7]], frames[[1, 2, 3, 5, 6, 7]])
+    assert entropy(torch.zeros(20)) == pytest.approx(np.log(20))
+    p = np.array([0.7, 0.2, 0.1])
+    assert entropy(torch.tensor(p).log()) == pytest.approx(-(p * np.log(p)).sum())
+
+
+def test_a_classifier_that_learned_nothing_is_at_chance(stream: Stream, tmp_path: Path) -> None:
+    nothing = PROBE | {"learning_rate": 1e-12, "max_steps": 1}
+    downstream = downstream_set(stream, "downstream")
+    scores = [
+        learned("classify", downstream, tmp_path, settings=nothing, seed=seed).metrics["accuracy"] for seed in range(3)
+    ]
+    assert fmean(scores) < 20, "5 % of 20 actions, over 3 x 20 clips"
+
+
+@pytest.mark.slow
+def test_shuffled_frames_cost_a_trained_encoder_accuracy(tmp_path: Path) -> None:
+    """Looks alone tell the ten pairs of actions apart, the order of frames alone which of a pair it is."""
+    whole = moving_actions.build(cache=tmp_path / "cache", progress=False)
+    downstream = replace(downstream_set(whole, "downstream"), source="")
+    opened = kinoray.open_method(learned("classify", downstream, tmp_path / "runs"))
+    manifest = read_manifest(downstream.tasks[0].manifest)
+
+    def accuracy(order: torch.Tensor) -> float:
+        def logits(video: torch.Tensor) -> torch.Tensor:
+            return opened.method.embed_video(video[:, order], 0)
+
+        with torch.inference_mode():
+            rows, found = opened.feed.embed_clips("downstream", manifest, "test", logits)
+        truth = np.array([opened.feed.classes[str(label)] for label in manifest.labels(rows)])
+        return 100 * float(np.mean(found.argmax(dim=1).numpy() == truth))
+
+    generator = torch.Generator().manual_seed(0)
+    shuffled = fmean(accuracy(torch.randperm(8, generator=generator)) for _ in range(5))
+    in_order, backwards = accuracy(torch.arange(8)), accuracy(torch.arange(7, -1, -1))
+    assert in_order == pytest.approx(opened.run.metrics["accuracy"], abs=0.5)
+    assert in_order > 30 and in_order - shuffled > 5 and in_order - backwards > 5
