@@ -4,14 +4,18 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from kinoray.errors import Busy
+from kinoray.errors import Busy, UsageError
 
 LOCK_FILE = "lock"
 """In the folder; says who holds it, where the disk has room for that."""
+LOOK_S = 0.05
+"""Longer than a look takes."""
 
 
 @contextmanager
@@ -19,26 +23,59 @@ def hold(folder: Path, busy: str) -> Iterator[None]:
     """Hold a folder for this process for the length of the block.
 
     busy: the message where another process holds it; `{holder}` in it becomes that process and its machine.
-    Raises: Busy; OSError where the folder cannot be written.
+    Raises: Busy; UsageError where the disk has no locks; OSError where the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK_FILE).open("a+b", buffering=0) as file:  # unbuffered: closing has nothing left to write
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(file):
             file.seek(0)
             holder = file.read(200).decode(errors="replace").strip() or "another process"
-            raise Busy(busy.replace("{holder}", holder)) from None
+            raise Busy(busy.replace("{holder}", holder))
         with contextlib.suppress(OSError):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
 
 
+def _taken(file: IO[bytes]) -> bool:
+    """Take the lock of an open file if nobody has it; who only looks whether it is held (`is_held`) soon lets go."""
+    for pause_s in (0.0, LOOK_S):
+        time.sleep(pause_s)
+        with contextlib.suppress(BlockingIOError):
+            _flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds the folder."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock file, or one that is not ours to read
+        return False
+    return False
+
+
 @contextmanager
 def wait_for_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for a moment, after every process that came earlier."""
+    """Hold a folder for a moment, after all processes that came earlier. Raises: UsageError where it has no locks."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with (folder / LOCK_FILE).open("ab") as file:
+        _flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _flock(file: IO[bytes], operation: int) -> None:
+    """`fcntl.flock`. Raises: BlockingIOError where another process holds it; UsageError where the disk has no locks."""
+    try:
+        fcntl.flock(file, operation)
+    except BlockingIOError:
+        raise
+    except OSError as error:  # NFS without its lock server, Lustre with `noflock`
+        raise UsageError(
+            f"{file.name} cannot be locked ({error.strerror}), so nothing would keep two processes apart there. Mount "
+            "that disk with locks (Lustre: `flock`), or name a folder on another."
+        ) from None

@@ -1,0 +1,45 @@
+"""A real S3 server on loopback: moto's, a program with an environment of its own, as its libraries need older ones.
+
+`make setup` installs it beside the project's environment (`.venv/s3-server`).
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.prefix) / "s3-server" / "bin" / "moto_server"
+BUCKET = "runs"
+KEYS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "not-to-be-told", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@contextmanager
+def s3_server(log: Path) -> Iterator[str]:
+    """Serve an empty bucket; yields what stands behind the `?` of its URIs. Skips where the program is not there."""
+    if not PROGRAM.is_file():
+        pytest.skip(f"{PROGRAM} is not there; `make setup` installs it")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [str(PROGRAM), "-H", "127.0.0.1", "-p", "0"], env=environment | KEYS, stdout=output, stderr=output
+        )
+    try:
+        yield f"endpoint_override={_address(server, log)}&scheme=http&region=us-east-1"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and server.poll() is None:
+        for line in log.read_text().splitlines():
+            if "Running on http://" in line:
+                return line.split("http://")[1].strip()
+        time.sleep(0.1)
+    raise AssertionError(f"the server did not start: {log.read_text()[-500:]}")
