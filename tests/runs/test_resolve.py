@@ -1,19 +1,21 @@
 """What a command comes to, before anything starts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
+from kinoray.runs.resolve import settings_for
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
 
 
 def test_a_stream_whose_protocol_nothing_serves_is_refused(micro, tmp_path):
-    with pytest.raises(UsageError, match="micro is tested by the protocol 'cssl'"):
-        resolved("base_moco", on_protocol(micro, "cssl"), tmp_path)
+    with pytest.raises(UsageError, match="micro is tested by the protocol 'captioning'"):
+        resolved("base_moco", on_protocol(micro, "captioning"), tmp_path)
 
 
 def test_joint_training_sees_the_training_and_validation_clips_of_all_tasks(micro, tmp_path):
@@ -27,3 +29,17 @@ def test_joint_training_sees_the_training_and_validation_clips_of_all_tasks(micr
     assert not len(union.clips("test"))
     samples = sum(len(manifest.samples("train")[0]) for manifest in single)
     assert len(union.samples("train")[0]) == samples
+
+
+def test_settings_for_a_stream_are_those_of_all_of_its_protocol_of_its_kind_and_its_own(micro) -> None:
+    by_stream = {
+        "shapes-5": {"a": 4},
+        "shapes-*": {"a": 3, "b": 3},
+        "protocol:ucl": {"a": 2, "b": 2, "c": 2},
+        "": {"a": 1, "b": 1, "c": 1, "d": 1},
+        "digits-5": {"d": 9},
+    }
+    stream = replace(micro, name="shapes-5:9", protocol="ucl")
+    assert settings_for(by_stream, stream) == {"a": 4, "b": 3, "c": 2, "d": 1}
+    other = replace(stream, name="shapes-10", protocol="cssl")
+    assert settings_for(by_stream, other) == {"a": 3, "b": 3, "c": 1, "d": 1}

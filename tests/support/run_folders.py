@@ -11,7 +11,6 @@ from kinoray.evaluation.protocol import load_protocol
 from kinoray.metrics import Ranks
 from kinoray.runs.write_result import write_matrix, write_ranks
 
-PROTOCOL = load_protocol("cvlm")
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
 
 
@@ -37,16 +36,19 @@ def make_run(
     zero_shot: bool = False,
     tested_ids: str = "aaaa",
     error: str | None = None,
+    stream: str = "moving-cvlm",
+    protocol: str = "cvlm",
 ) -> Path:
     """Write one seed folder and return it."""
-    tasks = tasks or TASKS
+    tasks, tests = tasks or TASKS, load_protocol(protocol)
     kind = "-".join([method, *(str(v) for v in (overrides or {}).values()), *["joint"] * joint, *["zero"] * zero_shot])
-    folder = root / f"{kind}-moving-cvlm-0a1b2c3d" / f"seed-{seed}"
+    folder = root / f"{kind}-{stream.replace(':', '-')}-0a1b2c3d" / f"seed-{seed}"
     folder.mkdir(parents=True)
-    write_json(folder / "run.json", _run(method, seed, tasks, overrides or {}, joint, zero_shot))
+    record = _run(method, seed, tasks, overrides or {}, joint, zero_shot)
+    write_json(folder / "run.json", record | {"stream": stream, "protocol": protocol})
     matrices = {
         name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
-        for name, more in zip(PROTOCOL.scores, (0.0, 1.0, 2.0), strict=True)
+        for more, name in enumerate(tests.matrix_names)
     }
     if state == "running":
         matrices = {name: [rows[0], *[[None] * len(tasks)] * (len(tasks) - 1)] for name, rows in matrices.items()}
@@ -71,8 +73,9 @@ def make_run(
             {
                 "format": 1,
                 "state": state,
-                "metrics": PROTOCOL.summarise(matrices, final=ranks),
+                "metrics": tests.summarise(matrices, queries=[7] * len(tasks), final=ranks),
                 "matrix": matrices,
+                "queries": [7] * len(tasks),
                 "tested_ids": tested_ids,
                 "cost": cost | {"steps": 100, "clips": 4800},
                 "bad_samples": 1,
@@ -87,8 +90,6 @@ def _run(method: str, seed: int, tasks: list[str], overrides: dict, joint: bool,
     return {
         "format": 1,
         "method": method,
-        "stream": "moving-cvlm",
-        "protocol": "cvlm",
         "backbone": "tiny",
         "seed": seed,
         "joint": joint,

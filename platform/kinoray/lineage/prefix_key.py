@@ -9,7 +9,6 @@ that matter later. In doubt a key differs, and a task is learned once more.
 
 import functools
 import hashlib
-import importlib.metadata
 import inspect
 import os
 import platform
@@ -22,8 +21,8 @@ from kinoray.backbones import check_backbone, weights_folder
 from kinoray.config import Recipe, differing, digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.runs.demands import needs_of
-from kinoray.runs.method_source import MethodSource, methods_folder
-from kinoray.runs.record import VERSIONS, code_digest
+from kinoray.runs.method_source import MethodSource
+from kinoray.runs.provenance import code_digest, methods_digest, versions
 from kinoray.runs.resolve import Resolved
 
 FORMAT = 1
@@ -124,13 +123,12 @@ def _code() -> str:
 
 @functools.cache
 def _methods_digest() -> str:
-    """Of all methods that come with kinoray: one may build on another."""
-    return digest_of({path.name: path.read_text() for path in sorted(methods_folder().glob("*.py"))})
+    return methods_digest()
 
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in VERSIONS}
+    return versions()
 
 
 @functools.cache

@@ -47,18 +47,21 @@ def default_workers(runs: Sequence[Resolved], gpus: int) -> int:
 def facts_of(run: Resolved) -> list[TaskFacts]:
     """What the method grows by in each task of the stream, as far as it is known before the run."""
     tasks = run.stream.tasks
-    facts = []
+    facts, known = [], set[str | None]()
     for index, (task, steps) in enumerate(zip(tasks, run.steps, strict=True)):
         manifest = read_manifest(task.manifest)
         labels = manifest.labels(manifest.samples("train")[0])
+        classes = set(labels) - {None}
         facts.append(
             TaskFacts(
                 index=index,
                 name=task.name,
                 num_tasks=max(len(tasks), run.recipe.planned_tasks),
                 num_samples=len(labels),
-                num_classes=len(set(labels) - {None}),
+                num_classes=len(classes),
                 steps=steps,
+                new_classes=len(classes - known),
             )
         )
+        known |= classes
     return facts

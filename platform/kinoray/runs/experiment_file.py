@@ -37,6 +37,9 @@ class Options:
     zero_shot: bool | None = None
     as_released: bool | None = None
     smoke: bool | None = None
+    log: str | list[str] | None = None
+    name: str | None = None
+    tags: str | list[str] | None = None
     runs: Path | None = None
 
 

@@ -2,21 +2,18 @@
 
 import importlib.metadata
 import json
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinoray.config import digest_of, plain
+from kinoray.config import plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.method_source import MethodSource
+from kinoray.runs.provenance import changes, changes_since, code_digest, versions
 from kinoray.runs.resolve import Resolved, identity
 from kinoray.runs.ways import Way
 
-VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
-BESIDE = ("methods", "search_spaces", "cluster")
-"""Folders of an installed package that are not the engine."""
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
@@ -43,7 +40,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "method_source": _method_source(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},
-        "versions": {"python": platform.python_version()} | {v: importlib.metadata.version(v) for v in VERSIONS},
+        "versions": versions(),
         "threads": threads,
         "num_workers": num_workers,
         **({} if gpu is None else _place(run, gpu)),
@@ -136,12 +133,8 @@ def open_run(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
             "start over."
         )
-    for kind in ("code", "method"):
-        if then["digests"][kind] != now["digests"][kind]:
-            say(f"Note: the {kind}'s source changed since {run.label} was started; --fresh starts over.")
-    other = changes(then["versions"], now["versions"])
-    if other:
-        say(f"Note: versions changed since {run.label} was started: {'; '.join(other)}.")
+    for note in changes_since(then, now, run.label):
+        say(note)
     return now | {"threads": then["threads"]}
 
 
@@ -150,23 +143,3 @@ def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     have another name (`resolve.identity`)."""
     parts = ("method", "recipe")
     return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
-
-
-def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """`key: old -> new` for everything that differs in two nested records."""
-    lines = []
-    for key in sorted(set(old) | set(new)):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            lines += changes(a, b, f"{prefix}{key}.")
-        elif a != b:
-            lines.append(f"{prefix}{key}: {a} -> {b}")
-    return lines
-
-
-def code_digest() -> str:
-    """SHA-256 over the engine's own source files; the other folders of the package, which a wheel puts inside, do not
-    count."""
-    folder = Path(__file__).parents[1]
-    files = [p.relative_to(folder) for p in sorted(folder.rglob("*.py"))]
-    return digest_of({str(p): (folder / p).read_text() for p in files if p.parts[0] not in BESIDE})

@@ -2,12 +2,14 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from kinoray.disk.remote import check_uri
 from kinoray.errors import UsageError, unknown
+from kinoray.runs.about import check_words
 from kinoray.streams import Stream
 
 if TYPE_CHECKING:
@@ -48,12 +50,29 @@ class RunRequest:
     quiet: bool = field(default=False, kw_only=True)
     watch: int = field(default=0, kw_only=True)
     """Every so many steps a process beside the training tests the newest weights on the earlier tasks; 0: never."""
+    log: str | Sequence[str] = field(default=(), kw_only=True)
+    """Loggers that follow the run from a process beside it: tensorboard, wandb, mlflow (`tracking`)."""
+    name: str | None = field(default=None, kw_only=True)
+    """A readable name that lists, tables and pages show; no two runs of a runs folder share one."""
+    tags: str | Sequence[str] = field(default=(), kw_only=True)
+    """Words to find the run by; added to those that it has."""
+    copy_to: str | None = field(default=None, kw_only=True)
+    """URI of a store that finished tasks are copied to, as s3://bucket/prefix; no part of what the run is."""
+    dashboard: bool = field(default=False, kw_only=True)
+    """Show Ray's dashboard on loopback for as long as the run lasts; its address is said first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", dict(self.settings or {}))
+        object.__setattr__(self, "log", names_in(self.log))
+        object.__setattr__(self, "tags", names_in(self.tags))
+        check_words(self.name, self.tags)
         check_least("watch", self.watch, 0)
+        if self.copy_to is not None:
+            check_uri(self.copy_to)
         if self.watch and self.num_workers == 0:
             raise UsageError("`watch` needs a process beside the training, which num_workers=0 does without.")
+        if self.dashboard and self.num_workers == 0:
+            raise UsageError("`dashboard` is Ray's, which num_workers=0 does without.")
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
         check_least("seed", self.seed, 0)
@@ -83,6 +102,11 @@ class RunOptions(TypedDict, total=False):
     runs: str | Path | None
     quiet: bool
     watch: int
+    log: str | Sequence[str]
+    name: str | None
+    tags: str | Sequence[str]
+    copy_to: str | None
+    dashboard: bool
 
 
 def request_of(kind: type[R], method: Any, options: Mapping[str, Any]) -> R:
@@ -95,6 +119,11 @@ def request_of(kind: type[R], method: Any, options: Mapping[str, Any]) -> R:
         if name not in known:
             raise unknown("option", name, known)
     return replace(method, **options) if isinstance(method, kind) else kind(method, **options)  # type: ignore[type-var, call-arg]
+
+
+def names_in(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name or several, each once."""
+    return tuple(dict.fromkeys([given] if isinstance(given, str) else given or ()))
 
 
 def check_least(name: str, value: int | None, least: int) -> None:

@@ -1,7 +1,9 @@
 """From a command to a run: which method, stream, settings and folder. Nothing starts here."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
-from kinoray.streams import Stream, load_stream
+from kinoray.streams import Stream, family_of, load_stream
 from kinoray.training.stages import Stage
 
 VECTORS_RECIPE = {"augmentation": "none", "size_px": 32}
@@ -73,6 +75,7 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     """
     method = find_method(request.method)  # before a stream is made: a wrong name costs nothing
     stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+    stream = tested(stream, method)
     if stream.protocol not in protocol_names():
         raise UsageError(
             f"{stream.name} is tested by the protocol {stream.protocol!r}, which is not there; streams of "
@@ -100,10 +103,9 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
                     f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
                 )
     given = split_overrides(request.settings, parts)
-    family = stream.name.partition(":")[0]
-    released = _released(cls, source.name, family) if request.as_released else {}
+    released = _released(cls, source.name, stream) if request.as_released else {}
     plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
-    usual = split_overrides(cls.RECIPES.get(family, {}) | released | plain_frames, parts)
+    usual = split_overrides(settings_for(cls.RECIPES, stream) | released | plain_frames, parts)
     method_part, recipe_part = parts
     usual_config: Any = build(cls.Config, usual[method_part], method_part)
     usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
@@ -139,6 +141,11 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{stream.name}").strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
+
+
+def tested(stream: Stream, method: MethodSource) -> Stream:
+    """The stream under the protocol that tests a method on it: a method, of a rule its learner, may bring its own."""
+    return replace(stream, protocol=method.files[-1].load().tested_by or stream.protocol)
 
 
 def identity(run: Resolved) -> dict[str, Any]:
@@ -195,11 +202,20 @@ def _check_media(stream: Stream, backbone: str) -> None:
             )
 
 
-def _released(cls: type[BaseMethod], name: str, stream: str) -> dict[str, Any]:
+def settings_for(by_stream: Mapping[str, dict[str, Any]], stream: Stream) -> dict[str, Any]:
+    """What `RECIPES` or `RELEASED` say for a stream: of every stream (""), of its protocol ("protocol:NAME"), of names
+    like its own ("shapes-*") and of its own name, without an argument or a downstream set; the later ones win."""
+    name = family_of(stream.name)
+    alike = [key for key in by_stream if "*" in key and fnmatchcase(name, key)]
+    keys = ["", f"protocol:{stream.protocol}", *alike, name]
+    return {setting: value for key in keys for setting, value in by_stream.get(key, {}).items()}
+
+
+def _released(cls: type[BaseMethod], name: str, stream: Stream) -> dict[str, Any]:
     """The settings of a method's released code for a stream. Raises: UsageError where it states none."""
-    settings = cls.RELEASED.get("", {}) | cls.RELEASED.get(stream, {})
+    settings = settings_for(cls.RELEASED, stream)
     if not settings:
         known = ", ".join(cls.RELEASED)
-        where = f"for {stream}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
+        where = f"for {stream.name}, only for {known}" if known else "(`RELEASED` beside its `RECIPES`)"
         raise UsageError(f"{name} states no settings of released code {where}. Leave out `as_released`.")
     return settings

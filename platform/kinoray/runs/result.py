@@ -17,11 +17,16 @@ from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
+from kinoray.runs.about import About, named_run, read_about
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+SWEEP_RECORD = "sweep.json"
+"""File in a sweep's folder: what it is and, later, what came of it."""
+MADE_BY = "sweep"
+"""File in a run's folder that names the sweep which made it."""
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
@@ -56,6 +61,28 @@ class Result:
         return self.outcome["state"]
 
     @property
+    def sweep(self) -> str:
+        """The sweep that made it as a trial, "" where none did."""
+        file = self.folder / MADE_BY
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+    @property
+    def about(self) -> About:
+        """What people said of the run: its readable name, tags, notes."""
+        return read_about(self.folder.absolute().parent)
+
+    @property
+    def name(self) -> str:
+        """The readable name that somebody gave the run, "" without one; its seeds share it."""
+        return self.about.name
+
+    @property
+    def finished_at(self) -> float:
+        """When its last result was written, in seconds since 1970; 0 while there is none."""
+        file = self.folder / "result.json"
+        return file.stat().st_mtime if file.is_file() else 0.0
+
+    @property
     def metrics(self) -> dict[str, float | None]:
         """Headline metrics; recalls in percent, FR in points, ranks counted from 1. None where one has no meaning."""
         return self.outcome.get("metrics", {})
@@ -87,11 +114,13 @@ class Result:
 
     @property
     def label(self) -> str:
-        """The method with its overrides, as tables show it."""
+        """The run's readable name, else its method with its overrides, as tables show it."""
         return self.label_without({})
 
     def label_without(self, shared: Mapping[str, Any]) -> str:
         """The label without overrides that go without saying."""
+        if name := self.name:
+            return name
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides.items() if name not in shared)
         marks = {"joint": self.joint, "zero-shot": self.zero_shot, "as released": self.run.get("as_released", False)}
         kinds = [kind for kind, is_so in marks.items() if is_so]
@@ -186,6 +215,10 @@ class Result:
 
         return plots.run_figure(self.matrix, self.score)
 
+    def model(self) -> Any:
+        """The method with the weights of the run's newest commit, in eval mode: `kinoray.open_method` with this run."""
+        return import_module("kinoray").open_method(self)
+
     def search(self, text: str | None = None, **options: Any) -> Any:
         """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
         # The verb stands floors above; like every reader of a notebook, a result asks the door for it.
@@ -221,6 +254,12 @@ class Results(list[Result]):
 
         return pd.concat([result.frame for result in self], ignore_index=True)
 
+    def plot(self) -> "Figure":
+        """How each task is forgotten, and the harmonic mean; runs that differ in nothing but the seed share a line."""
+        from kinoray.display import plots
+
+        return plots.overview(self)
+
     def __repr__(self) -> str:
         return "\n".join(repr(result) for result in self)
 
@@ -239,16 +278,23 @@ def load(folder: str | Path) -> Result | Results:
 
 def find_runs(root: str | Path) -> Results:
     """Every run below `root` (run folders with seeds), in the order of their names."""
-    return Results(Result(seed) for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder))
+    return Results(map(Result, seed_folders(root)))
+
+
+def seed_folders(root: str | Path) -> list[Path]:
+    """The folder of every seed of every run below `root`, in the order of their names."""
+    return [seed for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder)]
 
 
 def run_folder(name: str, root: str | Path | None = None) -> Path:
-    """A run by path, or by its name in the runs folder."""
+    """A run by path, by its name in the runs folder, or by the readable name that it was given there."""
     if Path(name).exists():
         return Path(name)
     folder = runs_root(root) / name
     if folder.exists():
         return folder
+    if (named := named_run(runs_root(root), name)) is not None:
+        return named
     known = {result.folder.parent.name for result in find_runs(runs_root(root))}
     if not known:
         raise UsageError(

@@ -33,8 +33,8 @@ def write_results(
     cost: dict[str, float],
     num_bad: int,
     digest: str | None,
-) -> None:
-    """Write result.json, matrix.parquet and, at the end, ranks.parquet.
+) -> dict[str, Any]:
+    """Write result.json, matrix.parquet and, at the end, ranks.parquet; returns what stands in the first.
 
     validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; digest: of the
     final state.
@@ -63,24 +63,23 @@ def write_results(
                 for (s, c), middle, ties, gallery in zip(queries[t], r.middle, r.ties, r.gallery, strict=True)
             ),
         )
-    write_json(
-        folder / "result.json",
-        {
-            "format": 1,
-            "state": state,
-            "metrics": protocol.summarise(matrices, queries=counts, final=final) if ranks else {},
-            "matrix": matrices,
-            "queries": counts,
-            "validation": protocol.summarise(validated, queries=validation_counts) if validation else {},
-            "validation_matrix": validated,
-            "validation_queries": validation_counts,
-            "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
-            "cost": {name: round(value, 3) for name, value in cost.items()},
-            "bad_samples": num_bad,
-            "state_digest": digest,
-            "error": None,
-        },
-    )
+    outcome = {
+        "format": 1,
+        "state": state,
+        "metrics": protocol.summarise(matrices, queries=counts, final=final) if ranks else {},
+        "matrix": matrices,
+        "queries": counts,
+        "validation": protocol.summarise(validated, queries=validation_counts) if validation else {},
+        "validation_matrix": validated,
+        "validation_queries": validation_counts,
+        "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
+        "cost": {name: round(value, 3) for name, value in cost.items()},
+        "bad_samples": num_bad,
+        "state_digest": digest,
+        "error": None,
+    }
+    write_json(folder / "result.json", outcome)
+    return outcome
 
 
 def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
