@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor, get_reusable_executor
 
@@ -17,7 +18,9 @@ IDLE_S = 60
 LOOK_S = 1.0
 """How often a process looks whether its parent lives."""
 
-__all__ = ["BrokenProcessPool", "in_pool", "one_process"]
+__all__ = ["BrokenProcessPool", "in_pool", "one_process", "or_the_process_ends"]
+
+Answer = TypeVar("Answer")
 
 
 def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -40,6 +43,23 @@ def one_process() -> ProcessPoolExecutor:
     """A process that no other caller has; to be shut down."""
     _no_word_of_small_things()
     return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+
+
+def or_the_process_ends(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The function, for processes that do nothing else: one that gets no more memory ends.
+
+    So it does where the system kills it, and whoever waits tries again, or finds what takes the memory. An exception
+    would be no less deadly: it would end the run.
+    """
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Answer:
+        try:
+            return function(*arguments, **options)
+        except MemoryError:
+            os._exit(1)
+
+    return call
 
 
 def _settle_in(parent: int) -> None:

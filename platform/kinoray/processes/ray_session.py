@@ -1,15 +1,20 @@
-"""Ray of this process: the Ray that runs already, or its own."""
+"""Ray of this process: one that runs already, or its own."""
 
 import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
 
+from kinoray.errors import RunFailed
+from kinoray.processes import warm_ray
+
+LATE = "timed out during startup"
+"""In what Ray raises where it gives up starting."""
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
@@ -22,31 +27,105 @@ RAY_SETTINGS = {
     "RAY_task_oom_retries": "2",  # without end by default
 }
 """Set before Ray starts where the user has not set them."""
+QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+
+
+TRAINER_PREFIX = "RAY_TRAIN_"
+BLOCKING = "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"
+"""What a trainer gives its processes by itself, with "0" where nobody set it."""
+
+
+def apply_settings() -> None:
+    """Set `RAY_SETTINGS` for this process and those that it starts."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager
-def ray_session(dashboard: bool = False) -> Iterator[None]:
-    """Use the Ray that is running here or at RAY_ADDRESS; otherwise start one, and stop it at the end.
+def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Use the Ray that this process has, that of RAY_ADDRESS or that of `kinoray up`; else start one, and stop it.
 
-    dashboard: with it, Ray cleans up after a trainer whose driver was killed; it costs 11 processes.
+    dashboard: wanted; a Ray without one is then not used. With it, Ray also cleans up after a trainer whose driver was
+    killed; it costs 11 processes and 1 GB. say: told which Ray it is.
     """
-    for name, value in RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    apply_settings()
     if ray.is_initialized():
         yield
         return
-    quiet: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+    if address := os.environ.get("RAY_ADDRESS"):
+        say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
+        session = _joined(address)
+    elif warm := _usable(dashboard, say):
+        say(f"Joining the Ray of `kinoray up`, {warm.address} ...")
+        session = _joined_warm(warm)
+    else:
+        say("Starting Ray ...")
+        session = own_ray(dashboard)
+    with session:
+        yield
+
+
+@contextmanager
+def own_ray(dashboard: bool = False) -> Iterator[None]:
+    """A Ray of this process's own, on loopback alone."""
+    with keep_signal_handlers(), _on_loopback(), _in_time():
+        ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **QUIET)
+    with _until_shutdown():
+        yield
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """A Ray that runs already."""
     with keep_signal_handlers():
-        if os.environ.get("RAY_ADDRESS"):
-            ray.init(address=os.environ["RAY_ADDRESS"], **quiet)
-        else:
-            with _on_loopback():
-                ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **quiet)
+        ray.init(address=address, **QUIET)
+    with _until_shutdown():
+        yield
+
+
+@contextmanager
+def _joined_warm(warm: warm_ray.WarmRay) -> Iterator[None]:
+    """The Ray of `kinoray up`, with the token that Ray gives to what it starts on this machine."""
+    from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
+
+    with keep_signal_handlers(), _on_loopback():
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        enable_token_auth_by_default()
+        ray.init(address=warm.address, runtime_env={"env_vars": trainer_environment()}, **QUIET)
+    with _until_shutdown():
+        yield
+
+
+@contextmanager
+def _until_shutdown() -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _usable(dashboard: bool, say: Callable[[str], None]) -> warm_ray.WarmRay | None:
+    """The Ray of `kinoray up`, where it is as one of this process's own would be; says so where it is not."""
+    warm = warm_ray.find()
+    if warm is None:
+        return None
+    other = warm_ray.other_than(warm)
+    if dashboard and not warm.dashboard:
+        why = "has no dashboard, which is wanted here (`kinoray up --dashboard`)"
+    elif other:
+        why = f"was started with another {', '.join(other)} (`kinoray down` and `kinoray up` take yours over)"
+    else:
+        return warm
+    say(f"The Ray of `kinoray up` {why}; this starts one of its own.")
+    return None
+
+
+def trainer_environment() -> dict[str, str]:
+    """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
+    worker that has it serves for any of them."""
+    settings = {name: os.environ[name] for name in RAY_SETTINGS if name.startswith(TRAINER_PREFIX)}
+    return settings | {BLOCKING: os.environ.get(BLOCKING, "0")}
 
 
 @contextmanager
@@ -59,6 +138,23 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = taken
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Say in one line where a machine is so busy that Ray gives up starting there, which it does after half a minute.
+
+    Raises: RunFailed.
+    """
+    try:
+        yield
+    except Exception as error:  # Ray has no class for it
+        if LATE not in str(error):
+            raise
+        raise RunFailed(
+            "Ray did not start within its 30 s: other work keeps this machine busy. Run the same command again when "
+            "there is less of it, or use num_workers=0, which does without Ray."
+        ) from error
 
 
 @contextmanager
@@ -77,6 +173,23 @@ def keep_signal_handlers() -> Iterator[None]:
         handler = signal.getsignal(signal.SIGTERM)
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+
+
+def dashboard_line() -> str:
+    """Where the dashboard of the connected Ray is, and what it asks a browser for."""
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    worker: Any = ray._private.worker
+    if not (url := worker.get_dashboard_url()):
+        return "Ray's dashboard: none; the Ray that is running here was started without it."
+    asks = " (asks for the token that `ray get-auth-token` prints)" if is_token_auth_enabled() else ""
+    return f"Ray's dashboard: http://{url}{asks}"
+
+
+def has_dashboard() -> bool:
+    """Whether the connected Ray has a dashboard."""
+    worker: Any = ray._private.worker
+    return bool(worker.get_dashboard_url())
 
 
 def num_cpus() -> float:

@@ -1,0 +1,171 @@
+"""The Ray of `kinoray up`: its note is trusted only as far as it holds, its users are told, its end is its own."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from kinoray.errors import RunFailed, UsageError
+from kinoray.processes import ray_keeper, ray_session, up_down
+from kinoray.processes.warm_ray import WarmRay, find, note, note_file, other_than, start_of, surroundings
+
+IN_A_WORKER = """
+import ray
+from kinoray.processes.ray_session import ray_session
+
+def seen():
+    import sys
+    return ["torch" in sys.modules, sorted(name for name in sys.modules if name.startswith("kinoray"))]
+
+with ray_session(say=print):
+    print(ray.get(ray.remote(seen).remote()))
+"""
+
+
+@pytest.fixture
+def own_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WarmRay:
+    """A note of this process in a folder of the test's own."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray_session.apply_settings()
+    warm = WarmRay("127.0.0.1:1", os.getpid(), start_of(os.getpid()), False, 30.0, 0, surroundings())
+    note(warm)
+    return warm
+
+
+def test_a_note_holds_while_its_process_lives_and_is_its_users_alone(own_note: WarmRay) -> None:
+    assert find() == own_note
+    assert note_file().stat().st_mode & 0o777 == 0o600
+    note_file().chmod(0o644)
+    assert find() is None and note_file().exists(), "anybody could have written it"
+
+
+@pytest.mark.parametrize("left", [{"started": "another boot:1"}, {"pid": 1 << 22}])
+def test_a_note_of_a_process_that_is_gone_is_removed(own_note: WarmRay, left: dict[str, Any]) -> None:
+    note(replace(own_note, **left))
+    assert find() is None and not note_file().exists()
+
+
+def test_a_note_of_another_version_is_removed(own_note: WarmRay) -> None:
+    note_file().write_text(json.dumps({"address": "127.0.0.1:1"}))
+    assert find() is None and not note_file().exists()
+
+
+def test_what_workers_would_have_from_elsewhere_is_named(own_note: WarmRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert other_than(own_note) == []
+    monkeypatch.setenv("KINORAY_CACHE", "off")
+    monkeypatch.setenv("KINORAY_RUNS", "/elsewhere")  # the driver's own matter
+    assert other_than(own_note) == ["KINORAY_CACHE"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "dashboard", "address", "said"),
+    [
+        ({}, False, "127.0.0.1:1", "Joining the Ray of `kinoray up`"),
+        ({"RAY_ADDRESS": "10.0.0.1:6379"}, False, "10.0.0.1:6379", "Joining the Ray of RAY_ADDRESS"),
+        ({"HF_HOME": "/elsewhere"}, False, "local", "was started with another HF_HOME"),
+        ({}, True, "local", "has no dashboard"),
+    ],
+)
+def test_a_session_joins_the_warm_ray_where_it_is_as_its_own_would_be(
+    own_note, monkeypatch, variables, dashboard, address, said
+) -> None:
+    asked: list[Any] = []
+    told: list[str] = []
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with ray_session.ray_session(dashboard, told.append):
+        pass
+    assert asked == [address] and said in told[0]
+
+
+def test_a_trainer_gives_its_processes_what_the_warm_workers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2._internal.constants import get_env_vars_to_propagate
+
+    monkeypatch.delenv(ray_session.BLOCKING, raising=False)
+    ray_session.apply_settings()
+    assert ray_session.trainer_environment() == {ray_session.BLOCKING: "0"} | get_env_vars_to_propagate()
+
+
+def test_up_leaves_one_that_is_up_as_it_is(own_note: WarmRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a second one was started"))
+    assert up_down.up(5.0) == own_note
+    with pytest.raises(UsageError, match="`idle_minutes` must be more than 0"):
+        up_down.up(0.0)
+
+
+def test_down_ends_the_noted_process_alone_and_not_under_a_run(own_note: WarmRay) -> None:
+    with subprocess.Popen(["sleep", "100"]) as noted, subprocess.Popen(["sleep", "100"]) as other:
+        note(replace(own_note, pid=noted.pid, started=start_of(noted.pid), jobs=1))
+        with pytest.raises(UsageError, match=r"1 program uses the Ray of `kinoray up`\. Wait, or use --force"):
+            up_down.down()
+        assert noted.poll() is None
+        assert up_down.down(force=True) is not None
+        assert noted.wait(10) == -15 and other.poll() is None
+        assert up_down.down() is None and not note_file().exists()
+        other.kill()
+
+
+def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_note, monkeypatch) -> None:
+    clock = iter(range(0, 10_000, 30))  # a look every half minute
+    jobs = iter([0, 1, 1, 0, 0, 0, 0, 0, 0])
+    started: list[tuple[int, int]] = []
+    noted: list[int] = []
+
+    class Never:
+        def wait(self, seconds: float) -> bool:
+            return False
+
+    monkeypatch.setattr(ray_keeper.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(ray_keeper.ray, "cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: next(jobs))
+    monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: 8)
+    monkeypatch.setattr(ray_keeper, "_start_workers", lambda number: started.append((len(noted), number)))
+    monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
+    ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never())  # type: ignore[arg-type]
+    assert noted == [1, 0]
+    assert next(jobs) == 0, "it ended two minutes after the job, of four"
+    assert started[0] == (0, 1) and (1, 1) in started, "also under a job that has its first steps behind it"
+
+
+def up_patiently() -> WarmRay:
+    """Ray gives its own start 30 s, which a busy machine may exceed now and then."""
+    for _ in range(2):
+        with contextlib.suppress(RunFailed):
+            return up_down.up(idle_minutes=10)
+    return up_down.up(idle_minutes=10)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    warm = up_patiently()
+    keeper = psutil.Process(warm.pid)
+    try:
+        driver = subprocess.run(
+            [sys.executable, "-c", IN_A_WORKER], capture_output=True, text=True, check=True, timeout=120
+        )
+        joined, answer = driver.stdout.splitlines()
+        assert warm.address in joined and answer == "[True, []]"
+        family = [keeper, *keeper.children(recursive=True)]
+        listening = [c.laddr.ip for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert listening and set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    finally:
+        up_down.down(force=True)
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive and find() is None
