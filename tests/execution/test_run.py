@@ -1,5 +1,6 @@
 """Runs as a user starts them, in this process: results, refusals, resume, failures."""
 
+import contextlib
 import json
 import os
 import signal
@@ -13,13 +14,14 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
-from kinoray.execution.run import run
+from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
 from kinoray.runs.demands import check_division, default_workers, needs_of
 from kinoray.runs.record import open_run
 from kinoray.runs.run_folder import hold_run
 from kinoray.runs.run_spec import make_spec
+from kinoray.runs.ways import IN_PROCESS, on_workers
 from kinoray.streams import TaskData
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
@@ -27,6 +29,18 @@ from kinoray.testing.small_stream import on_protocol
 
 def local(method, micro, folder: Path, **options):
     return run(method, stream=micro, num_workers=0, runs=folder, quiet=True, **options)
+
+
+def test_a_readable_name_is_no_part_of_a_run_and_a_taken_one_starts_nothing(micro, tmp_path) -> None:
+    plain = dry_run("base_moco", stream=micro, num_workers=0, runs=tmp_path, settings={"max_steps": 1})
+    short = {"settings": {"max_steps": 1}}
+    result = local("base_moco", micro, tmp_path, name="first try", tags="paper", **short)
+    assert (str(result.folder.parent), result.label, result.about.tags) == (plain["folder"], "first try", ("paper",))
+    with pytest.raises(UsageError, match="'first try' is taken"):
+        local("base_moco", micro, tmp_path, name="first try", settings={"max_steps": 2})
+    assert len(list(tmp_path.glob("base_moco*"))) == 1
+    again = local("base_moco", micro, tmp_path, name="the first", tags=["old"], **short)
+    assert (again.folder, again.name, again.about.tags) == (result.folder, "the first", ("paper", "old"))
 
 
 def test_a_run_fills_its_folder_and_the_same_call_returns_it(micro, tmp_path, monkeypatch) -> None:
@@ -115,14 +129,18 @@ class Interrupts(Replays):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_commits_the_state_and_the_same_call_goes_on(number, micro, tmp_path) -> None:
+def test_a_signal_commits_the_state_and_the_same_call_goes_on(number, micro, tmp_path, capsys) -> None:
     Interrupts.mark, Interrupts.number = tmp_path / "mark", number
     with pytest.raises(Stopped) as stopped:
         local(Interrupts, micro, tmp_path)
     assert stopped.value.exit_code == 128 + number
     result = kinoray.load(next(tmp_path.glob("Interrupts*/seed-0")))
     assert result.state == "stopped"
-    resumed = local(Interrupts, micro, tmp_path)
+    capsys.readouterr()
+    resumed = run(Interrupts, stream=micro, num_workers=0, runs=tmp_path)
+    told = capsys.readouterr().err
+    assert "goes on at task 1/2 " in told and ", step 4 of 4" in told
+    assert "building the method" in told and "task 2/2 neon, testing" in told
     whole = local(Interrupts, micro, tmp_path / "whole")
     assert resumed.outcome["state_digest"] == whole.outcome["state_digest"]
 
@@ -262,6 +280,24 @@ def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeyp
 @pytest.mark.parametrize(("gpus", "workers"), [(0, 1), (1, 1), (2, 2), (3, 2), (5, 4), (8, 8), (32, 8)])
 def test_where_nobody_says_how_many_workers_their_number_divides_the_batch(micro, tmp_path, gpus, workers) -> None:
     assert default_workers([resolved("base_moco", micro, tmp_path)], gpus) == workers
+
+
+def test_more_workers_than_gpus_are_refused_and_never_put_on_cpus(micro, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("kinoray.processes.ray_session.num_cpus", lambda: 16.0)
+    monkeypatch.setattr("kinoray.processes.ray_session.num_gpus", lambda: 2)
+    monkeypatch.setattr("kinoray.execution.shared_storage.seen_by_all", lambda runs: runs)
+    with pytest.raises(UsageError, match=r"num_workers=4, but the cluster has 2 GPUs.*Use num_workers=2"):
+        run("base_moco", stream=micro, num_workers=4, runs=tmp_path, quiet=True)
+    assert not list(tmp_path.rglob("checkpoints"))
+
+
+def test_a_run_says_and_records_which_way_it_takes(micro, tmp_path) -> None:
+    ours = resolved("base_moco", micro, tmp_path)
+    make_spec(ours, num_workers=2, decode_slots=1, gpu=False, say=pytest.fail, way=on_workers(2))
+    assert json.loads((ours.folder / "run.json").read_text())["way"] == str(on_workers(2))
+    for way, said in ((on_workers(2), "on 2 Ray workers (TorchTrainer; "), (IN_PROCESS, "in this process (no Ray; ")):
+        assert said in _outlook([ours], way, 4)
 
 
 def test_a_run_that_goes_on_elsewhere_says_so(micro, tmp_path) -> None:

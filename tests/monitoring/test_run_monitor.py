@@ -56,7 +56,7 @@ def test_a_rank_on_ray_learns_of_a_request_to_stop_and_does_not_forget_it(monkey
     ready_at_once = SimpleNamespace(wait=lambda refs, **options: (refs, []), get=list)
     monkeypatch.setattr(run_monitor, "ray", ready_at_once)
     answers = iter([False, True, False])
-    client = MonitorClient(SimpleNamespace(log=SimpleNamespace(remote=lambda records: next(answers))))
+    client = MonitorClient(SimpleNamespace(log=SimpleNamespace(remote=lambda records, vitals: next(answers))))
     client.flush()
     assert client.poll() is False
     client.flush()

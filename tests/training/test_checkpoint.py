@@ -148,6 +148,29 @@ def test_every_failing_write_leaves_the_last_state_and_no_temporary_file(tmp_pat
     assert nth > 1
 
 
+def test_files_and_their_folder_are_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch) -> None:
+    """A crash of the machine may not leave the name of a checkpoint without what it holds."""
+    done: list[str] = []
+    sync, rename = os.fsync, Path.rename
+
+    def notes_sync(handle: int) -> None:
+        sync(handle)
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+
+    def notes_rename(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} -> {target.name}")
+        return rename(path, target)
+
+    fence = take_fence(tmp_path)
+    monkeypatch.setattr(os, "fsync", notes_sync)
+    monkeypatch.setattr(Path, "rename", notes_rename)
+    final = save(tmp_path, 7, fence)
+    draft = f"{final.name}.tmp-{fence[:8]}"
+    named = done.index(f"{draft} -> {final.name}")
+    assert {"method.safetensors", "optimizer.safetensors", "state.json", draft} <= set(done[:named])
+    assert done[named - 1] == draft and done[named + 1] == tmp_path.name
+
+
 def test_the_digest_sees_every_value_name_and_shape() -> None:
     digests = {
         state_digest(tensors, facts)

@@ -79,7 +79,7 @@ class Fake:
 
     @contextmanager
     def batches(self, stage: Stage, start: int, state: RunState) -> Iterator[Iterator[tuple[StepFacts, Any]]]:
-        batch = SimpleNamespace(ids=torch.arange(2), replay=None)
+        batch = SimpleNamespace(ids=torch.arange(2), replay=None, replay_size=0)
         yield ((StepFacts(s, s // 3, s % 3 == 2, s), batch) for s in range(start, STEPS))
 
     def facts(self, stage: Stage) -> TaskFacts:

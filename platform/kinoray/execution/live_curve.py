@@ -12,13 +12,12 @@ from typing import Any
 import ray
 import torch
 
-from kinoray.backbones import load_backbone
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.tester import Tester
-from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.method import BaseMethod
 from kinoray.processes.actors import call
-from kinoray.runs.run_spec import RunSpec, build_method
+from kinoray.runs.run_spec import RunSpec
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.distributed import World
 from kinoray.training.given_weights import GivenWeights
@@ -76,9 +75,7 @@ class Curve:
 
     def _build(self) -> None:
         spec, world = self.spec, World()
-        towers = load_backbone(spec.backbone, spec.recipe["size_px"], spec.seed)
-        self.method = build_method(spec, towers)
-        feed = feed_of(spec, self.method, towers, world, report_bad=lambda bad: None, note=self.note)
+        self.method, feed = built(spec, world, note=self.note)
         self.facts, self.tester = StageFacts(spec, feed, world), Tester(spec.tested, self.method, feed)
         self.grown = 0
 

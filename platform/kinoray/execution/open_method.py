@@ -9,20 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import TwoTower
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.execution.feature_store import one_seed
-from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.features.files import Fact
 from kinoray.method import BaseMethod, Tokens
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
-from kinoray.runs.run_spec import RunSpec, build_method, describe_ranks
+from kinoray.runs.run_spec import RunSpec, describe_ranks
 from kinoray.streams import Stream
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import newest
@@ -60,7 +59,7 @@ class OpenedMethod:
     def embed_clip(self, clip: Clip, task: int = 0) -> Tensor:
         """Features of a clip (1, ...) as the gallery of a task stores them, on the CPU. Raises: VideoError."""
         with torch.inference_mode():
-            return self.method.embed_video(self._view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
+            return self.method.embed_video(self.view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
 
     def frames_of(self, clip: Clip) -> np.ndarray:
         """The frames of a clip that a test sees, uint8 (T, S, S, 3). Raises: VideoError."""
@@ -74,13 +73,13 @@ class OpenedMethod:
         Raises: UsageError for a method that shows none.
         """
         with torch.inference_mode():
-            maps = self.method.attention_maps(self._view(frames))
+            maps = self.method.attention_maps(self.view(frames))
         if not maps:
             raise UsageError(f"{self.run.method} with these settings shows no attention over a clip's patches.")
         return {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
 
-    def _view(self, frames: np.ndarray) -> Tensor:
-        """A clip's frames as a batch of one."""
+    def view(self, frames: np.ndarray) -> Tensor:
+        """Frames uint8 (T, S, S, 3) as the method takes them, a batch of one."""
         (view,) = self.feed.views(frames[None], np.empty(0), 0, np.ones(1))
         return view
 
@@ -102,9 +101,7 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     checkpoint = newest(result.folder / "checkpoints", say=lambda text: None)
     if checkpoint is None:
         raise UsageError(f"{label_of(result)} has committed nothing yet.")
-    towers = load_backbone(spec.backbone, spec.recipe["size_px"], spec.seed)
-    opened = build_method(spec, towers).to(device)
-    feed = feed_of(spec, opened, towers, world, report_bad=lambda bad: None, note=lambda text: None)
+    opened, feed = built(spec, world)
     facts = StageFacts(spec, feed, world)
     for stage in facts.stages_grown(checkpoint.position):
         grow(opened, stage, facts)

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
+from kinoray.display.progress import GOES_ON
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
@@ -19,10 +19,11 @@ from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.live_curve import send_weights
-from kinoray.execution.stage_facts import StageFacts, feed_of
+from kinoray.execution.stage_facts import StageFacts, built
+from kinoray.execution.vitals import Vitals
 from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
-from kinoray.runs.run_spec import RunSpec, build_method
+from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
 from kinoray.training.agreement import check_agreement
 from kinoray.training.checkpoint import Phase, Position, state_digest
@@ -47,19 +48,21 @@ class RankSession(StageFacts):
         self.folder = Path(spec.folder)
         self.recipe = Recipe(**spec.recipe)
         self.clock = Clock()
+        self.world = world
         self.client = MonitorClient(monitor)
         bad_clips = BadClips(
             self.folder, spec.num_clips, self.recipe.max_bad_fraction, partial(self.client.call, "report_bad")
         )
-        towers = load_backbone(spec.backbone, self.recipe.size_px, spec.seed)
-        self.method = build_method(spec, towers).to(world.device)
+        self._show("building the method")
+        self.method, feed = built(spec, world, bad_clips.report, partial(self.client.call, "note"))
+        super().__init__(spec, feed, world)
         self.given = GivenWeights(self.method)
         self.attributes = AttributeWatch()
-        feed = feed_of(spec, self.method, towers, world, bad_clips.report, partial(self.client.call, "note"))
-        super().__init__(spec, feed, world)
         self.protocol = load_protocol(spec.protocol)
         self.tester = Tester(spec.tested, self.method, self.feed)
+        self.tester.show = self._detail
         self.commits = Commits(self.folder, world, self.clock, stores)
+        self.client.vitals = self.vitals = Vitals(self.method, self.feed, self.clock, self.recipe.batch_size)
 
     # Resume and commit
 
@@ -70,6 +73,7 @@ class RankSession(StageFacts):
             self._rewind(Position(), [])
             return RunState()
         state = state_of(checkpoint)
+        self._show(self._goes_on(state.position))
         grown = self.stages_grown(state.position)
         for stage in grown:
             grow(self.method, stage, self)
@@ -87,6 +91,34 @@ class RankSession(StageFacts):
         if self.world.is_first:
             step = position.step if position.phase == Phase.TRAIN else NO_STEP
             self.client.call("rewind", position.stage, step, bad)
+
+    def _show(self, doing: str) -> None:
+        """What the run does where it makes no steps; the first rank speaks for all."""
+        self.doing = doing
+        if self.world.is_first:
+            self.client.show(doing)
+
+    def _detail(self, detail: str) -> None:
+        """More of what `_show` said last."""
+        if self.world.is_first:
+            self.client.show(f"{self.doing}: {detail}")
+
+    def _goes_on(self, position: Position) -> str:
+        """Where a resumed run goes on, in words."""
+        if position.stage == len(self.spec.stages):
+            return f"{GOES_ON} behind its last task"
+        stage = self.spec.stages[position.stage]
+        where = f"{GOES_ON} at {self._named(stage)}"
+        if position.phase != Phase.TRAIN or stage.train is None:
+            return f"{where}, whose training is done"
+        return f"{where}, step {position.step} of {self.steps(stage)}" if position.step else where
+
+    def _named(self, stage: Stage) -> str:
+        """`task 2/5 street`, of joint training `joint`."""
+        if stage.train is None:
+            return "the test of the untrained method"
+        name = self.spec.train_names[stage.train]
+        return name if stage.one_for_all else f"task {stage.train + 1}/{len(self.spec.train_names)} {name}"
 
     def commit_due(self) -> bool:
         """Whether rank 0 should commit now."""
@@ -121,6 +153,7 @@ class RankSession(StageFacts):
     ) -> AbstractContextManager[Iterator[tuple[StepFacts, Batch]]]:
         """The stage's remaining batches."""
         assert stage.train is not None
+        self._show(f"{self._named(stage)}, reading its first clips")
         self.attributes.start(self.method)
         plan = self.feed.plan(stage.train, state.selections)
         stored = self.tester.stored_rows(self.feed.needs.stored, stage.train)
@@ -129,6 +162,7 @@ class RankSession(StageFacts):
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""
         assert stage.train is not None
+        self._show(f"{self._named(stage)}, {'consolidating' if made else 'beginning'}")
         labels = self.feed.class_numbers(stage.train)
         encoded = partial(encode, self.feed, stage.train, selections, made)
         return Task(**vars(self.facts(stage)), encode=encoded, labels=labels)
@@ -139,7 +173,8 @@ class RankSession(StageFacts):
             self.client.log(record)
 
     def step_made(self, position: Position) -> None:
-        """Where somebody watches and it is time, send the weights of a task that has others before it."""
+        """Count a step; where somebody watches and it is time, send the weights of a task that has others before it."""
+        self.vitals.steps += 1
         stores = self.commits.stores
         if stores is None or stores.watcher is None or not self.world.is_first or position.step % stores.watch_every:
             return
@@ -155,6 +190,7 @@ class RankSession(StageFacts):
     def validate(self, stage: Stage) -> float | None:
         """The protocol's main score on the stage's validation split, in percent; None where it ranks nothing."""
         assert stage.train is not None
+        self._show(f"{self._named(stage)}, validating")
         with self.clock.evaluating():
             ranks = self.protocol.validate(self.tester, stage.train)
         return ranks.score(self.protocol.scores[self.protocol.score]) if len(ranks) else None
@@ -182,6 +218,7 @@ class RankSession(StageFacts):
         return any_rank_stops(self)
 
     def _evaluate(self, stage: Stage, state: RunState) -> None:
+        self._show(f"{self._named(stage)}, testing")
         with self.clock.evaluating():
             for split, cells in (("test", state.ranks), ("validation", state.validation)):
                 for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
@@ -213,7 +250,7 @@ class RankSession(StageFacts):
                 for name, middle in to_tensors(cells)[0].items()
             }
             digest = state_digest(self.method.state_dict() | ranks, {"selections": state.selections})
-        write_results(
+        outcome = write_results(
             self.folder,
             protocol=self.protocol,
             state=kind,
@@ -225,3 +262,7 @@ class RankSession(StageFacts):
             num_bad=self.client.call("num_bad"),
             digest=digest,
         )
+        rows = outcome["matrix"].get(self.protocol.score, [])
+        newest: list[float | None] = next((r for r in reversed(rows) if any(cell is not None for cell in r)), [])
+        metrics = {"forgetting": outcome["metrics"].get("FR"), "harmonic_mean": outcome["metrics"].get("HM")}
+        self.client.call("show_scores", {"score": dict(zip(self.spec.names, newest, strict=False))} | metrics)

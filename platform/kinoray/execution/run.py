@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Unpack
 
 from kinoray.config import plain
@@ -19,13 +20,18 @@ from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals
 from kinoray.runs import ways
+from kinoray.runs.about import check_free, name_run
+from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
+from kinoray.runs.finished import remember
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, make_spec
 from kinoray.runs.ways import IN_PROCESS, SIDE_BY_SIDE, Way
+from kinoray.tracking.beside import logged
+from kinoray.tracking.logger import require_loggers
 
 
 @shows_options(RunRequest)
@@ -48,11 +54,14 @@ def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
 def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
     """Carry out several requests; small runs side by side, as many at a time as there are CPUs.
 
-    The first request says how many workers each run has, and whether anything is shown. A run that several requests
-    name is done once. Raises: as `run`, when all runs have ended; what the others did is committed.
+    The first request says how many workers each run has, where runs are logged, and whether anything is shown. A run
+    that several requests name is done once. Raises: as `run`, when all runs have ended; what the others did is
+    committed.
     Returns: for each request its results, by seed.
     """
+    require_loggers(requests[0].log)
     wanted = [[resolve(request, seed) for seed in request.all_seeds] for request in requests]
+    _check_names(requests, wanted)
     fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
     different = {run.folder: run for runs in wanted for run in runs}.values()
     say = printer(requests[0].quiet)
@@ -61,17 +70,34 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
             stack.enter_context(hold_run(run))
             if fresh[run.folder]:
                 set_aside(run.folder)
+        for request, runs in zip(requests, wanted, strict=True):
+            if request.name or request.tags:
+                name_run(runs[0].folder.parent, request.name, tuple(request.tags))
         unfinished = [run for run in different if not is_finished(run, say)]
-        if unfinished:
-            _start(unfinished, requests[0], say)
+        folders = [run.folder for run in different]
+        with (
+            logged(requests[0].log, folders, folders[0] / "log.txt", printer(False)),
+            copying(requests[0].copy_to, lambda: [f for f in folders if (f / "run.json").exists()], say),
+        ):
+            if unfinished:
+                _start(unfinished, requests[0], say)
+    for request, runs in zip(requests, wanted, strict=True):
+        remember(request, runs[0])
     return [[Result(run.folder) for run in runs] for runs in wanted]
 
 
 @shows_options(RunRequest)
 def dry_run(method: Any, **options: Unpack[RunOptions]) -> dict[str, Any]:
-    """What `run` would do: resolved settings, steps, folder and free disk. Starts nothing."""
+    """What `run` would do: resolved settings, steps, folder and free disk. Starts and renders nothing."""
+    from kinoray.streams.rendering import nothing_rendered
+
     request = request_of(RunRequest, method, options)
-    first = resolve(request)
+    with nothing_rendered():
+        return _plan(request, resolve(request))
+
+
+def _plan(request: RunRequest, first: Resolved) -> dict[str, Any]:
+    """What `dry_run` says of a request and its first run."""
     disk = next(p for p in [first.folder, *first.folder.parents] if p.exists())
     return {
         "method": first.method.name,
@@ -92,19 +118,32 @@ def dry_run(method: Any, **options: Unpack[RunOptions]) -> dict[str, Any]:
 # One or several runs
 
 
+def _check_names(requests: Sequence[RunRequest], wanted: Sequence[Sequence[Resolved]]) -> None:
+    """Raises: UsageError where a readable name is another run's, or two of these would have it."""
+    holders: dict[str, Path] = {}
+    for request, runs in zip(requests, wanted, strict=True):
+        if request.name:
+            run = runs[0].folder.parent
+            check_free(run, request.name)
+            if holders.setdefault(request.name, run) != run:
+                raise UsageError(f"The name {request.name!r} is given to two runs. One run has one name.")
+
+
 def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]) -> None:
     """Choose where the runs happen and carry them out."""
     num_workers, quiet = request.num_workers, request.quiet
     for run in runs:
         check_division(run, num_workers or 1)
-    from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
+    from kinoray.processes.ray_session import dashboard_line, num_cpus, num_gpus, ray_session
 
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
-        with ray_session():
+        with ray_session(request.dashboard, say):
+            if request.dashboard:
+                say(dashboard_line())
             from kinoray.execution.shared_storage import seen_by_all
 
             runs, cpus = seen_by_all(runs), num_cpus()
@@ -173,9 +212,10 @@ def on_workers(
     """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them)."""
     signals.check(run.label)
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
 
     from kinoray.data.pipeline import decode_slots
+    from kinoray.execution.trainer import Trainer
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
     from kinoray.processes.ray_session import num_cpus, num_gpus
 
@@ -186,7 +226,7 @@ def on_workers(
         run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers, way=ways.on_workers(workers)
     )
     with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar:
-        trainer = TorchTrainer(
+        trainer = Trainer(
             train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": worker_cpus}),
@@ -197,6 +237,7 @@ def on_workers(
                 failure_config=FailureConfig(max_failures=MAX_DEATHS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),
         )
+        bar.show(run.label, "starting its processes")
         try:
             answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals).return_value
         except KinorayError:

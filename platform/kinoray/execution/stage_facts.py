@@ -1,14 +1,14 @@
-"""What is known of a run's stages before anything is learned: what a method grows by, and the seeds of its verbs."""
+"""A run before anything is learned: its method and its data, what the method grows by, and the seeds of its verbs."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from kinoray.backbones.backbone import Backbone
+from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.method import BaseMethod, TaskFacts
-from kinoray.runs.run_spec import RunSpec
+from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.seeds import seed_of
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import Position
@@ -29,12 +29,14 @@ class StageFacts:
     def facts(self, stage: Stage) -> TaskFacts:
         """What the method grows by; zero-shot grows for the first task."""
         labels = self.feed.class_numbers(stage.grown)
+        classes, earlier = np.unique(labels[labels >= 0]), map(self.feed.class_numbers, range(stage.grown))
         return TaskFacts(
             index=stage.grown,
             name=self.spec.train_names[stage.grown],
             num_tasks=self.spec.num_tasks,
             num_samples=len(labels),
-            num_classes=len(np.unique(labels[labels >= 0])),
+            num_classes=len(classes),
+            new_classes=len(set(classes.tolist()).difference(*earlier)),
             steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
         )
 
@@ -46,16 +48,16 @@ class StageFacts:
         return stages[: position.stage + inside]
 
 
-def feed_of(
+def built(
     spec: RunSpec,
-    method: BaseMethod,
-    towers: Backbone,
     world: World,
-    report_bad: Callable[[list[dict[str, str]]], None],
-    note: Callable[[str], None],
-) -> Feed:
-    """A rank's reader of a run's stream."""
-    return Feed(
+    report_bad: Callable[[list[dict[str, str]]], None] = lambda bad: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[BaseMethod, Feed]:
+    """A run's method with its initial weights, on a rank's device, and the rank's reader of the run's stream."""
+    towers = load_backbone(spec.backbone, spec.recipe["size_px"], spec.seed)
+    method = build_method(spec, towers).to(world.device)
+    feed = Feed(
         names=list(spec.train_names),
         manifests=list(spec.trained),
         recipe=Recipe(**spec.recipe),
@@ -70,3 +72,4 @@ def feed_of(
         cache=spec.cache or frame_cache(),
         reference=spec.reference,
     )
+    return method, feed

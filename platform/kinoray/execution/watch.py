@@ -66,7 +66,9 @@ def _trained(run: Resolved) -> list[str]:
 def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
     """Show what a run logged last."""
     bar.warn_once(last["notes"])
-    if last.get("loss") is not None:
+    if last["doing"]:
+        bar.show(run.label, last["doing"])
+    elif last.get("loss") is not None:
         scores = list(last.get("watched", {}).values())
         beside = f"earlier tasks {sum(scores) / len(scores):.1f}" if scores else ""
         clips = run.recipe.batch_size

@@ -6,8 +6,9 @@ classes: with `num_workers=0` the driver uses them directly.
 """
 
 import json
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class RunMonitor:
         self.folder = Path(folder)
         self.on_record = on_record
         self.start = time.monotonic()
-        self.last: dict[str, Any] = {"notes": [], "begun": False}
+        self.last: dict[str, Any] = {"notes": [], "begun": False, "doing": ""}
         self.stop = False
         failure = self.folder / FAILURE
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
@@ -44,7 +45,7 @@ class RunMonitor:
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
-        self.gauges = Gauges(f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
+        self.gauges = Gauges("run", f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
 
     def begin_attempt(self) -> int:
         """Note that the ranks begin; returns how often they began since they last got on."""
@@ -75,26 +76,42 @@ class RunMonitor:
             file.write(json.dumps(record) + "\n")
         self.last = self.last | {"watched": record["scores"]}
 
-    def log(self, records: list[dict[str, Any]]) -> bool:
-        """Append records that are not there yet; True when the run should stop."""
+    def log(self, records: list[dict[str, Any]], vitals: Mapping[str, Any] | None = None) -> bool:
+        """Append records that are not there yet; True when the run should stop.
+
+        vitals: what else the metrics show of the rank; it is not written down.
+        """
         records = [r for r in records if _place([r]) > self.newest]
         self.newest = _place(records[-1:]) if records else self.newest
         now = round(time.monotonic() - self.start, 3)
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.writelines(json.dumps(r | {"time_s": now}) + "\n" for r in records)
         for record in records:
-            self.last = self.last | record
-            if self.gauges:
-                self.gauges.set(record)
+            self.last = self.last | record | {"doing": ""}
+        if self.gauges:
+            here = {"decode_errors": len(self.bad), "free_disk_bytes": shutil.disk_usage(self.folder).free}
+            logged = {name: value for record in records for name, value in record.items()}
+            self.gauges.set(logged | dict(vitals or {}) | here)
         if self.on_record and any("loss" in record for record in records):
             self.on_record(self.last)
         return self.stop
+
+    def show_scores(self, scores: Mapping[str, Any]) -> None:
+        """Pass on what the run scores so far to the metrics; the result itself is in the run folder."""
+        if self.gauges:
+            self.gauges.set(scores)
 
     def report_bad(self, records: list[dict[str, str]]) -> int:
         """Note unreadable clips, each once; returns how many the run has met."""
         self.bad |= {(r["task"], r["id"]): r for r in records}
         replace_lines(self.folder / "bad_samples.jsonl", self.bad_records())
         return len(self.bad)
+
+    def show(self, doing: str) -> None:
+        """What the run does where it makes no steps: `what` or `what: detail`."""
+        self.last = self.last | {"doing": doing}
+        if self.on_record:
+            self.on_record(self.last)
 
     def note(self, text: str) -> None:
         """Something the user should read."""
@@ -140,12 +157,21 @@ class MonitorClient:
         self.sent: list[Any] = []
         self.sent_at = time.monotonic()
         self.stop_requested = False
+        self.vitals: Callable[[], Mapping[str, Any]] = dict
+        """Asked for with everything that is sent to an actor."""
 
     def log(self, record: dict[str, Any]) -> None:
         """Queue one record; sends at most twice a second."""
         self.buffer.append(record)
         if time.monotonic() - self.sent_at > FLUSH_S:
             self._send()
+
+    def show(self, doing: str) -> None:
+        """Say what the run does; nobody waits for that."""
+        if isinstance(self.target, RunMonitor):
+            self.target.show(doing)
+        else:
+            self.target.show.remote(doing)
 
     def poll(self) -> bool:
         """Whether a stop of the run was requested."""
@@ -172,7 +198,7 @@ class MonitorClient:
         if isinstance(self.target, RunMonitor):
             self.target.log(self.buffer)
         else:
-            self.sent.append(self.target.log.remote(self.buffer))
+            self.sent.append(self.target.log.remote(self.buffer, self.vitals()))
         self.buffer = []
 
 

@@ -145,8 +145,8 @@ def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name, spec in specs.items():
         try:
-            step = one_step(spec, World(rank, 2))
-            del step["method"]
+            whole = one_step(spec, World(rank, 2))
+            step = {name: whole[name] for name in ("values", "gradients", "after")}
         except Exception as error:  # one method's fault must not hide what the others do
             step = {"error": f"{type(error).__name__}: {error}"}
         torch.save(step, Path(folder) / f"{name}-{rank}.pt")
@@ -154,7 +154,7 @@ def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
 
 
 def on_two_ranks(specs: Mapping[str, RunSpec]) -> dict[str, list[dict[str, Any]]]:
-    """What `one_step` gives, without the method, on each of two gloo processes; one start of them for all runs.
+    """The values, gradients and later weights of `one_step` on each of two gloo processes, started once for all runs.
 
     Where a step fails its place holds {"error": message}.
     """

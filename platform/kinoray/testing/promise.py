@@ -59,6 +59,7 @@ VERBS = (
     "after_step",
     "end_task",
     "embed_video",
+    "probe_features",
     "embed_text",
     "score",
     "encoder",

@@ -23,6 +23,7 @@ from torch import Tensor
 from kinoray.config import matters_from, plain
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.momentum import Frozen, Momentum
+from kinoray.runs.demands import facts_of
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec, make_spec
 from kinoray.testing.engine import (
@@ -35,7 +36,7 @@ from kinoray.testing.engine import (
     state_of,
 )
 from kinoray.testing.promise import BrokenPromise, expect, place_of
-from kinoray.testing.small_stream import facts_of, tasks_of
+from kinoray.testing.small_stream import tasks_of
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest
 from kinoray.training.given_weights import load_weights
@@ -62,9 +63,9 @@ def travels_between_processes(subject: Subject) -> None:
 def grows_the_same_again(subject: Subject) -> None:
     """A grown state loads into a newly grown method: what `grow` makes depends on the tasks alone."""
     old, new = built(subject.spec), built(replace(subject.spec, seed=1))
-    for task in range(2):
-        old.grow(facts_of(task))
-        new.grow(facts_of(task))
+    for task in facts_of(subject.resolved("grown")):
+        old.grow(task)
+        new.grow(task)
     place = place_of(subject.cls, "grow")
     try:
         new.load_state_dict(old.state_dict(), strict=True)
@@ -127,8 +128,8 @@ def learns_two_tasks(subject: Subject) -> None:
     assert found is not None
     method = built(subject.spec)
     start = {name: value.clone() for name, value in method.encoder().state_dict().items()}
-    for task in range(2):
-        method.grow(facts_of(task))
+    for task in facts_of(subject.resolved("grown")):
+        method.grow(task)
     load_weights(method, found)
     end = method.encoder().state_dict()
     infinite = [name for name, value in end.items() if not torch.isfinite(value.float()).all()]

@@ -203,6 +203,7 @@ class Feed:
             replay=replay,
             global_size=sizes[0],
             replay_size=sizes[1],
+            order=torch.arange(own.start, own.stop, device=world.device),
             gather=partial(gather, world=world),
             normal=noise(NORMAL_SLOTS, torch.randn),
             uniform=noise(UNIFORM_SLOTS, torch.rand),

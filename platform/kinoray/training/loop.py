@@ -228,7 +228,7 @@ def train_step(
     with torch.no_grad():
         in_plan_order = output.gather or partial(gather, world=world)
         carry = {name: in_plan_order(value) for name, value in output.carry.items()}
-        method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate))
+        method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate, batch.replay_size))
     return StepValues(["loss", *output.log], numbers)
 
 

@@ -1,0 +1,43 @@
+"""What a rank asks of its machine and of its peers before the first step."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kinoray.errors import RunFailed
+from kinoray.execution import commits, run_rank
+from kinoray.execution.clock import Clock
+from kinoray.training.checkpoint import Position
+from kinoray.training.distributed import World
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cuda", [(True,)]), ("cpu", [])])
+def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, asked: list[tuple[Any, ...]]) -> None:
+    """With `warn_only` attention's backward pass would stay as it is: two runs would end differently."""
+    calls: list[tuple[Any, ...]] = []
+
+    def begins(*_: Any) -> None:
+        raise InterruptedError
+
+    def asks(*words: Any, **options: Any) -> None:
+        calls.append((*words, *options.items()))
+
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asks)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(run_rank, "RankSession", begins)
+    spec: Any = SimpleNamespace(threads=1, folder=".")
+    with pytest.raises(InterruptedError):
+        next(run_rank.stage_by_stage(spec, World(device=torch.device(device)), None, None))
+    assert calls == asked
+    assert torch.backends.cudnn.benchmark == (device == "cpu")
+
+
+def test_ranks_that_see_different_checkpoints_stop_and_say_what_to_do(monkeypatch, tmp_path) -> None:
+    places = [Position(0, 0, 8), Position(0, 0, 4)]
+    monkeypatch.setattr(commits, "gather_objects", lambda own, world: places)
+    ours = commits.Commits(tmp_path, World(), Clock(), None)
+    with pytest.raises(RunFailed, match=r"The workers see different checkpoints of .*: give a folder that they share"):
+        ours.newest(say=pytest.fail)
