@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import optuna
 import psutil
 import pytest
+from support.browser import rendered
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
@@ -115,6 +115,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield folder, address
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_the_study_as_it_grows_on_loopback_alone(served: tuple[Path, str]) -> None:
     folder, address = served
     assert "<title>Optuna Dashboard</title>" in ask(address)
@@ -134,6 +135,7 @@ def test_the_dashboard_shows_the_study_as_it_grows_on_loopback_alone(served: tup
     assert {c.laddr.ip for c in server.net_connections() if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
 
+@pytest.mark.slow
 def test_a_taken_port_is_passed_over_or_one_line(served: tuple[Path, str]) -> None:
     folder, address = served
     with shown(folder, lambda text: None) as second:
@@ -206,13 +208,14 @@ def test_what_cannot_be_shown_is_one_line(kino: Callable[..., Any], tmp_path, mo
 @pytest.mark.slow
 def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_path, capsys) -> None:
     seen: list[str] = []
+    others = set(psutil.Process().children())  # another test's server may be on
 
     def look() -> None:
         """As somebody at the address would, while the sweep goes on."""
         end = time.monotonic() + 60
         while not seen and time.monotonic() < end:
             time.sleep(0.2)
-            for child in psutil.Process().children():
+            for child in set(psutil.Process().children()) - others:
                 for one in child.net_connections() if "kinoray.sweeps.dashboard" in child.cmdline() else []:
                     seen.append(ask(f"http://127.0.0.1:{one.laddr.port}/api/studies"))
 
@@ -247,16 +250,6 @@ def scalars_of(file: Path) -> Iterator[tuple[str, int, float]]:
 
 
 # In a browser
-
-
-def rendered(address: str, folder: Path, wait_ms: int = 8000) -> str:
-    """A page's elements after its scripts ran, in headless Chromium."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        pytest.skip("Chromium is not installed")
-    words = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom",
-             f"--user-data-dir={folder}", f"--virtual-time-budget={wait_ms}", "--window-size=1300,1600"]  # fmt: skip
-    return subprocess.run([*words, address], capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 @pytest.mark.slow

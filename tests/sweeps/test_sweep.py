@@ -21,10 +21,11 @@ from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
+from kinoray.runs.result import SWEEP_RECORD
 from kinoray.sweeps.keeping import Keeper
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
 from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
@@ -311,7 +312,7 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     """Of a step in a and a small slope in b nearly all lies in a, though among the best trials only b differs."""
     record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
-    write_json(tmp_path / RECORD, record)
+    write_json(tmp_path / SWEEP_RECORD, record)
     study, _ = open_study(tmp_path, record, create=True)
     knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
     for a, b in itertools.product(np.linspace(0, 1, 8).tolist(), repeat=2):

@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from socketserver import ThreadingMixIn
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from kinoray.errors import UsageError
+from kinoray.processes.companion import start_companion
+from kinoray.processes.web_server import LOOPBACK, listen
 
-HOST = "127.0.0.1"
 PORT = 8080
 """optuna-dashboard's own; where it is taken, the next free one."""
-PORTS_TRIED = 50
 END_WAIT_S = 10.0
 """How long it may take to end before it is killed."""
 
@@ -40,15 +37,7 @@ def shown(folder: Path, say: Callable[[str], None]) -> Iterator[str | None]:
     A dashboard that cannot start is a line in the log and no reason to stop a sweep. Ctrl-C does not reach it: it shows
     the study until the body ends.
     """
-    with (folder / "log.txt").open("a") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kinoray.sweeps.dashboard", str(folder.absolute())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-        )
+    process = start_companion("kinoray.sweeps.dashboard", str(folder.absolute()), folder / "log.txt")
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -80,31 +69,11 @@ def serve(folder: Path, port: int | None, say: Callable[[str], None]) -> None:
 
     sweep = SweepResult(folder)
     study, storage = open_study(sweep.folder, sweep.record)
-    with _listen(port) as server:
+    with listen(LOOPBACK, PORT, port, "kinoray dashboard --port") as server:
         server.set_app(wsgi(storage))
         number = storage.get_study_id_from_name(study.study_name)
-        say(f"http://{HOST}:{server.server_port}/dashboard/studies/{number}")
+        say(f"http://{LOOPBACK}:{server.server_port}/dashboard/studies/{number}")
         server.serve_forever()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread: a page asks for many things at once, and some take seconds to compute."""
-
-    daemon_threads = True
-
-
-class _Silent(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-def _listen(port: int | None) -> _Server:
-    """A server on the port, or on the first free one."""
-    for number in range(PORT, PORT + PORTS_TRIED) if port is None else (port,):
-        with contextlib.suppress(OSError):
-            return _Server((HOST, number), _Silent)
-    taken = f"Port {port} is" if port is not None else f"The ports {PORT} to {PORT + PORTS_TRIED - 1} are all"
-    raise UsageError(f"{taken} taken or not allowed on {HOST}. Give another one with `kinoray dashboard --port`.")
 
 
 def _end_with_parent() -> None:

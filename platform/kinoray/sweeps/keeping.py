@@ -1,11 +1,8 @@
 """Which folders of trials a sweep keeps."""
 
 import contextlib
-import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import optuna
 from optuna.trial import TrialState
@@ -69,13 +66,3 @@ def _empty(made: Path) -> None:
     with contextlib.suppress(Busy), hold(made, ""):
         for name in ("checkpoints", "features"):
             shutil.rmtree(made / name, ignore_errors=True)
-
-
-def link_trials(folder: Path, trials: Sequence[Any]) -> None:
-    """`trials/0003/seed-0` in the sweep's folder leads to the run of trial 3, seed 0."""
-    for trial in trials:
-        for target in map(Path, trial.user_attrs.get("folders", [])):
-            link = folder / "trials" / f"{trial.number:04d}" / target.name
-            if not link.is_symlink():
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(os.path.relpath(target, link.parent))

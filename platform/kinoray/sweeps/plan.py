@@ -14,13 +14,13 @@ from kinoray.disk.folders import runs_root
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.demands import check_division
 from kinoray.runs.method_source import find_method, with_learner
-from kinoray.runs.record import changes, code_digest
+from kinoray.runs.provenance import changes, code_digest
 from kinoray.runs.request import RunRequest
-from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.resolve import Resolved, resolve, tested
+from kinoray.runs.result import SWEEP_RECORD
 from kinoray.streams import load_stream
 from kinoray.sweeps.objectives import objectives_of
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
-from kinoray.sweeps.result import RECORD
 from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 
@@ -68,6 +68,7 @@ def make_plan(request: SweepRequest) -> Plan:
     """Check everything a user can get wrong. Raises: UsageError."""
     named = find_method(request.method)
     stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+    stream = tested(stream, named)
     source = with_learner(named, stream.protocol)
     space = plain_space(load_space(source, request.space))
     check_space(space, source, request.settings)
@@ -133,7 +134,7 @@ def _default_workers(base: Resolved) -> int:
 
 def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Write sweep.json, or check the one that is there. Raises: ConfigMismatch with what differs."""
-    path = plan.folder / RECORD
+    path = plan.folder / SWEEP_RECORD
     digests = {"code": code_digest(), "method": plan.base.method.digest}
     if not path.exists():
         record = plan.record | {"digests": digests}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from kinoray.disk.remote import check_uri
 from kinoray.errors import UsageError
-from kinoray.runs.request import check_least
+from kinoray.runs.request import check_least, names_in
 from kinoray.streams import Stream
 from kinoray.sweeps.samplers import check_sampler
 
@@ -71,13 +72,18 @@ class SweepRequest:
     smoke: bool = field(default=False, kw_only=True)
     """Two steps a task."""
     tensorboard: bool = field(default=False, kw_only=True)
+    log: str | Sequence[str] = field(default=(), kw_only=True)
+    """Loggers that follow the trials' runs from processes beside them: tensorboard, wandb, mlflow."""
     dashboard: bool = field(default=False, kw_only=True)
     dry_run: bool = field(default=False, kw_only=True)
     """Say what would happen; start nothing."""
     quiet: bool = field(default=False, kw_only=True)
+    copy_to: str | None = field(default=None, kw_only=True)
+    """URI of a store that finished tasks of trials are copied to, and the sweep with them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", dict(self.settings or {}))
+        object.__setattr__(self, "log", names_in(self.log))
         check_sampler(self.sampler)
         for name, least in LEAST.items():
             check_least(name, getattr(self, name), least)
@@ -90,6 +96,8 @@ class SweepRequest:
         if self.name is not None and (not self.name or Path(self.name).name != self.name or self.name[0] == "."):
             raise UsageError(f"A sweep's name is the name of a folder, but got {self.name!r}.")
         _check_storage(self.storage)
+        if self.copy_to is not None:
+            check_uri(self.copy_to)
 
     @property
     def kept_share(self) -> float:
@@ -145,4 +153,6 @@ class SweepOptions(MeasureOptions, total=False):
     warm_start: str | Path | None
     share_prefixes: bool
     tensorboard: bool
+    log: str | Sequence[str]
     dashboard: bool
+    copy_to: str | None

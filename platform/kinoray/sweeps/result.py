@@ -13,15 +13,13 @@ from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
-from kinoray.runs.result import Result, Results
+from kinoray.runs.result import SWEEP_RECORD, Result, Results
 from kinoray.sweeps.objectives import aims, pareto_front
 from kinoray.sweeps.study import open_study, quiet_optuna, retried
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-RECORD = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,9 @@ class SweepResult:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        if not (self.folder / RECORD).is_file():
-            raise UsageError(f"{self.folder} is no sweep: it has no {RECORD}.")
-        self.record: dict[str, Any] = json.loads((self.folder / RECORD).read_text())
+        if not (self.folder / SWEEP_RECORD).is_file():
+            raise UsageError(f"{self.folder} is no sweep: it has no {SWEEP_RECORD}.")
+        self.record: dict[str, Any] = json.loads((self.folder / SWEEP_RECORD).read_text())
         self.method: str = self.record["method"]
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]

@@ -25,6 +25,7 @@ from kinoray.processes.signals import Signals, Stopped
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.result import MADE_BY
 from kinoray.runs.run_spec import make_spec
 from kinoray.runs.ways import TRIAL
 from kinoray.streams import Stream
@@ -33,8 +34,6 @@ from kinoray.training.distributed import World
 
 STOP_FILE = "stop"
 """While it lies in the sweep's folder, every trial commits after its current step and stops."""
-MARK = "sweep"
-"""File in a run's folder that names the sweep which made it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class SeedRun:
             open_run(self.run, 0, 0, self.notes.append)
             return
         if not (self.run.folder / "run.json").exists():
-            (self.run.folder / MARK).write_text(Path(self.job.folder).name + "\n")
+            (self.run.folder / MADE_BY).write_text(Path(self.job.folder).name + "\n")
         record = open_run(self.run, self.job.threads, self.job.workers, self.notes.append)
         if self.job.shared_tasks:
             tasks = range(1, self.job.shared_tasks + 1)
@@ -283,5 +282,5 @@ def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str
 
 def made_by(folder: Path) -> str:
     """The sweep that made a run, "" if none did."""
-    path = folder / MARK
+    path = folder / MADE_BY
     return path.read_text().strip() if path.is_file() else ""

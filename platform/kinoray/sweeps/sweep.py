@@ -20,20 +20,26 @@ from kinoray.display.text import printer
 from kinoray.errors import UsageError
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals
+from kinoray.runs.copier import copying
+from kinoray.runs.copying import parts_of
 from kinoray.runs.request import request_of, shows_options
+from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
+from kinoray.streams.rendering import nothing_rendered
 from kinoray.sweeps.dashboard import require_dashboard, shown
-from kinoray.sweeps.keeping import link_trials
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
 from kinoray.sweeps.request import SweepOptions, SweepRequest
-from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.share import replace_threads, share_of
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import open_study, patiently, requeue, retried
+from kinoray.sweeps.trial_links import link_trials
 from kinoray.sweeps.view import SweepView
+from kinoray.tracking.beside import logged
+from kinoray.tracking.logger import require_loggers
 
 WARM_TRIALS = 5
 """Settings taken over from another sweep: its best."""
@@ -55,27 +61,35 @@ def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
     another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the trials in the
     sweep's folder. share_prefixes: trials that agree in all that matters so far learn those tasks once
     (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in optuna-dashboard
-    on loopback until the sweep ends. dry_run: return what would happen, start nothing.
+    on loopback until the sweep ends. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
+    tasks are copied to. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
     request = request_of(SweepRequest, method, options)
+    require_loggers(request.log)
     if request.dashboard:
         require_dashboard()
     say = printer(request.quiet)
-    plan = make_plan(request)
     if request.dry_run:
-        return outline(plan)
+        with nothing_rendered():
+            return outline(make_plan(request))
+    plan = make_plan(request)
     with hold_output(plan.folder, f"{plan.folder.name} is being run by another process. Wait, or give another --name."):
-        begun = (plan.folder / RECORD).exists()
+        begun = (plan.folder / SWEEP_RECORD).exists()
         record = open_record(plan, say)
         try:
             study, store = open_study(plan.folder, record, create=True)
         except UsageError:
             if not begun:  # the command with another storage is not to be refused for this one
-                (plan.folder / RECORD).unlink()
+                (plan.folder / SWEEP_RECORD).unlink()
             raise
-        with owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext():
+        home = plan.folder.absolute()
+        with (
+            owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext(),
+            logged(request.log, (), home / "log.txt", printer(False), sweep=str(home)),
+            copying(request.copy_to, lambda: parts_of(plan.folder), say),
+        ):
             _go_on(plan, record, study, store, say)
     return SweepResult(plan.folder)
 
@@ -135,14 +149,14 @@ def _run(
     from kinoray.sweeps.tune import carry_out
 
     request, seeds = plan.request, record["seeds"]
-    with caught_signals() as signals, ray_session(dashboard=plan.workers > 0):
+    with caught_signals() as signals, ray_session(plan.workers > 0, say):
         cpus, nodes = num_cpus(), node_cpus()
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent)
         tasks = stream.tasks
         share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
-            write_json(plan.folder / RECORD, record | {"threads": threads})
+            write_json(plan.folder / SWEEP_RECORD, record | {"threads": threads})
         job = Job(
             folder=str(plan.folder),
             run=replace(plan.run, stream=stream, runs=str(plan.folder.parent)),

@@ -21,6 +21,7 @@ from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, hold_run
 from kinoray.sweeps.objectives import COSTS
 from kinoray.sweeps.seed_run import Halt, Job, SeedRun, made_by
+from kinoray.sweeps.trial_links import link_run
 
 LOCK_WAIT_S = 3600.0
 """How long a trial waits for a run that another trial is making."""
@@ -57,6 +58,7 @@ class TrialRun:
         for number in self.job.seeds:
             run = self.job.resolved(self.params, number)
             self.locks.enter_context(patient_lock(run, self.job.stop_file))
+            link_run(Path(self.job.folder), self.number, run.folder)
             self.active = SeedRun(self.job, run)
             self.seeds.append(self.active)
             self._first_met(self.active)

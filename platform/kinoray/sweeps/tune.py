@@ -6,16 +6,19 @@ import math
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 from ray import tune
 
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
+from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
@@ -24,7 +27,7 @@ from kinoray.sweeps.plan import Plan
 from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.share import Share
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import requeue
+from kinoray.sweeps.study import patiently, requeue
 from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, PruneRule, StudySearch
 from kinoray.sweeps.trial_process import SweepTrial
 
@@ -36,6 +39,15 @@ TUNE_SETTINGS = {
     "TUNE_WARN_THRESHOLD_S": "60",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
+
+STATES = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+"""The study's states in the words of the live table."""
 
 
 def carry_out(
@@ -49,8 +61,15 @@ def carry_out(
     end = time.monotonic() + (request.time_budget_s or math.inf)
     keeper = Keeper(study, Path(job.run.runs or ""), request.keep_best)
 
+    gauges = Gauges("sweep", folder.name)
+    states = {t.number: STATES[t.state] for t in patiently(lambda: study.get_trials(deepcopy=False))}
+
     def tell(event: str, number: int, **facts: Any) -> None:
         view(event, number, **facts)
+        if event != "note":
+            states[number] = event if event in STATES.values() else "running"
+            counts = Counter(states.values())
+            gauges.set({"trials": {state: counts[state] for state in STATES.values()}, "best_trial": view.best})
         if event in ("complete", "pruned", "failed"):
             keeper.tidy()
 
