@@ -18,7 +18,7 @@ from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import run_spec, spec_of
 from kinoray.testing.small_stream import suited
 
-MAPS = [name for name, entry in REPRODUCTIONS.items() if isinstance(entry, MapEntry)]
+MAPS = [name for name, entry in REPRODUCTIONS.items() if isinstance(entry, MapEntry) and len(entry.rows) == 1]
 
 
 def moving_square() -> np.ndarray:
@@ -68,7 +68,7 @@ def drawn(run: Result, name: str, root: Path, **options: Any) -> maps.MapReprodu
     entry = REPRODUCTIONS[name]
     assert isinstance(entry, MapEntry)
     facts = Facts(run.stream, run.run["backbone"], [run.seed], False, {}, "c" * 64, [run.folder.name])
-    return maps.MapReproduction(name, entry, [run], facts, root, **options)
+    return maps.MapReproduction(name, entry, {entry.rows[0].label: [run]}, facts, root, **options)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -80,7 +80,7 @@ def test_a_figure_shows_both_attentions_of_every_shot(name: str, run: Result, tm
     assert {claim.at for claim in made.entry.claims} <= places and len(places) == 2 * len(shots)
     assert made.frame[LEAN].between(-50, 50).all() and not made.missing and not made.failed
     assert [s.answer for s in made.statements] == ["undecided"] * len(made.entry.claims), "one seed decides nothing"
-    for _, frames, of_clip in made.pictures:
+    for frames, of_clip in made.pictures.values():
         for weights in of_clip.values():
             assert (
                 weights.shape == (len(frames), 4, 4) and (weights >= 0).all() and (weights.sum(axis=(1, 2)) < 1).all()
@@ -104,7 +104,7 @@ def test_clips_of_ones_own_take_the_place_of_the_streams(run: Result, tmp_path: 
 def test_a_run_that_did_not_finish_is_missing(tmp_path: Path) -> None:
     failed = Result(make_run(tmp_path, "frame_fusion_moe", 0, state="failed"))
     made = drawn(failed, "ctvr-fig5", tmp_path)
-    assert made.failed and made.missing == ["seed 0: failed"] and made.frame.empty
+    assert made.failed and made.missing == [f"{made.entry.rows[0].label}, seed 0: failed"] and made.frame.empty
     made.write()
 
 

@@ -27,10 +27,10 @@ from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduce import reproduce
 from kinoray.papers.statements import judged
 from kinoray.runs.method_source import find_method
-from kinoray.runs.result import find_runs
+from kinoray.runs.result import SWEEP_RECORD, find_runs
 from kinoray.streams import load_stream
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.result import RECORD, SweepResult
+from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import open_study
 from kinoray.sweeps.sweep import sweep
@@ -64,7 +64,7 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
         "objectives": ["HM"], "seeds": list(range(seeds)),
         "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
     }  # fmt: skip
-    write_json(folder / RECORD, record)
+    write_json(folder / SWEEP_RECORD, record)
     knobs = {over: distributions(space)[over]}
     study, _ = open_study(folder, record, create=True)
     for point, score in zip(space[over]["choices"], scores, strict=True):

@@ -21,7 +21,7 @@ from kinoray.errors import RunFailed, UsageError
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.claims import ZERO
-from kinoray.papers.entries import TableEntry
+from kinoray.papers.entries import TableEntry, filled
 from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
@@ -33,49 +33,15 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
 from kinoray.runs.write_result import write_matrix
+from kinoray.sweeps.samplers import grid
+from kinoray.sweeps.space import distributions, load_space
 from kinoray.testing.engine import built, spec_of
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}
 TABLE1 = TABLES["bmu-table1"]
-GAINS = {"base_moco": 0.0, "lwf:base_moco": 1.0, "er_ring:base_moco": 2.0, "der:base_moco": 1.5, "co2l:base_moco": 0.8,
-         "lump:base_moco": 1.2, "bmu_moco": 6.0}  # fmt: skip
-"""How much better than the first the made-up runs of a method are; the local variant a point less."""
 MODULE = "kinoray.papers.reproduce"
-
-
-def gain_of(request: RunRequest) -> float:
-    return GAINS.get(str(request.method), 3.0) - (request.settings.get("variant") == "local")
-
-
-@pytest.fixture
-def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]:
-    """`run_all` answers with made-up runs; collects the requests."""
-    asked: list[RunRequest] = []
-
-    def folder(request: RunRequest, seed: int) -> Path:
-        settings = dict(request.settings)
-        kind: dict[str, Any] = {"joint": request.joint, "zero_shot": request.zero_shot}
-        parts = [
-            str(request.method).replace(":", "-"),
-            *[f"{key}{value}" for key, value in settings.items()],
-            *[n for n, on in kind.items() if on],
-        ]
-        root = tmp_path / "made" / "-".join(parts)
-        there = list(root.glob(f"*/seed-{seed}"))
-        return (
-            there[0]
-            if there
-            else make_run(root, str(request.method), seed, gain_of(request), overrides=settings, **kind)
-        )
-
-    def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
-        asked.extend(requests)
-        return [[Result(folder(request, seed)) for seed in request.all_seeds] for request in requests]
-
-    monkeypatch.setattr("kinoray.execution.run.run_all", run_all)
-    monkeypatch.setattr(tuned, "FOLDER", tmp_path / "tuned")
-    (tmp_path / "tuned").mkdir()
-    return asked
+OURS = {"Finetune (MoCo)"}
+"""Rows that the papers do not have."""
 
 
 def made(name: str, tmp_path: Path, **options: Any) -> TableReproduction:
@@ -92,13 +58,15 @@ def test_a_table_names_rows_that_there_are_and_claims_what_can_be_measured(name:
     labels = [row.label for row in entry.rows]
     assert len(set(labels)) == len(labels)
     for row in entry.rows:
-        assert find_method(row.method)
+        for value in entry.across.values() or [""]:
+            assert find_method(filled(row.method, value))
     for claim in entry.claims:
         places = {place for pair in claim.pairs({}) for place in pair} - {ZERO}
         assert places and places <= set(labels), f"{claim.words} names a row that is not there"
     if entry.table:
         competing = {row.label for row in entry.rows if not row.is_bound}
-        assert competing <= set(published(entry.table)), "a row without published numbers"
+        shown = competing - OURS | set(entry.published_only)
+        assert shown <= set(published(entry.table)), "a row without published numbers"
 
 
 SLIPS = {
@@ -237,11 +205,11 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
 @pytest.mark.parametrize("name", [name for name, entry in TABLES.items() if len(entry.rows) > 1])
 def test_a_picture_is_drawn_also_where_a_row_failed(name: str, made_up, tmp_path: Path) -> None:
     table = made(name, tmp_path, seeds=1)
-    label = TABLES[name].rows[1].label
-    folder = table.runs["shared"][label][0].folder
+    runs = next(iter(TABLES[name].runs_of(TABLES[name].rows[1].label)))
+    folder = table.runs["shared"][runs][0].folder
     write_json(folder / "result.json", json.loads((folder / "result.json").read_text()) | {"state": "failed"})
     again = made(name, tmp_path, seeds=1)
-    assert again.missing == [f"{label}, shared, seed 40: failed"]
+    assert again.missing == [f"{runs}, shared, seed 40: failed"]
     assert again.plot().axes
 
 
@@ -254,6 +222,9 @@ PICTURED = [
     "bmu-supp-fig2",
     "ctvr-fig2",
     "ctvr-fig6",
+    "ccsl-fig1a",
+    "ccsl-table1",
+    "ccsl-table4",
 ]
 
 
@@ -408,16 +379,15 @@ def test_bounds_stand_in_every_column(made_up, tmp_path) -> None:
     assert "zero-shot" not in table.rows["tuned"]
 
 
-def test_every_row_with_a_budget_searches_as_many_points() -> None:
-    from kinoray.sweeps.samplers import grid
-    from kinoray.sweeps.space import distributions, load_space
-
-    sizes = {}
-    for row in TABLE1.rows:
+@pytest.mark.parametrize("name", [name for name, entry in TABLES.items() if entry.tuned])
+def test_every_row_with_a_budget_searches_as_many_points(name: str) -> None:
+    sizes, entry = {}, TABLES[name]
+    assert not entry.across, "settings are kept by row, not by cell"
+    for row in entry.rows:
         if not row.is_bound:
-            knobs = distributions(load_space(find_method(row.method), TABLE1.budget))
+            knobs = distributions(load_space(find_method(row.method), entry.budget))
             sizes[row.label] = len(grid(knobs))
-            assert "learning_rate" in knobs and len(knobs) == 2
+            assert "learning_rate" in knobs
     assert len(set(sizes.values())) == 1, sizes
 
 

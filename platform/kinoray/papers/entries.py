@@ -4,6 +4,7 @@ An entry says what is run, what is shown of it, what was published, and what the
 claims that measured numbers answer. `catalogue` holds them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -73,6 +74,10 @@ class MethodRow:
     zero_shot: bool = False
     best_of: str = ""
     """A row of the entry's `best_from` whose settings come first."""
+    backbone: str = ""
+    """By name; "": that of the command, or the stream's."""
+    paper_settings: Mapping[str, Any] = field(default_factory=dict)
+    """What takes the place of some of `settings` on the stream of the paper, where sizes differ."""
 
     @property
     def is_bound(self) -> bool:
@@ -93,7 +98,13 @@ LATE = "late R@1"
 """Mean score on the last third of the tasks, each among its own clips and right after it was learned."""
 LEAN = "lean to what stays"
 """By how much more than evenly an attention looks at what does not change, in percent of its weight (`maps`)."""
-LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT)
+FINE_TUNED, FINE_TUNED_2 = "fine-tuned", "fine-tuned 2"
+"""Accuracy of the run that comes then (`TableEntry.then`), on the stream's first and second downstream set."""
+FINE_TUNED_OCCLUDED = "fine-tuned, occluded"
+"""The same accuracy of the first, on clips some of whose frames are partly covered (`occlusion`)."""
+ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE = "entropy", "entropy occluded", "entropy rise"
+"""Mean entropy of that run's predictions in nats, on complete clips, on occluded ones, and the difference."""
+LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT, ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE)
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
 
@@ -109,14 +120,24 @@ class TableEntry(Entry):
     """The columns where the table has no numbers of single tasks; (): score and FR of each task, then score, FR, HM."""
     drawn: tuple[str, ...] = ()
     """Which columns the picture `overall` draws; (): the last three."""
-    picture: Literal["overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries"] = "overall"
+    picture: Literal[
+        "overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries", "steps"
+    ] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Which tasks a picture by tasks shows, counted from 1."""
+    then: str = ""
+    """The method that then runs on each row's encoder and each downstream set of the stream (`FINE_TUNED`)."""
+    published_only: tuple[str, ...] = ()
+    """Rows of the published numbers that are not run, first in the table."""
     table: str = ""
     """The rows of the published numbers (`data/*.csv`); "": none are known."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """The same on other streams, by their names."""
+    across: Mapping[str, str] = field(default_factory=dict)
+    """Column -> what stands for X in the stream's name ("shapes-X:9") and in the rows' methods ("ccsl:X"): the columns
+    are the score on several streams, or with several learners. {}: all columns are of the same runs. The difference of
+    two columns is "A - B"."""
     tuned: bool = False
     """Whether the rows are run a second time, each at its own best settings (`tuned`)."""
     budget: str | Mapping[str, Any] = "budget"
@@ -126,11 +147,23 @@ class TableEntry(Entry):
         """The rows of the published numbers that belong to a stream; "": none are known."""
         return self.tables.get(stream.partition(":")[0], self.table)
 
+    def runs_of(self, label: str) -> dict[str, str]:
+        """Name of each kind of run of a row -> its column of `across`; the label -> "" where there are none."""
+        return {f"{label}, {column}": column for column in self.across} or {label: ""}
+
+
+def filled(name: str, value: str) -> str:
+    """The name of a stream or method with what stands for X in it (`TableEntry.across`)."""
+    return re.sub(r"\bX\b", value, name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MapEntry(Entry):
-    """Where a trained method looks in clips. Claims are about its attentions, in a shot "pan: name"."""
+    """Where trained methods look in clips. Claims are about their attentions: "name", in a shot "pan: name", of one of
+    several rows "row: name"."""
 
-    row: MethodRow
+    rows: tuple[MethodRow, ...]
+    clips: int = 1
+    """How many test clips of each task are looked at."""
     shots: tuple[str, ...] = ()
     """Kinds of shots (`maps.SHOTS`) that each clip is made into; (): as it is."""

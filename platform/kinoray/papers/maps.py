@@ -1,4 +1,4 @@
-"""Maps of where a method looks in clips: a figure of a trained model, and as a number what it looks at.
+"""Maps of where methods look in clips: a figure of trained models, and as a number what they look at.
 
 For every frame but the first: how much of the weight lies on the half of its patches that changed least since the frame
 before, above the half that even attention would put there. Above zero a method looks at what stays, below it at what
@@ -37,29 +37,38 @@ DRAWN, DRAWN_FRAMES = 3, 6
 
 class MapReproduction(Reproduction):
     """Attention over clips: `.frame` has a line per run, clip, shot and attention, `.table` one per shot and
-    attention, of all runs."""
+    attention, of all runs of a row."""
 
     def __init__(
-        self, name: str, entry: MapEntry, runs: Sequence["Result"], facts: Facts, root: Path, files: Sequence[Path] = ()
+        self,
+        name: str,
+        entry: MapEntry,
+        runs: Mapping[str, Sequence["Result"]],
+        facts: Facts,
+        root: Path,
+        files: Sequence[Path] = (),
     ) -> None:
-        """files: videos to look at; without them the first test clip of each task. Raises: VideoError for one."""
+        """runs: of each row by its label, by seed. files: videos to look at; without them test clips of each task.
+
+        Raises: VideoError for a file that cannot be decoded.
+        """
         super().__init__(name, entry, facts, root)
         from kinoray.execution.open_method import open_method
 
-        self.runs, self.files = list(runs), list(files)
-        self.pictures: list[tuple[str, np.ndarray, dict[str, np.ndarray]]] = []
+        self.runs, self.files = dict(runs), list(files)
+        self.pictures: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
         lines: list[dict[str, Any]] = []
-        for run in self.runs:
-            if run.state != "finished":
-                continue
+        finished = [(label, run) for label, of_row in runs.items() for run in of_row if run.state == "finished"]
+        for label, run in finished:
             opened = open_method(run)
-            for clip, shot, frames in _shots(opened, _clips(opened, self.files), entry.shots):
-                maps = opened.attention_maps(frames)
-                if run is self.runs[0]:
-                    self.pictures.append((f"{clip}, {shot}" if shot else clip, frames, maps))
-                for attention, weights in maps.items():
-                    place = f"{shot}: {attention}" if shot else attention
+            for clip, shot, frames in _shots(opened, _clips(opened, self.files, entry.clips), entry.shots):
+                for attention, weights in opened.attention_maps(frames).items():
+                    named = f"{label}: {attention}" if len(runs) > 1 else attention
+                    place = f"{shot}: {named}" if shot else named
                     lines.append({"seed": run.seed, "clip": clip, "attention": place, LEAN: lean(frames, weights)})
+                    if run is self.runs[label][0]:
+                        title = f"{clip}, {shot}" if shot else clip
+                        self.pictures.setdefault(title, (frames, {}))[1][named] = weights
         self.frame = pd.DataFrame(lines, columns=["seed", "clip", "attention", LEAN])
 
     @property
@@ -73,13 +82,11 @@ class MapReproduction(Reproduction):
     @property
     def missing(self) -> list[str]:
         """Runs that did not finish, in words."""
-        states = {run.seed: run.state for run in self.runs}
-        left = {seed: states.get(seed, "not run") for seed in self.seeds if states.get(seed) != "finished"}
-        return [f"seed {seed}: {state}" for seed, state in left.items()]
+        return [line for label, runs in self.runs.items() for line in self.unfinished(label, runs)]
 
     @property
     def failed(self) -> bool:
-        return any(run.state == "failed" for run in self.runs)
+        return any(run.state == "failed" for runs in self.runs.values() for run in runs)
 
     @property
     def statements(self) -> list[Statement]:
@@ -101,15 +108,15 @@ class MapReproduction(Reproduction):
         """What the number is, and which clips were looked at."""
         clips = self.frame["clip"].drop_duplicates().tolist()
         return [
-            f"{LEAN}: percent of a class token's weight on the half of a frame's patches that changed least since the "
+            f"{LEAN}: percent of an attention's weight on the half of a frame's patches that changed least since the "
             "frame before, less 50. Means over frames and clips; ± half of the 95 % t interval over seeds.",
-            f"{len(clips)} clips{'' if self.files else ', the first test clip of each task'}. The picture is of the "
+            f"{len(clips)} clips{'' if self.files else ', test clips of each task'}. The picture is of the "
             "first seed, bright where there is more weight; each map is scaled by its own largest.",
         ]
 
     def plot(self) -> "Figure":
         """Frames of some clips, under each the maps over it."""
-        drawn = self.pictures[:DRAWN]  # some clips, or all shots of the first
+        drawn = [(title, *of_clip) for title, of_clip in self.pictures.items()][:DRAWN]  # clips, or a clip's shots
         rows = sum(1 + len(maps) for _, _, maps in drawn)
         columns = min(DRAWN_FRAMES, max((len(frames) for _, frames, _ in drawn), default=1))
         with mpl.rc_context(STYLE):
@@ -122,7 +129,7 @@ class MapReproduction(Reproduction):
                     for axes, number in zip(grid[row], some, strict=True):
                         _draw_frame(axes, frames[number], None if weights is None else weights[number])
                     words = {"rotation": 0, "ha": "right", "va": "center", "fontsize": 7}
-                    grid[row][0].set_ylabel(plain_text(name).replace(", ", "\n"), **words)
+                    grid[row][0].set_ylabel(plain_text(name).replace(", ", "\n").replace(": ", "\n"), **words)
                     row += 1
         return figure
 
@@ -175,8 +182,11 @@ SHOTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"fixed": fixed, "tran
 """Kinds of shots that a clip is made into."""
 
 
-def _clips(opened: "OpenedMethod", files: Sequence[Path]) -> list[tuple[str, Clip]]:
-    """Clips by name: the files, or the first test clip of each task. Raises: UsageError for a file that is none."""
+def _clips(opened: "OpenedMethod", files: Sequence[Path], number: int) -> list[tuple[str, Clip]]:
+    """Clips by name: the files, or so many test clips of each task, evenly spread, the first among them.
+
+    Raises: UsageError for a file that is none, and where no file is given and no clip is for testing.
+    """
     for file in files:
         if not file.is_file():
             raise UsageError(f"There is no file {file} to look at. Give a video with --clip.")
@@ -185,8 +195,11 @@ def _clips(opened: "OpenedMethod", files: Sequence[Path]) -> list[tuple[str, Cli
     chosen = []
     for name, path in zip(opened.spec.names, opened.spec.tests, strict=True):
         manifest = read_manifest(path)
-        row = int(manifest.clips("test")[0])
-        chosen.append((f"{name}/{manifest.table['id'][row].as_py()}", manifest.clip(row)))
+        tested = manifest.clips("test")
+        for row in map(int, tested[:: max(1, len(tested) // number)][:number]):
+            chosen.append((f"{name}/{manifest.table['id'][row].as_py()}", manifest.clip(row)))
+    if not chosen:
+        raise UsageError(f"{opened.run.stream} has no test clips to look at. Give a video with --clip.")
     return chosen
 
 

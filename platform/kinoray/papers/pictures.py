@@ -6,12 +6,12 @@ from typing import Protocol
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
-from kinoray.report.estimates import Estimate, Row
+from kinoray.report.estimates import Row
+from kinoray.report.pictures import draw_estimates
 from kinoray.report.query_drift import first_queries
 from kinoray.runs.result import Result
 
@@ -41,7 +41,7 @@ def overall(made: Drawn) -> Figure:
     metrics = made.entry.drawn or made.columns[-3:]
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(11, 0.42 * len(labels) + 1.3), layout="constrained")
-        for axes, metric in zip(figure.subplots(1, len(metrics), sharey=True), metrics, strict=True):
+        for axes, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics), sharey=True)), metrics, strict=True):
             published = [made.published.get(name, {}).get(metric) for name in labels]
             known = [(y, value) for y, value in enumerate(published) if value is not None]
             if known:
@@ -50,9 +50,10 @@ def overall(made: Drawn) -> Figure:
             for number, (column, rows) in enumerate(made.rows.items()):
                 ys = [y + 0.16 * (2 * number - len(made.rows) + 1) for y, n in enumerate(labels) if n in rows]
                 estimates = [rows[n].estimate(metric) for n in labels if n in rows]
-                _draw_estimates(axes, estimates, ys, COLOURS[1 + number], column)
+                draw_estimates(axes, estimates, ys, COLOURS[1 + number], column)
             arrow = "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
-            axes.set_title(plain_text(f"Overall {metric} ({arrow})"))
+            head = metric if metric in made.entry.across else f"Overall {metric}"
+            axes.set_title(plain_text(f"{head} ({arrow})"))
             axes.grid(axis="y", color="#0001")
             axes.set_yticks(range(len(labels)), [plain_text(name) for name in labels])
         figure.axes[0].invert_yaxis()
@@ -74,17 +75,6 @@ def _finished(made: Drawn) -> dict[str, list[Result]]:
     """Label -> finished runs at the shared settings, of rows that have some."""
     done = {n: [r for r in row.results if r.state == "finished"] for n, row in made.rows[SHARED].items()}
     return {label: results for label, results in done.items() if results}
-
-
-def _draw_estimates(axes: Axes, estimates: list[Estimate], ys: list[float], colour: str, label: str) -> None:
-    known = [
-        (e.mean, y, 0.0 if e.high is None else e.high - e.mean)
-        for e, y in zip(estimates, ys, strict=True)
-        if e.mean is not None
-    ]
-    if known:
-        x, y, half = zip(*known, strict=True)
-        axes.errorbar(x, y, xerr=half, fmt="o", markersize=4, color=colour, elinewidth=1, capsize=2, label=label)
 
 
 def current(made: Drawn) -> Figure:
@@ -235,6 +225,31 @@ def queries(made: Drawn) -> Figure:
     return figure
 
 
+def steps(made: Drawn) -> Figure:
+    """The score in each column, one line per row with its 95 % intervals; the published ones dashed."""
+    places, columns = range(len(made.columns)), made.columns
+    with mpl.rc_context(STYLE):
+        figure = Picture(figsize=(6.4, 3.8), layout="constrained")
+        axes = figure.subplots()
+        for row, colour in zip(made.entry.rows, cycle(COLOURS)):
+            known = made.published.get(row.label, {})
+            if known:
+                heights = [known.get(column, np.nan) for column in columns]
+                axes.plot(places, heights, "D--", color=colour, alpha=0.5, markersize=4, markerfacecolor="none")
+            if row.label in made.rows[SHARED]:
+                estimates = [made.rows[SHARED][row.label].estimate(column) for column in columns]
+                means = [np.nan if e.mean is None else e.mean for e in estimates]
+                halves = [0.0 if e.mean is None or e.high is None else e.high - e.mean for e in estimates]
+                axes.errorbar(
+                    places, means, halves, fmt="o-", color=colour, markersize=4, capsize=2, label=plain_text(row.label)
+                )
+        axes.set_xticks(places, [plain_text(column) for column in columns])
+        axes.set_ylabel(f"{made.entry.score} (%)")
+        axes.set_title("measured, and dashed as published" if made.published else "measured")
+        figure.legend(loc="outside right upper")
+    return figure
+
+
 def _mean_matrix(results: list[Result], score: str) -> np.ndarray:
     """Tested tasks by columns, after each stage by rows; nan where a task was not there yet."""
     return np.mean([result.matrix_of(score).to_numpy() for result in results], axis=0)
@@ -259,4 +274,5 @@ PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "plasticity": plasticity,
     "so_far": so_far,
     "queries": queries,
+    "steps": steps,
 }

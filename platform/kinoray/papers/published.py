@@ -1,14 +1,17 @@
 """Published numbers of the papers' tables, as data files: facts, transcribed from the papers that they are named after.
 
-Checked by arithmetic: means and sums of the cells of each task against the printed overall columns. Where a row does
-not add up (overall columns of LwF, Co2L, LUMP, "global, no BMU", "local + global, no BMU", ensemble and fixed), the
-slip is the paper's own.
+bmu.csv and bmu_ucl.csv (its Table 4): Gao et al., BMU-MoCo, NeurIPS 2022. ctvr.csv: Zhao et al., FrameFusionMoE, SIGIR
+2025. ccsl.csv: Hu et al., CCSL, BMVC 2021; C is the number of classes of a step, 10 in its Table 6.
+
+bmu.csv is checked by arithmetic: means and sums of the cells of each task against the printed overall columns.
+Where a row does not add up (overall columns of LwF, Co2L, LUMP, "global, no BMU", "local + global, no BMU", ensemble
+and fixed), the slip is the paper's own.
 """
 
 import csv
 from pathlib import Path
 
-FILES = ("bmu.csv", "ctvr.csv")
+FILES = ("bmu.csv", "bmu_ucl.csv", "ctvr.csv", "ccsl.csv", "video_moco.csv")
 
 
 def published(table: str, score: str = "R@1") -> dict[str, dict[str, float]]:

@@ -11,14 +11,14 @@ from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
-from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry
+from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry, filled
 from kinoray.papers.maps import MapReproduction
 from kinoray.papers.reproduction import Facts, Reproduction
-from kinoray.papers.tables import TableReproduction
+from kinoray.papers.tables import TableReproduction, Then
 from kinoray.processes.signals import Stopped
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
-from kinoray.streams import Stream
+from kinoray.streams import Stream, downstream_set, family_of, load_stream
 from kinoray.sweeps.request import MeasureOptions, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
@@ -70,9 +70,9 @@ def _name_of(stream: str | Stream) -> str:
     return stream if isinstance(stream, str) else stream.name
 
 
-def _family(stream: str) -> str:
-    """A stream's name without its world."""
-    return stream.partition(":")[0]
+def _is_open(stream: str | Stream) -> bool:
+    """Whether the name stands for several streams (`TableEntry.across`)."""
+    return isinstance(stream, str) and filled(stream, "") != stream
 
 
 def _check_options(
@@ -88,12 +88,18 @@ def _check_options(
                     f"{name}: --{option} is for figures over a knob; others run as many at a time as there are CPUs, "
                     "and the same command tries failed runs again."
                 )
+    stream = options.get("stream")
+    if stream and _is_open(entry.stream) and not _is_open(stream):
+        raise UsageError(
+            f"{name} is over several streams, {entry.stream}, but {_name_of(stream)} is one alone. Put X where their "
+            "numbers of tasks stand, as in --stream cssl-cifar100-X."
+        )
     if not tune:
         return
     if not isinstance(entry, TableEntry) or not entry.tuned:
         raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
-    family = _family(entry.stream)
-    if _family(_name_of(options.get("stream") or entry.stream)) != family:
+    family = family_of(entry.stream)
+    if family_of(_name_of(options.get("stream") or entry.stream)) != family:
         raise UsageError(f"--tune searches rates that suit {family}: leave out --stream, or search by `kinoray sweep`.")
     given = [word for word in ("smoke", "dry_run", "settings", "backbone") if options.get(word)]
     if given:
@@ -136,45 +142,80 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     known = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
     best = tuned.settings_by_row(known)
     base = _best(entry, common["stream"])
-    rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in entry.rows]
-    requests = {SHARED: {row.label: _request(row, {}, common) for row in rows}}
+    on_paper = family_of(_name_of(common["stream"])) == entry.paper_stream
+    rows = [
+        replace(row, settings={**base.get(row.best_of, {}), **row.settings, **(row.paper_settings if on_paper else {})})
+        for row in entry.rows
+    ]
+    requests = {SHARED: {name: r for row in rows for name, r in _requests(entry, row, {}, common).items()}}
     if best:
-        competing = [row for row in rows if not row.is_bound]
-        requests[TUNED] = {row.label: _request(row, best[row.label], common) for row in competing if row.label in best}
-    flat = [request for by_label in requests.values() for request in by_label.values()]
+        competing = [row for row in rows if row.label in best and not row.is_bound]
+        requests[TUNED] = {
+            name: r for row in competing for name, r in _requests(entry, row, best[row.label], common).items()
+        }
+    flat = [request for by_name in requests.values() for request in by_name.values()]
     if common.get("dry_run"):
         from kinoray.execution.run import dry_run
 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
     results = iter(_results(flat))
-    runs = {column: {label: next(results) for label in by_label} for column, by_label in requests.items()}
-    return TableReproduction(name, entry, runs, known, _facts(runs, common), root)
+    runs = {column: {name: next(results) for name in by_name} for column, by_name in requests.items()}
+    facts = _facts(runs, common)
+    if _is_open(common["stream"]):
+        facts = replace(facts, stream=common["stream"])
+    finished = [result for by_name in runs.values() for of_row in by_name.values() for result in of_row]
+    return TableReproduction(name, entry, runs, known, facts, root, _then(entry, finished, common))
+
+
+def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any]) -> Then:
+    """The method that comes then, on the encoder of each finished run and each downstream set of the stream."""
+    if not entry.then:
+        return {}
+    stream = load_stream(common["stream"]) if isinstance(common["stream"], str) else common["stream"]
+    names = ("smoke", "runs", "quiet")
+    options = {name: common[name] for name in names if common.get(name) is not None}
+    pairs = [(parent, data.name) for parent in parents if parent.state == "finished" for data in stream.downstream]
+    requests = [
+        RunRequest(
+            entry.then,
+            stream=downstream_set(stream, name),
+            backbone=f"run:{parent.folder}",  # of one seed: more seeds of its run make it no other backbone
+            seed=parent.seed,
+            **options,
+        )
+        for parent, name in pairs
+    ]
+    found: dict[Path, list[Result | None]] = {}
+    for (parent, _), results in zip(pairs, _results(requests) if requests else [], strict=True):
+        found.setdefault(parent.folder, []).append(results[0] if results else None)
+    return found
 
 
 def _maps(
     name: str, entry: MapEntry, common: dict[str, Any], root: Path, clips: Sequence[Path]
 ) -> Reproduction | dict[str, Any]:
     """The runs whose attention is shown."""
-    settings = {**_best(entry, common["stream"]).get(entry.row.best_of, {}), **entry.row.settings}
-    request = _request(replace(entry.row, settings=settings), {}, common)
+    best = _best(entry, common["stream"])
+    rows = [replace(row, settings={**best.get(row.best_of, {}), **row.settings}) for row in entry.rows]
+    requests = [_request(row, {}, common) for row in rows]
     if common.get("dry_run"):
         from kinoray.execution.run import dry_run
 
-        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(request)]}
-    (results,) = _results([request])
-    return MapReproduction(name, entry, results, _facts({SHARED: {entry.row.label: results}}, common), root, clips)
+        return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in requests]}
+    runs = dict(zip([row.label for row in rows], _results(requests), strict=True))
+    return MapReproduction(name, entry, runs, _facts({SHARED: runs}, common), root, clips)
 
 
 def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
     """Row -> settings of the table that the entry begins from."""
-    own = _family(_name_of(stream)) == _family(entry.stream)
+    own = family_of(_name_of(stream)) == family_of(entry.stream)
     searched_on = entry.best_stream if own and entry.best_stream else _name_of(stream)
     return tuned.settings_by_row(tuned.tuned_settings(entry.best_from, searched_on))
 
 
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
-    stream = _family(_name_of(common["stream"]))  # its first world; the table is of another
+    stream = family_of(_name_of(common["stream"]))  # its first world; the table is of another
     names = ("runs", "quiet")
     best, objective = {}, ""
     for row in entry.rows:
@@ -203,12 +244,27 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     printer(bool(common.get("quiet")))(f"Kept {tuned.write_tuned(name, stream, facts, best)}.")
 
 
+def _requests(
+    entry: TableEntry, row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]
+) -> dict[str, RunRequest]:
+    """The runs of one line by their names (`TableEntry.runs_of`)."""
+    if not entry.across:
+        return {row.label: _request(row, best, common)}
+    requests, stream = {}, common["stream"]
+    for name, column in entry.runs_of(row.label).items():
+        value = entry.across[column]
+        options = {**common, "stream": filled(stream, value) if _is_open(stream) else stream}
+        requests[name] = _request(replace(row, method=filled(row.method, value)), best, options)
+    return requests
+
+
 def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
     """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
     names = ("stream", "backbone", "seed", "seeds", "smoke", "runs", "quiet")
+    options = {name: common[name] for name in names if common.get(name) is not None}
     return RunRequest(
         row.method,
-        **{name: common[name] for name in names if common.get(name) is not None},
+        **options | ({"backbone": row.backbone} if row.backbone else {}),
         settings={**common["settings"], **row.settings, **best},
         joint=row.joint,
         zero_shot=row.zero_shot,
@@ -237,10 +293,12 @@ def _results(requests: list[RunRequest]) -> list[list[Result]]:
 
 def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, Any]) -> Facts:
     first = next(results[0] for by_label in runs.values() for results in by_label.values() if results)
+    everything = [result for rows in runs.values() for results in rows.values() for result in results]
+    backbones = dict.fromkeys(result.run["backbone"] for result in everything)
     sources = [results[0].folder.parent.name for rows in runs.values() for results in rows.values() if results]
     return Facts(
         stream=first.stream,
-        backbone=first.run["backbone"],
+        backbone=", ".join(backbones),
         seeds=range(common["seed"], common["seed"] + common["seeds"]),
         smoke=bool(common.get("smoke")),
         settings=common["settings"],

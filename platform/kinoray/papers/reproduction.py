@@ -29,6 +29,8 @@ from kinoray.processes.cores import usable_cores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from kinoray.runs.result import Result
+
 DPI = 130
 
 
@@ -71,6 +73,12 @@ class Reproduction(ABC):
     @abstractmethod
     def missing(self) -> list[str]:
         """What has no results of all seeds, in words, and why."""
+
+    def unfinished(self, label: str, runs: Sequence["Result"]) -> list[str]:
+        """Seeds of a line without a finished run, in words."""
+        states = {run.seed: run.state for run in runs}
+        left = {seed: states.get(seed, "not run") for seed in self.seeds if states.get(seed) != "finished"}
+        return [f"{label}, seed {seed}: {state}" for seed, state in left.items()]
 
     @property
     @abstractmethod

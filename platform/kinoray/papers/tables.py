@@ -4,7 +4,7 @@ Each row is run at the settings that all methods share, and, where a table has t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,26 @@ import pandas as pd
 
 from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
-from kinoray.papers.entries import DRIFT, KEPT, LATE, LOSS_FALL, PUBLISHED, SHARED, TRAINABLE, TableEntry
+from kinoray.papers.entries import (
+    DRIFT,
+    ENTROPY,
+    FINE_TUNED,
+    FINE_TUNED_2,
+    KEPT,
+    LATE,
+    LOSS_FALL,
+    PUBLISHED,
+    SHARED,
+    TRAINABLE,
+    TableEntry,
+)
 from kinoray.papers.memory import kept_kb
+from kinoray.papers.occlusion import occlusion
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.statements import Statement, judged
-from kinoray.report.estimates import Row, cell_text, columns_of
+from kinoray.report.estimates import Estimate, Row, cell_text, columns_of, estimate
 from kinoray.report.query_drift import query_drift
 
 if TYPE_CHECKING:
@@ -32,39 +45,61 @@ TENTH = 0.1
 """Share of a task's steps over which a loss is averaged at either end."""
 
 Runs = Mapping[str, Mapping[str, Sequence["Result"]]]
-"""Column (shared, tuned) -> label of a row -> its runs by seed."""
+"""Settings (shared, tuned) -> name of a row's runs (`TableEntry.runs_of`) -> those by seed."""
+
+Then = Mapping[Path, Sequence["Result | None"]]
+"""Folder of a run -> what ran on its encoder then (`TableEntry.then`), by downstream set; None: it did not start."""
 
 
 class TableReproduction(Reproduction):
     """Methods by rows: `.rows[column][label]` with means and paired differences, `.table` a line per cell."""
 
     def __init__(
-        self, name: str, entry: TableEntry, runs: Runs, tuned: Mapping[str, Any], facts: Facts, root: Path
+        self,
+        name: str,
+        entry: TableEntry,
+        runs: Runs,
+        tuned: Mapping[str, Any],
+        facts: Facts,
+        root: Path,
+        then: Then | None = None,
     ) -> None:
         """tuned: where the settings of the column that is named so come from (`tuned.tuned_settings`), or {}."""
         super().__init__(name, entry, facts, root)
-        self.runs, self.tuned = runs, tuned
+        self.runs, self.tuned, self.then = runs, tuned, then or {}
         self.tasks: list[str] = next(results[0].tasks for results in runs[SHARED].values() if results)
         self.rows = {
-            column: {
-                label: NumberedRow(results, entry.score, wanted=self._measured)
-                for label, results in by_label.items()
-                if results
-            }
-            for column, by_label in runs.items()
+            column: {row.label: made for row in entry.rows if (made := self._row(row.label, by_name)) is not None}
+            for column, by_name in runs.items()
         }
         self.published = published(entry.published_in(facts.stream), entry.score)
+
+    def _row(self, label: str, runs: Mapping[str, Sequence["Result"]]) -> "NumberedRow | None":
+        """The line of a label; None where it has no runs."""
+        parts = {column: runs.get(name, ()) for name, column in self.entry.runs_of(label).items()}
+        results = [result for part in parts.values() for result in part]
+        if not results:
+            return None
+        if self.entry.across:
+            return RowAcross(results, self.entry.score, wanted=self._measured, parts=parts)
+        score = results[0].score if self.entry.then else self.entry.score
+        return NumberedRow(results, score, wanted=self._measured, then=self.then)
 
     @property
     def columns(self) -> list[str]:
         """The cells of a line, as the paper has them: "1:R@1", "1:FR", ..., and overall."""
-        if self.entry.overall:
-            return list(self.entry.overall)
+        if self._overall:
+            return self._overall
         score, last = self.entry.score, len(self.tasks)
         by_task = [
             f"{k}:{metric}" for k in range(1, last + 1) for metric in (score, "FR") if (k, metric) != (last, "FR")
         ]
         return [*by_task, score, "FR", "HM"]
+
+    @property
+    def _overall(self) -> list[str]:
+        """The columns where they are all overall ones; else []."""
+        return [*self.entry.overall, *self.entry.across]
 
     @cached_property
     def frame(self) -> pd.DataFrame:  # type: ignore[override]
@@ -84,11 +119,15 @@ class TableReproduction(Reproduction):
         return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims), *kept]))
 
     @property
+    def _labels(self) -> list[str]:
+        """The lines, in order."""
+        return [*self.entry.published_only, *(row.label for row in self.entry.rows)]
+
+    @property
     def table(self) -> pd.DataFrame:
         """A line per cell: method, settings (published, shared, tuned), column, mean, 95 % interval over seeds."""
         lines: list[tuple[Any, ...]] = []
-        for entry_row in self.entry.rows:
-            label = entry_row.label
+        for label in self._labels:
             for name, value in self.published.get(label, {}).items():
                 lines.append((label, PUBLISHED, name, value, None, None, None))
             for column, rows in self.rows.items():
@@ -102,14 +141,20 @@ class TableReproduction(Reproduction):
         lines = []
         for column, by_label in self.runs.items():
             for label, results in by_label.items():
-                states = {result.seed: result.state for result in results}
-                left = {seed: states.get(seed, "not run") for seed in self.seeds if states.get(seed) != "finished"}
-                lines += [f"{label}, {column}, seed {seed}: {state}" for seed, state in left.items()]
+                lines += self.unfinished(f"{label}, {column}", results)
+                lines += [line for result in results for line in self._missing_then(label, column, result)]
         return lines
+
+    def _missing_then(self, label: str, column: str, result: "Result") -> list[str]:
+        states = [None if child is None else child.state for child in self.then.get(result.folder, ())]
+        then = f"{label}, {column}, seed {result.seed}, {self.entry.then} on downstream set"
+        return [f"{then} {n}: {state or 'not run'}" for n, state in enumerate(states, start=1) if state != "finished"]
 
     @property
     def failed(self) -> bool:
-        return any(r.state == "failed" for rows in self.runs.values() for results in rows.values() for r in results)
+        runs = [r for rows in self.runs.values() for results in rows.values() for r in results]
+        then = [child for children in self.then.values() for child in children if child is not None]
+        return any(result.state == "failed" for result in (*runs, *then))
 
     @property
     def statements(self) -> list[Statement]:
@@ -139,11 +184,10 @@ class TableReproduction(Reproduction):
 
     def cells(self) -> list[list[str]]:
         """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
-        overall = self.entry.overall or self.columns[-3:]
+        overall = self._overall or self.columns[-3:]
         columns = [*self.columns, *(name for name in self._measured if name == KEPT)]
         lines = [["method", "settings", *(_head(name) for name in columns)]]
-        for entry_row in self.entry.rows:
-            label = entry_row.label
+        for label in self._labels:
             if label in self.published:
                 known = self.published[label]
                 lines.append([label, PUBLISHED, *(show(known.get(name), 2) for name in columns)])
@@ -156,7 +200,11 @@ class TableReproduction(Reproduction):
     def notes(self) -> list[str]:
         """What must be read with it: the tasks, the spread, the settings of the tuned lines."""
         tasks = ", ".join(f"{k} {name}" for k, name in enumerate(self.tasks, start=1))
-        lines = [f"Tasks: {tasks}. Mean over seeds; of overall columns ± half of the 95 % t interval."]
+        head = "Every column is of runs of its own." if self.entry.across else f"Tasks: {tasks}."
+        lines = [f"{head} Mean over seeds; of overall columns ± half of the 95 % t interval."]
+        children = next(iter(self.then.values()), ())
+        if sets := [child.stream for child in children if child is not None]:
+            lines.append(f"Fine-tuned: accuracy of {self.entry.then} on {' and '.join(sets)}, from each row's encoder.")
         if self.tuned:
             best = "; ".join(f"{label}: {words(row['settings'])}" for label, row in self.tuned["rows"].items())
             where = f"{self.tuned['stream']} with seed {self.tuned['seed']}"
@@ -174,6 +222,8 @@ class NumberedRow(Row):
 
     wanted: Sequence[str] = ()
     """Numbers that are shown: those that cost reading more files are read for these alone."""
+    then: Then = field(default_factory=dict)
+    """What ran on the encoders of these."""
 
     @cached_property
     def by_seed(self) -> dict[int, dict[str, float | None]]:
@@ -197,7 +247,40 @@ class NumberedRow(Row):
             numbers[DRIFT] = 100 * drift[-1]
         if TRAINABLE in self.wanted and "trainable" in result.cost:
             numbers[TRAINABLE] = 0.0 if result.zero_shot else result.cost["trainable"] / 1e6
+        children = self.then.get(result.folder, ())
+        for name, child in zip((FINE_TUNED, FINE_TUNED_2), children, strict=False):
+            if child is not None and child.state == "finished":
+                numbers[name] = child.metrics[child.score]
+        if ENTROPY in self.wanted and FINE_TUNED in numbers and children[0] is not None:
+            numbers |= occlusion(children[0])
         return numbers
+
+
+@dataclass(frozen=True)
+class RowAcross(NumberedRow):
+    """A row whose columns are the score of several runs (`TableEntry.across`)."""
+
+    parts: Mapping[str, Sequence["Result"]] = field(default_factory=dict)
+    """Column -> its runs by seed."""
+
+    @cached_property
+    def by_seed(self) -> dict[int, dict[str, float | None]]:
+        """Column -> score, and "A - B" -> difference of two columns, for each seed with a finished run of them."""
+        numbers: dict[int, dict[str, float | None]] = {}
+        for column, results in self.parts.items():
+            for result in results:
+                if result.state == "finished":
+                    numbers.setdefault(result.seed, {})[column] = columns_of(result, self.metric)[self.metric]
+        for known in numbers.values():
+            for name in self.wanted:
+                first, _, second = (known.get(part) for part in name.partition(" - "))
+                if first is not None and second is not None:
+                    known[name] = first - second
+        return numbers
+
+    def estimate(self, column: str) -> Estimate:
+        """Over the seeds that have the column: a run that is missing in another one takes nothing away."""
+        return estimate(values[column] for values in self.by_seed.values() if column in values)
 
 
 def late_score(result: "Result", score: str) -> float:
