@@ -2,6 +2,8 @@
 
 import json
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,33 @@ def test_a_port_in_use_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_machine_is_told_how_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "usable_cores", lambda: 1)
     assert "--num-workers 0" in doctor._cpu().advice
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "seen"),
+    [(200, '{"ray_version": "2.60.0"}', True), (401, "Missing authentication token", True), (200, "hello", False)],
+)
+def test_rays_dashboard_is_told_from_other_servers_also_where_it_wants_a_token(
+    monkeypatch: pytest.MonkeyPatch, status: int, text: str, seen: bool
+) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/api/version"
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.server_port
+        monkeypatch.setattr(doctor, "DASHBOARD_PORTS", (port,))
+        found = doctor._ray_dashboard().found
+        server.shutdown()
+        thread.join()
+    assert found == (f"http://127.0.0.1:{port} answers" if seen else found)
+    assert ("none runs here" in found) is not seen
+    assert "none runs here" in doctor._ray_dashboard().found  # once it is gone

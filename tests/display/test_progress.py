@@ -35,6 +35,27 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
     assert "ETA 0:00" in lines[-1]
 
 
+def test_what_a_run_does_between_steps_is_a_line_and_its_details_one_now_and_then() -> None:
+    console, file = plain_console()
+    times = iter(range(0, 1000, 4))
+    with RunProgress({"a": Course(["t"], [9])}, console=console, now=lambda: float(next(times))) as bar:
+        for doing in ("building", "building", "testing", "testing: x", "testing: y", "testing: z", "goes on at step 3"):
+            bar.show("a", doing)
+        bar.update("a", 0, 1, 1.0, 8)
+        bar.show("a", "testing")
+    shown = [line.partition(",")[0] for line in lines_of(file)]
+    assert shown == ["a: building", "a: testing", "a: testing: z", "a goes on at step 3", "a: testing"]
+
+
+def test_where_a_run_goes_on_stays_to_be_read_in_a_terminal() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80)
+    with RunProgress({"a": Course(["t"], [9])}, console=console) as bar:
+        bar.show("a", "goes on at task 1/1 t")
+        bar.show("a", "testing")
+    assert "a goes on at task 1/1 t" in file.getvalue()
+
+
 def test_the_last_line_is_not_printed_again_while_a_finished_run_is_tested() -> None:
     console, file = plain_console()
     with RunProgress({"base_moco": Course(["a"], [2])}, console=console) as bar:

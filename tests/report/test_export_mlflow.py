@@ -11,9 +11,10 @@ from support.run_folders import TASKS, make_run
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
-from kinoray.report.export_mlflow import export_mlflow, metrics_of
+from kinoray.report.export_mlflow import export_mlflow
 from kinoray.runs.result import Result
 from kinoray.sweeps.study import open_study
+from kinoray.tracking.exported import scores_of
 
 mlflow = pytest.importorskip("mlflow")
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own
@@ -56,7 +57,7 @@ def test_a_run_arrives_with_settings_matrices_files_and_digests(tmp_path, uri: s
 
 def test_headlines_after_each_task_are_those_of_a_run_that_ended_there(tmp_path) -> None:
     result = Result(make_run(tmp_path))
-    told = {(name, step): value for name, value, step in metrics_of(result)}
+    told = {(name, step): value for name, value, step in scores_of(result)}
     matrix = result.matrix.to_numpy()
     assert told["R@1", 2] == pytest.approx(matrix[1, :2].mean())
     assert told["FR", 2] == pytest.approx(matrix[0, 0] - matrix[1, 0])
@@ -78,7 +79,7 @@ def test_the_same_run_twice_is_one_run_and_another_result_is_another(tmp_path, u
 def test_a_copy_that_was_cut_short_is_made_again(tmp_path, uri: str, monkeypatch) -> None:
     folder = make_run(tmp_path / "runs")
     with monkeypatch.context() as patch:
-        patch.setattr("kinoray.report.export_mlflow._log_numbers", lambda *_: 1 / 0)
+        patch.setattr("kinoray.report.export_mlflow.log_numbers", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             export_mlflow([folder], uri)
     assert export_mlflow([folder], uri)[0].new

@@ -1,5 +1,6 @@
 """`kinoray doctor`: what this machine has, what is missing, and what to do about it. Starts nothing."""
 
+import http.client
 import os
 import shutil
 import socket
@@ -8,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kinoray.processes import up_down, warm_ray
 from kinoray.processes.cores import usable_cores
 
 TESTED = {
@@ -21,6 +23,7 @@ TESTED = {
 }
 """Major and minor versions that the tests ran with."""
 PORTS = {6379: "Ray's head", 8265: "Ray's dashboard and jobs"}
+DASHBOARD_PORTS = range(8265, 8270)
 DECODERS = ("h264", "hevc", "vp9", "av1", "mpeg4")
 GIB = 1024**3
 
@@ -48,6 +51,7 @@ def examine(runs: str | Path = "runs") -> list[Finding]:
         _codecs(),
         *_ports(),
         _ray_cluster(),
+        _ray_dashboard(),
         _tiny_weights(),
         _vit_bert_weights(),
     ]
@@ -146,11 +150,36 @@ def _ports() -> Iterator[Finding]:
 def _ray_cluster() -> Finding:
     address = os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.removeprefix("ray://").removeprefix("http://").rpartition(":")
+    warm = warm_ray.find()
+    if not address and warm is not None:
+        return Finding("ray cluster", "ok", up_down.described(warm))
     if not address or not port.isdigit():
-        return Finding("ray cluster", "ok", "RAY_ADDRESS is not set; a run starts Ray on this machine")
+        return Finding("ray cluster", "ok", "RAY_ADDRESS is not set; a run starts Ray, `kinoray up` keeps one")
     if _answers(host, int(port)):
         return Finding("ray cluster", "ok", f"{address} answers")
     return Finding("ray cluster", "fail", f"RAY_ADDRESS={address} does not answer", "Start the cluster or unset it.")
+
+
+def _ray_dashboard() -> Finding:
+    """Those on this machine: Ray takes the first free port from 8265 on."""
+    urls = [f"http://127.0.0.1:{port}" for port in DASHBOARD_PORTS if is_dashboard(port)]
+    if urls:
+        return Finding("ray dashboard", "ok", f"{', '.join(urls)} answers")
+    return Finding("ray dashboard", "ok", "none runs here; `kinoray run --dashboard` shows one while the run lasts")
+
+
+def is_dashboard(port: int) -> bool:
+    """Whether Ray's dashboard answers there; with a token it refuses, and says that it is the token it wants."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
+    try:
+        connection.request("GET", "/api/version")
+        answer = connection.getresponse()
+        text = answer.read(1000).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return "ray_version" in text or (answer.status == 401 and "token" in text)
 
 
 def _answers(host: str, port: int) -> bool:

@@ -17,10 +17,10 @@ def manifests_of(name: str) -> dict[str, Manifest]:
         return {name: prepared_manifest(name)}
     if name.endswith(".parquet"):
         return {Path(name).stem: read_manifest(name)}
-    from kinoray.streams import load_stream, stream_families
+    from kinoray.streams import family_of, load_stream, stream_families
 
     families = stream_families()
-    if name.partition(":")[0] not in families and not Path(name).is_dir():
+    if family_of(name) not in families and not Path(name).is_dir():
         raise unknown(
             "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
         )

@@ -1,14 +1,13 @@
-"""What there is: methods by their file names, streams, backbones and runs. Imports no method and no torch."""
+"""What there is: methods by their file names, streams and backbones. Imports no method and no torch."""
 
 import ast
 from pathlib import Path
 from typing import Any
 
 from kinoray import backbones, streams
-from kinoray.disk.folders import runs_root
 from kinoray.families import family_file
 from kinoray.runs.method_source import method_names, methods_folder
-from kinoray.runs.result import Result, find_runs
+from kinoray.runs.result import Result
 
 
 def list_methods() -> list[dict[str, str]]:
@@ -32,21 +31,19 @@ def list_backbones() -> list[dict[str, str]]:
     return [{"name": form, "about": about} for form, about in backbones.list_backbones().items()]
 
 
-def list_runs(runs: str | Path | None = None) -> list[dict[str, Any]]:
-    """Every run in the runs folder: state and headline metrics."""
-    return [run_line(result) for result in find_runs(runs_root(runs))]
-
-
 def run_line(result: Result) -> dict[str, Any]:
-    """One run in one line."""
+    """One run in one line; `cost_s` is its wall time, None before its first result."""
+    outcome = result.outcome  # read once: a list has a thousand of them
     return {
         "name": result.label,
+        "tags": list(result.about.tags),
         "stream": result.stream,
         "seed": result.seed,
-        "state": result.state,
-        "metrics": result.metrics,
+        "state": outcome["state"],
+        "metrics": outcome.get("metrics", {}),
         "brief": result.protocol.brief,
-        "error": result.error,
+        "cost_s": outcome.get("cost", {}).get("wall_s"),
+        "error": outcome.get("error"),
         "folder": str(result.folder),
     }
 

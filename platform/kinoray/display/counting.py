@@ -15,9 +15,10 @@ PLAIN_EVERY_S = 10.0
 
 
 @contextmanager
-def counting_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int, int], None]]:
+def counting_bar(title: str, total: int, shown: bool, can_fail: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Shows how many of `total` files are done, how many of those are bad, and when the rest will be done.
 
+    can_fail: whether a file can be bad at all.
     Yields: what to call with both numbers of each lot. On stderr: a bar in a terminal, a line now and then elsewhere.
     """
     console = Console(stderr=True)
@@ -26,7 +27,7 @@ def counting_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int,
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[bad]} bad,"),
+        *([TextColumn("{task.fields[bad]} bad,")] if can_fail else []),
         TimeRemainingColumn(),
     )
     begun = said_at = time.monotonic()
@@ -41,6 +42,7 @@ def counting_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int,
             if shown and not live and (now - said_at >= PLAIN_EVERY_S or done == total):
                 said_at = now
                 rest = clock((total - done) * (now - begun) / done)
-                print(f"{title}: {done}/{total}, {bad} bad, ETA {rest}", file=sys.stderr)
+                failures = f", {bad} bad" if can_fail else ""
+                print(f"{title}: {done}/{total}{failures}, ETA {rest}", file=sys.stderr)
 
         yield advance

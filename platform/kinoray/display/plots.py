@@ -141,7 +141,7 @@ def overview(results: Sequence[Run]) -> Figure:
             axes.tick_params(labelleft=t == 0)
         curves[0].set_ylabel(f"{results[0].score} (%)")
         _draw_harmonic_means(bars, runs)
-        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(runs))
+        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(runs)))
     return figure
 
 
@@ -186,7 +186,9 @@ def _draw_harmonic_means(axes: Axes, runs: Mapping[str, Sequence[pd.DataFrame]])
         means = [metrics.harmonic_mean(matrix) or 0.0 for matrix in matrices]
         axes.bar(x, np.mean(means), color=colour, width=0.65, alpha=0.85)
         axes.plot([x] * len(means), means, "o", color="#222", markersize=3)
-        axes.text(x, max(means), f"{np.mean(means):.1f}\n", ha="center", va="bottom", linespacing=0.4)
+        axes.annotate(
+            f"{np.mean(means):.1f}", (x, max(means)), (0, 4), textcoords="offset points", ha="center", va="bottom"
+        )
     axes.set_title("HM at the end (%)")
     axes.set_xticks([])
     axes.margins(y=0.15)

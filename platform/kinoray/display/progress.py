@@ -18,6 +18,8 @@ PLAIN_EVERY_S = 10.0
 """Seconds between two plain lines of a run."""
 MANY = 6
 """With more runs than these only those that are on are shown, and a line for all together."""
+GOES_ON = "goes on"
+"""How a resumed run begins to say where it is."""
 WINDOW = 64
 """Updates over which the speed is averaged."""
 
@@ -41,6 +43,7 @@ class _Line:
         self.total = sum(course.steps)
         self.done = 0
         self.text = ""
+        self.doing = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.printed_at: float | None = None
 
@@ -158,7 +161,7 @@ class RunProgress:
         if self._quiet:
             return
         line, now = self._lines[run], self._now()
-        before = line.done
+        before, line.doing = line.done, ""
         line.text = ", ".join(filter(None, [line.describe(now, task, step, loss, clips_per_step, epoch), beside]))
         if self._all:
             self._all.describe(now)
@@ -176,6 +179,26 @@ class RunProgress:
         elif line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S or before < line.done == line.total:
             line.printed_at = now
             self._print("; ".join(f"{shown.name}: {shown.text}" for shown in (line, *together)))
+
+    def show(self, run: str, doing: str) -> None:
+        """What a run does where it makes no steps, `what` or `what: detail`.
+
+        Without a terminal a line for every other `what`, and now and then for its details.
+        """
+        line, now = self._lines[run], self._now()
+        if self._quiet or doing == line.doing:
+            return
+        other = doing.partition(":")[0] != line.doing.partition(":")[0]
+        line.doing = line.text = doing
+        if doing.startswith(GOES_ON):  # to stay where a bar would soon hide it
+            self._print(f"{line.name} {doing}")
+        elif self._bars:
+            self._bars.update(self._bar_of(line), text=doing)
+        elif self._cell:
+            self._cell.show([line], now, last=False)
+        elif other or line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S:
+            line.printed_at = now
+            self._print(f"{line.name}: {doing}")
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""

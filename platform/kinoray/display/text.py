@@ -1,5 +1,6 @@
 """Words and numbers as people read them."""
 
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -27,9 +28,23 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def size(number: float) -> str:
+    """A number of bytes: `512 B`, `1.2 kB`, `3.4 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
 def words(params: Mapping[str, Any]) -> str:
     """`m=0.99, variant=full`."""
     return ", ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
+
+
+def as_typed(value: Any) -> str:
+    """A setting's value as it is typed after `--set NAME=`."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def printer(quiet: bool) -> Callable[[str], None]:

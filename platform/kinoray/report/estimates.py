@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from kinoray import metrics
 from kinoray.display.text import show
+from kinoray.report.downstream import Downstream, Scores
 from kinoray.runs.result import Result
 
 
@@ -37,8 +37,15 @@ def estimate(values: Iterable[float | None]) -> Estimate:
     mean, n = float(sample.mean()), len(sample)
     if n < 2:
         return Estimate(mean, None, None, n)
-    half = float(student.ppf(0.975, n - 1) * sample.std(ddof=1) / math.sqrt(n))
+    half = float(_student(0.975, n - 1) * sample.std(ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
+
+
+def _student(share: float, freedom: int) -> float:
+    """Quantile of Student's t."""
+    from scipy.special import stdtrit  # scipy.stats takes a second to import, for the same number
+
+    return stdtrit(freedom, share)
 
 
 def cell_text(value: Estimate, with_interval: bool) -> str:
@@ -61,6 +68,8 @@ class Row:
     metric: str
     shared: Mapping[str, Any] = field(default_factory=dict)
     """Overrides that all rows of the table have; the label leaves them out."""
+    downstream: Scores = field(default_factory=dict)
+    """What runs on the encoders of these found."""
 
     @property
     def label(self) -> str:
@@ -74,7 +83,17 @@ class Row:
     @cached_property
     def by_seed(self) -> dict[int, dict[str, float | None]]:
         """Column name -> value, for each finished seed."""
-        return {result.seed: columns_of(result, self.metric) for result in self.results if result.state == "finished"}
+        return {
+            result.seed: columns_of(result, self.metric)
+            | {key_of(name): score for name, score in self.downstream.get(result.folder, {}).items()}
+            for result in self.results
+            if result.state == "finished"
+        }
+
+    @property
+    def downstream_names(self) -> list[Downstream]:
+        """Every kind of run on the encoders of these."""
+        return sorted({name for result in self.results for name in self.downstream.get(result.folder, {})})
 
     def estimate(self, column: str) -> Estimate:
         return estimate(values.get(column) for values in self.by_seed.values())
@@ -91,13 +110,18 @@ class Row:
         return ", ".join(f"seed {r.seed} {r.state}" for r in self.results if r.state != "finished")
 
 
+def key_of(name: Downstream) -> str:
+    """Column name of a kind of downstream run in `Row.by_seed`."""
+    return f"{name.stream} | {name.label}"
+
+
 def columns_of(result: Result, metric: str) -> dict[str, float | None]:
     """Every number of one run that a table may show: per task, overall, and the headline metrics.
 
     What follows from a score, as FR and HM, also per task, is that of the score asked for (BMU-MoCo, supplement, Tables
     1 and 2).
     """
-    matrix = result.matrix_of(metric).to_numpy()
+    matrix = metrics.as_matrix(result.outcome["matrix"][metric])
     values: dict[str, float | None] = result.metrics | result.summary(metric)
     for task, score, rate in zip(
         result.tasks, metrics.final_row(matrix), metrics.forgetting_rates(matrix), strict=True

@@ -14,7 +14,7 @@ from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
 from kinoray.display.text import printable, show
 from kinoray.report.tables import compare
-from kinoray.runs.result import Result, load
+from kinoray.runs.result import SWEEP_RECORD, Result, load
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""
@@ -35,7 +35,7 @@ def write_report(folder: str | Path) -> Path:
 
     Raises: UsageError if the folder is neither.
     """
-    if (Path(folder) / "sweep.json").is_file():
+    if (Path(folder) / SWEEP_RECORD).is_file():
         from kinoray.report.sweep_page import write_sweep_report
 
         return write_sweep_report(folder)
@@ -53,11 +53,12 @@ def write_report(folder: str | Path) -> Path:
 
 def _content(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0]
+    compared = compare(results)
     measured = [result for result in results if result.matrix.notna().to_numpy().any()]
     return {
         "results": results,
         "protocol": first.protocol,
-        "comparison": Markup(compare(results)._repr_html_()) if len(results) > 1 else None,
+        "comparison": Markup(compared._repr_html_()) if len(results) > 1 or compared.downstream else None,
         "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
         "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),

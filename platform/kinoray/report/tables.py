@@ -5,11 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.table import Table
-from rich.text import Text
 
 from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
@@ -17,16 +15,14 @@ from kinoray.display.markup import latex_text, markdown_table, markdown_text
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
-from kinoray.report.estimates import Row, cell_text, smallest_p
+from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
+from kinoray.report.downstream import downstream_scores
+from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
 from kinoray.runs.result import Result, load
 
-
-class Column(NamedTuple):
-    """A column of the table: the group it stands under ("Overall" or a task), its name, its key in `Row.by_seed`."""
-
-    group: str
-    name: str
-    key: str
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -46,19 +42,32 @@ class Comparison:
             for name in self.protocol.task_columns(self.metric)
             if (task, name) != (self.tasks[-1], "FR")  # nothing comes after the last task
         ]
-        return tasks + self.overall
+        return tasks + self.across
+
+    @property
+    def across(self) -> list[Column]:
+        """The columns of no single task."""
+        return self.overall + self.downstream
+
+    @property
+    def downstream(self) -> list[Column]:
+        """A column for each kind of run on the rows' encoders."""
+        names = {name for row in self.rows for name in row.downstream_names}
+        return [Column(name.stream, name.label, key_of(name)) for name in sorted(names)]
 
     @property
     def overall(self) -> list[Column]:
-        return [Column("Overall", name, f":{name}") for name in self.protocol.overall_columns(self.metric)]
+        return [Column(OVERALL, name, f":{name}") for name in self.protocol.overall_columns(self.metric)]
 
     @property
     def protocol(self) -> BaseProtocol:
         return self.rows[0].results[0].protocol
 
     @property
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """Tidy: label group column mean low high seeds."""
+        import pandas as pd
+
         cells = [(row.label, c.group, c.name, *row.estimate(c.key)) for row in self.rows for c in self.columns]
         return pd.DataFrame(cells, columns=["method", "group", "column", "mean", "low", "high", "seeds"])
 
@@ -66,7 +75,7 @@ class Comparison:
         """Label of the best row, if its paired interval against the next excludes zero."""
         ranked = [(row.estimate(column.key).mean, row) for row in self.rows if not row.is_bound]
         known = [(mean, row) for mean, row in ranked if mean is not None]
-        known.sort(key=lambda pair: pair[0], reverse=self.protocol.metrics[column.name] == "max")
+        known.sort(key=lambda pair: pair[0], reverse=self.protocol.metrics.get(column.name, "max") == "max")
         if len(known) < 2:
             return None
         gap = known[0][1].minus(known[1][1], column.key)
@@ -74,11 +83,11 @@ class Comparison:
         return known[0][1].label if certain else None
 
     def cells(self) -> list[list[tuple[str, bool]]]:
-        """(text, is best) of every cell, row by row; overall columns carry half the width of their interval."""
-        best = [self.best(column) for column in self.columns]
+        """(text, is best) of every cell, row by row; outside single tasks with half the width of the interval."""
+        best, across = [self.best(column) for column in self.columns], set(self.across)
         return [
             [
-                (cell_text(row.estimate(c.key), c.group == "Overall"), row.label == top)
+                (cell_text(row.estimate(c.key), c in across), row.label == top)
                 for c, top in zip(self.columns, best, strict=True)
             ]
             for row in self.rows
@@ -91,12 +100,13 @@ class Comparison:
         if first.shared:
             lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
         for row in others:
-            lines += [_difference(row, first, column) for column in self.overall if not row.is_bound]
+            lines += [_difference(row, first, column) for column in self.across if not row.is_bound]
         lines += [f"{row.label}: {row.unfinished}; not in the means." for row in self.rows if row.unfinished]
         return [line for line in lines if line]
 
     def to_json(self) -> dict[str, Any]:
-        """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`."""
+        """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`, and what
+        runs on their encoders found."""
         return {"rows": [_json_row(row) for row in self.rows], "notes": self.notes(), "warnings": list(self.warnings)}
 
     def markdown(self) -> str:
@@ -125,20 +135,38 @@ class Comparison:
         lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in self.notes())]
         return "\n".join(lines) + "\n"
 
-    def table(self) -> Table:
-        """For a terminal. Never folded: a table of papers is wide."""
-        table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-        table.add_column("\nmethod", no_wrap=True)
-        shown = ""
-        for column in self.columns:
-            group = "" if column.group == shown else printable(column.group)
-            table.add_column(Text(f"{group}\n{column.name}"), justify="right", no_wrap=True)
-            shown = column.group
-        for row, cells in zip(self.rows, self.cells(), strict=True):
-            table.add_row(
-                Text(printable(row.label)), *(Text(text, style="bold green" if bold else "") for text, bold in cells)
-            )
-        return table
+    def table(self, width: int | None = None) -> Table:
+        """For a terminal of so many cells, as many columns as fit; None: all. Never folded."""
+        return table_of(self.shown(width), self.protocol.metrics, self._lines())
+
+    def shown(self, width: int | None = None) -> list[Column]:
+        """The columns that fit so many cells; None: all."""
+        if width is None:
+            return self.columns
+        return fitting(self.columns, self.protocol.metrics, self._lines(), width)
+
+    def _lines(self) -> list[Line]:
+        cells = (dict(zip(self.columns, row, strict=True)) for row in self.cells())
+        return [Line(printable(row.label), of_row) for row, of_row in zip(self.rows, cells, strict=True)]
+
+    def legend(self, columns: Sequence[Column] | None = None) -> list[str]:
+        """A line about the names of forgetting in these columns (all), if there are any."""
+        words = legend(self.columns if columns is None else columns)
+        return [words] if words else []
+
+    def plot(self) -> "Figure":
+        """The headline figure: overall metrics of each row, means with 95 % intervals."""
+        from kinoray.report.pictures import overall_figure
+
+        arrows = {"max": "higher is better", "min": "lower is better"}
+        columns = [column for column in self.overall if column.name in (self.metric, *self.protocol.brief)]
+        panels = {
+            f"Overall {column.name} ({arrows[self.protocol.metrics[column.name]]})": [
+                row.estimate(column.key) for row in self.rows
+            ]
+            for column in columns
+        }
+        return overall_figure([row.label for row in self.rows], panels)
 
     def __repr__(self) -> str:
         from rich.console import Console
@@ -146,20 +174,27 @@ class Comparison:
         console = Console(width=400, color_system=None)
         with console.capture() as captured:
             console.print(self.table())
-        return "\n".join([*(line.rstrip() for line in captured.get().splitlines()), *map(printable, self.notes())])
+        lines = [
+            *(line.rstrip() for line in captured.get().splitlines()),
+            *self.legend(),
+            *map(printable, self.notes()),
+        ]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         groups = groupby(self.columns, key=lambda c: c.group)
         spans = "".join(
             f"<th style='{CELL}' colspan={len(list(m))}>{html.escape(printable(g))}</th>" for g, m in groups
         )
-        names = "".join(f"<th style='{CELL}'>{html.escape(c.name)}</th>" for c in self.columns)
+        better = self.protocol.metrics
+        names = "".join(f"<th style='{CELL}'>{html.escape(head(c, better))}</th>" for c in self.columns)
         body = ""
         for row, cells in zip(self.rows, self.cells(), strict=True):
             shown = "".join(f"<td style='{CELL}'>{f'<b>{text}</b>' if bold else text}</td>" for text, bold in cells)
             body += f"<tr><th style='{CELL}'>{html.escape(printable(row.label))}</th>{shown}</tr>"
         notes = "".join(
-            f"<div style='opacity:.7'>{html.escape(printable(n))}</div>" for n in [*self.warnings, *self.notes()]
+            f"<div style='opacity:.7'>{html.escape(printable(n))}</div>"
+            for n in [*self.warnings, *self.legend(), *self.notes()]
         )
         return f"<table style='{TABLE}'><tr><th></th>{spans}</tr><tr><th></th>{names}</tr>{body}</table>{notes}"
 
@@ -168,7 +203,8 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     """Lay runs side by side: folders (of a seed, or of a run with its seeds) or results.
 
     `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs that
-    differ in nothing but the seed share a row; joint training and zero-shot stand last.
+    differ in nothing but the seed share a row; joint training and zero-shot stand last. Finished runs on the encoder of
+    one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
     Raises: UsageError if there is no run, or the runs are of different streams.
     """
     results = [result for run in runs for result in _opened(run)]
@@ -184,7 +220,8 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     for result in results:
         grouped.setdefault(identity(result), {})[result.seed] = result
     shared = _shared_overrides(results) if len(grouped) > 1 else {}
-    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared) for seeds in grouped.values()]
+    downstream = downstream_scores(results)
+    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared, downstream) for seeds in grouped.values()]
     rows.sort(key=lambda row: row.is_bound)
     return Comparison(rows, name, results[0].tasks, _other_ids(results))
 
@@ -230,7 +267,8 @@ def _difference(row: Row, first: Row, column: Column) -> str:
     gap = row.minus(first, column.key)
     if gap.mean is None:
         return ""
-    head = f"{row.label} - {first.label}: {column.name} {gap.mean:+.1f}"
+    where = "" if column.group == "Overall" else f" on {column.group}"
+    head = f"{row.label} - {first.label}: {column.name}{where} {gap.mean:+.1f}"
     if gap.low is None:
         return f"{head}, {gap.seeds} seed in common, no interval"
     p = f"{smallest_p(gap.seeds):.2g}"
@@ -250,4 +288,5 @@ def _json_row(row: Row) -> dict[str, Any]:
         "stream": first.stream,
         "states": {str(result.seed): result.state for result in row.results},
         "folders": [str(result.folder) for result in row.results],
+        "downstream": [name._asdict() | row.estimate(key_of(name))._asdict() for name in row.downstream_names],
     }

@@ -1,0 +1,179 @@
+"""The runs so far, a line each: trials folded under their sweep, scores of whole runs alone. Reads two files a run."""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from kinoray.browse.listing import run_line
+from kinoray.disk.folders import runs_root
+from kinoray.disk.locks import LOCK_FILE, is_held
+from kinoray.disk.usage import bytes_in
+from kinoray.display.text import clock, show, size
+from kinoray.errors import UsageError
+from kinoray.runs.about import ABOUT
+from kinoray.runs.result import MADE_BY, Result, seed_folders
+
+Row = dict[str, Any]
+Stamp = tuple[tuple[int, int], ...]
+"""Times and sizes of the files that a row follows from."""
+Known = dict[Path, tuple[Stamp, Row]]
+"""What an earlier reading found, by folder."""
+READ = ("run.json", "result.json", MADE_BY, LOCK_FILE, f"../{ABOUT}")
+DAMAGED = "damaged"
+"""State of a run whose files cannot be read."""
+
+
+def list_runs(runs: str | Path | None = None, known: Known | None = None) -> list[Row]:
+    """Every seed of every run in the runs folder: state, stream, method, settings that differ, metrics, date, cost.
+
+    `metrics` are those of the protocol on the test splits, and only of finished runs: a part of the tasks gives no
+    headline, and a trial's test scores may choose nothing. `sweep` names the sweep whose trial it is. A run whose files
+    cannot be read has the state "damaged", and why in `error`.
+
+    known: what an earlier call found, brought up to date here; only folders whose files changed, or whose run is on,
+    are read again.
+    """
+    known = {} if known is None else known
+    folders = seed_folders(runs_root(runs))
+    for gone in known.keys() - set(folders):
+        del known[gone]
+    for folder in folders:
+        stamp = _stamp(folder)
+        if folder not in known or known[folder][0] != stamp or known[folder][1]["state"] == "running":
+            with contextlib.suppress(FileNotFoundError):  # removed while it was read
+                known[folder] = stamp, _row(folder)
+    return [known[folder][1] for folder in folders if folder in known]
+
+
+def _stamp(folder: Path) -> Stamp:
+    found = []
+    for name in READ:
+        try:
+            state = os.stat(f"{folder}/{name}")  # a thousand runs have four thousand: building a Path costs more
+        except FileNotFoundError:
+            found.append((0, 0))
+        else:
+            found.append((state.st_mtime_ns, state.st_size))
+    return tuple(found)
+
+
+def _row(folder: Path) -> Row:
+    try:
+        result = Result(folder)
+        line = run_line(result)
+    except UsageError as error:
+        return _damaged(folder, str(error))
+    sweep = result.sweep
+    if line["state"] != "finished" and is_held(folder):
+        line["state"] = "running"  # one that was stopped says so only with its next result
+    elif line["state"] == "running":
+        line["state"] = "stopped"  # killed before it could say so
+    return line | {
+        "metrics": line["metrics"] if line["state"] == "finished" and not sweep else {},
+        "method": result.method,
+        "kind": result.label_without(result.overrides),
+        "protocol": result.protocol.name,
+        "settings": result.overrides,
+        "sweep": sweep,
+        "date": _date(result.finished_at or (folder / "run.json").stat().st_mtime),
+        "bytes": bytes_in(folder),
+    }
+
+
+def _damaged(folder: Path, error: str) -> Row:
+    """What can be said of a run whose files cannot be read."""
+    name = folder.parent.name
+    row: Row = {"name": name, "stream": "", "seed": int(folder.name[5:]), "state": DAMAGED, "metrics": {}, "brief": ()}
+    row |= {"cost_s": None, "error": error, "folder": str(folder), "method": "", "kind": name, "protocol": ""}
+    return row | {
+        "settings": {},
+        "tags": [],
+        "sweep": "",
+        "date": _date(folder.stat().st_mtime),
+        "bytes": bytes_in(folder),
+    }
+
+
+def _date(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment).isoformat(sep=" ", timespec="minutes")
+
+
+def run_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The list for a terminal: a line for each run with its seeds, then one for each sweep with its trials."""
+    groups, sweeps = by_run(rows), by_sweep(rows)
+    label = max((len(seeds[0]["name"]) for seeds in groups), default=0)
+    stream = max((len(row["stream"]) for row in rows), default=0)
+    for seeds in groups:
+        first = seeds[0]
+        where = Path(first["folder"]).parent.name
+        named = f"{first['stream']:<{stream}}  {first['name']:<{label}}"
+        scores = "  ".join(f"{name} {show(value):>5}" for name, value in mean_scores(seeds).items())
+        yield f"{_head(seeds)}  {named}  {seed_numbers(seeds):<10}  {scores}  {where}{_tags(first)}".rstrip()
+    for sweep, made in sweeps.items():
+        yield f"{_head(made)}  {made[0]['stream']:<{stream}}  {len(made)} runs of trials of {sweep}"
+
+
+def by_run(rows: Sequence[Row]) -> list[list[Row]]:
+    """The seeds of each run that no sweep made, by the names of their folders."""
+    own = sorted((row for row in rows if not row["sweep"]), key=_run_of)
+    return [list(seeds) for _, seeds in groupby(own, key=_run_of)]
+
+
+def by_sweep(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Sweep -> the runs of its trials."""
+    trials = sorted((row for row in rows if row["sweep"]), key=lambda row: row["sweep"])
+    return {sweep: list(made) for sweep, made in groupby(trials, key=lambda row: row["sweep"])}
+
+
+def _tags(row: Row) -> str:
+    return "".join(f"  #{tag}" for tag in row["tags"])
+
+
+def _run_of(row: Mapping[str, Any]) -> str:
+    return str(Path(row["folder"]).parent)
+
+
+def _head(rows: Sequence[Row]) -> str:
+    """States, newest date, wall time, disk."""
+    cost_s = total_cost_s(rows)
+    took = "–" if cost_s is None else clock(cost_s)
+    return f"{states(rows):<9}  {newest(rows)}  {took:>8}  {size(sum(row['bytes'] for row in rows)):>8}"
+
+
+def states(rows: Sequence[Row]) -> str:
+    """`finished`, or `2 finished, 1 stopped`."""
+    found = [row["state"] for row in rows]
+    return ", ".join(f"{found.count(s)} {s}" if len(set(found)) > 1 else s for s in dict.fromkeys(found))
+
+
+def newest(rows: Sequence[Row]) -> str:
+    """The last date."""
+    return max(row["date"] for row in rows)
+
+
+def total_cost_s(rows: Sequence[Row]) -> float | None:
+    """Wall time of all in seconds; None where none has one yet."""
+    known = [row["cost_s"] for row in rows if row["cost_s"] is not None]
+    return sum(known) if known else None
+
+
+def seed_numbers(seeds: Sequence[Row]) -> str:
+    """`seed 3`, `seeds 0-2` or `seeds 0,2`."""
+    numbers = sorted(row["seed"] for row in seeds)
+    if len(numbers) == 1:
+        return f"seed {numbers[0]}"
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"seeds {numbers[0]}-{numbers[-1]}" if whole else f"seeds {','.join(map(str, numbers))}"
+
+
+def mean_scores(seeds: Sequence[Row]) -> dict[str, float | None]:
+    """Means over the finished seeds of a run; None where one of them has none, {} where none is finished."""
+    finished = [row["metrics"] for row in seeds if row["state"] == "finished"]
+    if not finished:
+        return {}
+    values = {name: [metrics.get(name) for metrics in finished] for name in seeds[0]["brief"]}
+    return {name: None if None in found else sum(found) / len(found) for name, found in values.items()}

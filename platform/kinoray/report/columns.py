@@ -1,0 +1,89 @@
+"""Columns of a comparison: heads that say which direction is better, what they mean, and which fit a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from kinoray.display.text import printable
+
+OVERALL = "Overall"
+BETTER = {"max": "↑", "min": "↓"}
+MEANINGS = {
+    "FR": "FR: points lost on a task since it was learned; overall their sum",
+    "HM": "HM: harmonic mean of the overall scores at the end and right after each training",
+    "BWF": "BWF: mean over tasks of the points lost since each was learned",
+}
+GAP = 2
+"""Cells between two columns."""
+
+
+class Column(NamedTuple):
+    """A column of the table: the group it stands under ("Overall" or a task), its name, its key in `Row.by_seed`."""
+
+    group: str
+    name: str
+    key: str
+
+
+class Line(NamedTuple):
+    """A line of the table: its label, and text and whether it is the best of every column."""
+
+    label: str
+    cells: Mapping[Column, tuple[str, bool]]
+
+
+def head(column: Column, better: Mapping[str, str]) -> str:
+    """The name with an arrow towards the better end, as `HM↑` and `FR↓`. better: metric -> "max" or "min"."""
+    return column.name + BETTER.get(better.get(column.name, ""), "")
+
+
+def legend(columns: Iterable[Column]) -> str:
+    """What the names of forgetting mean, of those that are shown; "" where there are none."""
+    shown = {column.name.partition("_")[0] for column in columns}
+    return "; ".join(words for name, words in MEANINGS.items() if name in shown) + "." if shown & set(MEANINGS) else ""
+
+
+def fitting(columns: Sequence[Column], better: Mapping[str, str], rows: Sequence[Line], width: int) -> list[Column]:
+    """The columns whose table is at most so many cells wide; at least one stays.
+
+    Left out first: what single tasks forgot, then single tasks from the first on, then overall columns from the last
+    on.
+    """
+    of_tasks = [column for column in columns if column.group != OVERALL]
+    forgot = [column for column in of_tasks if column.name == "FR"]
+    overall = [column for column in columns if column.group == OVERALL]
+    kept = list(columns)
+    for column in [*reversed(forgot), *(c for c in of_tasks if c not in forgot), *reversed(overall[1:])]:
+        if _width(kept, better, rows) <= width:
+            break
+        kept.remove(column)
+    return kept
+
+
+def _width(columns: Sequence[Column], better: Mapping[str, str], rows: Sequence[Line]) -> int:
+    """Cells of a line of the table."""
+    widths = [max(map(cell_len, ["method", *(row.label for row in rows)]))]
+    for column, group in zip(columns, _group_names(columns), strict=True):
+        widths.append(max(map(cell_len, [group, head(column, better), *(row.cells[column][0] for row in rows)])))
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def table_of(columns: Sequence[Column], better: Mapping[str, str], rows: Sequence[Line]) -> Table:
+    """The table for a terminal; no cell is ever folded."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column("\nmethod", no_wrap=True)
+    for column, group in zip(columns, _group_names(columns), strict=True):
+        table.add_column(Text(f"{group}\n{head(column, better)}"), justify="right", no_wrap=True)
+    for row in rows:
+        cells = (row.cells[column] for column in columns)
+        table.add_row(Text(row.label), *(Text(text, style="bold green" if bold else "") for text, bold in cells))
+    return table
+
+
+def _group_names(columns: Sequence[Column]) -> list[str]:
+    """The group of each column where it begins, else ""."""
+    before = ["", *(column.group for column in columns)]
+    return ["" if c.group == b else printable(c.group) for c, b in zip(columns, before, strict=False)]
