@@ -13,8 +13,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinoray.browse.describe import describe
     from kinoray.browse.doctor import examine
-    from kinoray.browse.listing import list_backbones, list_methods, list_runs, list_streams
+    from kinoray.browse.listing import list_backbones, list_methods, list_streams
+    from kinoray.browse.run_list import list_runs
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.execution.export_weights import export_weights
     from kinoray.execution.extend import extend
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
+    from kinoray.processes.up_down import down, up
     from kinoray.report.page import write_report
     from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
+    from kinoray.runs.copying import copy_runs, fetch_run
     from kinoray.runs.request import RunRequest
     from kinoray.runs.result import Result, Results, load
     from kinoray.sweeps.request import SweepRequest
@@ -59,13 +63,18 @@ _WHERE = {
     "export_weights": "execution.export_weights",
     "Comparison": "report.tables",
     "write_report": "report.page",
+    "copy_runs": "runs.copying",
+    "fetch_run": "runs.copying",
     "check": "testing.suite",
     "momentum_weights": "execution.momentum_store",
     "examine": "browse.doctor",
+    "describe": "browse.describe",
     "list_methods": "browse.listing",
     "list_streams": "browse.listing",
     "list_backbones": "browse.listing",
-    "list_runs": "browse.listing",
+    "list_runs": "browse.run_list",
+    "up": "processes.up_down",
+    "down": "processes.up_down",
 }
 __all__ = list(_WHERE)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.run_folders import make_run
 
+import kinoray
 from kinoray.errors import ConfigMismatch, RunFailed, UsageError
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
@@ -41,7 +42,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
         return {"method": request.method, "folder": str(tmp_path / f"planned-{request.method}"), "seeds": [0]}
 
     @contextmanager
-    def ray_session() -> Iterator[None]:
+    def ray_session(dashboard: bool, say: Callable[[str], None]) -> Iterator[None]:
         asked.append({"ray": "started"})
         yield
         asked.append({"ray": "stopped"})
@@ -82,6 +83,10 @@ def test_help_loads_no_heavy_library() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "compare" in done.stdout
+
+
+def test_the_version_is_one_line(kino: Callable[..., Outcome]) -> None:
+    assert kino("--version") == (0, f"kinoray {kinoray.__version__}\n", "")
 
 
 def test_run_passes_on_what_was_given_and_nothing_else(kino: Callable[..., Outcome], engine: list) -> None:
@@ -235,5 +240,5 @@ def test_lists(kino: Callable[..., Outcome], tmp_path: Path) -> None:
     assert "moving-cvlm" in kino("list", "streams")[1]
     assert "vit-bert" in kino("list", "backbones")[1]
     make_run(tmp_path, seed=4)
-    assert "seed 4  finished" in kino("list", "runs", "--runs", tmp_path)[1]
+    assert "finished" in (out := kino("list", "runs", "--runs", tmp_path)[1]) and "seed 4" in out
     assert json.loads(kino("list", "runs", "--runs", tmp_path, "--json")[1])["runs"][0]["seed"] == 4

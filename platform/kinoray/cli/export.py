@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kinoray.cli.options import Debug, Json, Runs
+from kinoray.cli import completion
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 
@@ -16,9 +17,7 @@ export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 
 @export_app.command("mlflow")
 def mlflow_command(
-    folders: Annotated[
-        list[str], typer.Argument(metavar="FOLDER...", help="Runs and sweeps: folders, or names in the runs folder.")
-    ],
+    folders: Annotated[list[str], typer.Argument(metavar="FOLDER...", help=WHICH_RUNS, autocompletion=completion.runs)],
     to: Annotated[str, typer.Option("--to", metavar="URI", help="As sqlite:///mlflow.db or http://host:5000.")],
     experiment: Annotated[str | None, typer.Option(help="Its name in MLflow. [the run's stream]")] = None,
     root: Runs = None,
@@ -27,9 +26,9 @@ def mlflow_command(
 ) -> None:
     """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
     from kinoray.report.export_mlflow import export_mlflow
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.selection import select_runs
 
-    exported = export_mlflow([run_folder(name, root) for name in folders], to, experiment)
+    exported = export_mlflow(select_runs(folders, root), to, experiment)
     if as_json:
         rows = [{"folder": str(run.folder), "mlflow_run": run.mlflow_run, "new": run.new} for run in exported]
         print(json.dumps({"runs": rows}, indent=1))
@@ -42,7 +41,12 @@ def mlflow_command(
 
 @export_app.command("weights")
 def weights_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A seed's folder, a run of one seed, or its name.", autocompletion=completion.runs
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
     root: Runs = None,
@@ -51,9 +55,9 @@ def weights_command(
 ) -> None:
     """Write a run's encoder as safetensors and JSON that load without kinoray."""
     from kinoray.execution.export_weights import export_weights
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.selection import select_run
 
-    folder = export_weights(run_folder(run, root), out, method=method)
+    folder = export_weights(select_run(run, root), out, method=method)
     print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
 
 

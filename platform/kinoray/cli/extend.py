@@ -5,11 +5,17 @@ from typing import Annotated
 
 import typer
 
+from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Quiet
 
 
 def extend_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run or seed folder, or a name in the runs folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run or seed folder, or a name in the runs folder.", autocompletion=completion.runs
+        ),
+    ],
     task: Annotated[str, typer.Option(metavar="FILE", help="A task file (.yaml), or STREAM/TASK.")],
     stream: Annotated[str | None, typer.Option(help="The run's stream, where it was a folder.")] = None,
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
@@ -25,9 +31,10 @@ def extend_command(
     """
     from kinoray.cli import printing
     from kinoray.execution.extend import extend
-    from kinoray.runs.result import Results, run_folder
+    from kinoray.runs.result import Results
+    from kinoray.runs.selection import select_run
 
     done = extend(
-        run_folder(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet
+        select_run(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet
     )
     printing.print_results(done if isinstance(done, Results) else Results([done]), as_json)

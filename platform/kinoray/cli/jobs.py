@@ -33,7 +33,10 @@ class Left(KinorayError):
 def submit_command(
     context: typer.Context,
     words: Annotated[
-        list[str], typer.Argument(metavar="run|sweep ...", help="A kinoray command as you would type it.")
+        list[str],
+        typer.Argument(
+            metavar="VERB ...", help="run, sweep, extend, reproduce, search or data ..., as you would type it."
+        ),
     ],
     address: Address = None,
     follow: Annotated[bool, typer.Option("--follow", help="Show the job's progress; end with its exit code.")] = False,
@@ -43,6 +46,9 @@ def submit_command(
     again: Annotated[bool, typer.Option("--again", help="Also what has finished before.")] = False,
     without_token: Annotated[
         bool, typer.Option("--without-token", help="Allow a cluster beyond this machine without token.")
+    ] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="pip brings the libraries that the image lacks; never torch or Ray.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent; send nothing.")] = False,
     as_json: Json = False,
@@ -54,9 +60,9 @@ def submit_command(
     _check(context, words)
     variables = dict(_variable(pair) for pair in env or [])
     if dry_run:
-        _show_plan(words, address, variables, as_json)
+        _show_plan(words, address, variables, install, as_json)
         return
-    job = submit(words, address=address, env=variables, again=again, without_token=without_token)
+    job = submit(words, address=address, env=variables, again=again, without_token=without_token, install=install)
     code = _follow(job, as_json) if follow else 0
     if as_json:
         print(json.dumps(job.info(), indent=1))
@@ -67,9 +73,13 @@ def submit_command(
 
 def _check(context: typer.Context, words: Sequence[str]) -> None:
     """Read the words as the command itself would, so that a wrong one is known before anything is sent."""
-    commands: dict[str, Any] = getattr(context.find_root().command, "commands", {})
-    if words[0] in ("run", "sweep") and words[0] in commands:
-        commands[words[0]].make_context(f"kinoray {words[0]}", list(words[1:]))
+    from kinoray.cluster.verbs import named
+
+    names = named(words).split()
+    command: Any = context.find_root().command
+    for name in names:
+        command = command.commands[name]
+    command.make_context(f"kinoray {' '.join(names)}", list(words[len(names) :]))
 
 
 def _variable(pair: str) -> tuple[str, str]:
@@ -79,16 +89,17 @@ def _variable(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], as_json: bool) -> None:
+def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], install: bool, as_json: bool) -> None:
     from kinoray.cluster.client import dashboard
     from kinoray.cluster.submit import prepare
 
     url = dashboard(address)
     with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
-        shipment = prepare(words, Path(folder), url, env)
+        shipment = prepare(words, Path(folder), url, env, install)
         size = sum(p.stat().st_size for m in shipment.modules for p in m.rglob("*") if p.is_file())
     plan: dict[str, Any] = {"id": shipment.id, "address": url, "entrypoint": shipment.entrypoint}
     plan |= {"files": list(shipment.files), "package_bytes": size, "env": sorted(env), "runs": shipment.runs}
+    plan |= {"notes": list(shipment.notes), "libraries": list(shipment.libraries)}
     if as_json:
         print(json.dumps(plan, indent=1))
     else:

@@ -13,26 +13,33 @@ import threading
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import kinoray
+from kinoray.cli import about as cli_about
+from kinoray.cli import browse as cli_browse
 from kinoray.cli import check as cli_check
+from kinoray.cli import cluster as cli_cluster
+from kinoray.cli import completion, printing
+from kinoray.cli import copying as cli_copying
 from kinoray.cli import data as cli_data
+from kinoray.cli import describe as cli_describe
 from kinoray.cli import export as cli_export
 from kinoray.cli import extend as cli_extend
 from kinoray.cli import jobs as cli_jobs
+from kinoray.cli import new_method as cli_new
 from kinoray.cli import pretrain as cli_pretrain
-from kinoray.cli import printing
+from kinoray.cli import removal as cli_removal
 from kinoray.cli import reproduce as cli_reproduce
 from kinoray.cli import search as cli_search
+from kinoray.cli import status as cli_status
 from kinoray.cli import sweep as cli_sweep
-from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
-from kinoray.disk.folders import runs_root
-from kinoray.display.text import printable
+from kinoray.cli import up_down as cli_up_down
+from kinoray.cli.options import WHICH_RUNS, CopyTo, Debug, DryRun, Json, Log, Quiet, Runs, Tags
+from kinoray.display.text import printable, printer
 from kinoray.errors import DONE, FAILED, INTERRUPTED, STOPPED, TERMINATED, KinorayError, UsageError
 
 if TYPE_CHECKING:
@@ -42,17 +49,16 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
 app.add_typer(cli_jobs.jobs_app, name="jobs")
+app.add_typer(cli_cluster.cluster_app, name="cluster")
 app.add_typer(cli_data.data_app, name="data")
 app.add_typer(cli_export.export_app, name="export")
 app.add_typer(cli_pretrain.pretrain_app, name="pretrain")
-app.add_typer(new_app, name="new")
+app.add_typer(cli_new.new_app, name="new")
 
 EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
 GOES_ON = "The same command goes on from the last saved state."
@@ -98,12 +104,34 @@ def _write_traceback() -> str:
     return file.name
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kinoray {kinoray.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
+
+
 @app.command()
 def run(
     methods: Annotated[
-        list[str], typer.Argument(metavar="METHOD...", help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.")
+        list[str],
+        typer.Argument(
+            metavar="METHOD...",
+            help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.",
+            autocompletion=completion.methods,
+        ),
     ],
-    stream: Annotated[str | None, typer.Option(help="A stream's name or a folder. [moving-cvlm]")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="A stream's name or a folder. [moving-cvlm]", autocompletion=completion.streams)
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run. [0]")] = None,
     seeds: Annotated[
@@ -121,6 +149,13 @@ def run(
     watch: Annotated[
         int, typer.Option(min=0, help="Every N steps test the earlier tasks, beside the training. [never]")
     ] = 0,
+    log: Log = None,
+    name: Annotated[
+        str | None, typer.Option(help="A readable name for lists and tables. [method and settings]")
+    ] = None,
+    tags: Tags = None,
+    copy_to: CopyTo = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show Ray's dashboard while it lasts, here.")] = False,
     dry_run: DryRun = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     runs: Runs = None,
@@ -131,7 +166,6 @@ def run(
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
     from kinoray.runs.experiment_file import merged, parse_settings
     from kinoray.runs.request import RunRequest
-    from kinoray.runs.result import Result
 
     options: dict[str, Any] = {
         "stream": stream,
@@ -143,6 +177,9 @@ def run(
         "zero_shot": zero_shot,
         "as_released": as_released,
         "smoke": smoke,
+        "log": log or None,
+        "name": name,
+        "tags": tags or None,
         "runs": runs,
     }
     given = parse_settings(settings or [])
@@ -154,19 +191,33 @@ def run(
             fresh=fresh,
             quiet=quiet,
             watch=watch,
+            copy_to=copy_to,
+            dashboard=dashboard,
         )
         for method, in_file, set_in_file in _experiments(methods, config)
     ]
     if dry_run:
         printing.print_plans([kinoray.dry_run(request) for request in requests], as_json)
         return
-    results: list[Result] = []
-    with _one_ray(requests):
-        for request in requests:
-            result = kinoray.run(request)
-            results += [result] if isinstance(result, Result) else result
+    results = _carried_out(requests)
     printing.print_results(results, as_json)
     raise typer.Exit(_exit_code(results))
+
+
+def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
+    """The results of all requests; what is known to be finished needs neither torch nor Ray."""
+    from kinoray.runs.finished import finished_runs
+    from kinoray.runs.result import Result
+
+    known = [finished_runs(request) for request in requests]
+    results: list[Result] = []
+    with _one_ray([request for request, found in zip(requests, known, strict=True) if found is None]):
+        for request, found in zip(requests, known, strict=True):
+            if found is None:
+                made = kinoray.run(request)
+                found = [made] if isinstance(made, Result) else list(made)
+            results += found
+    return results
 
 
 def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
@@ -176,7 +227,7 @@ def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
     from kinoray.processes.ray_session import ray_session
 
     on_ray = [r for r in requests if r.num_workers != 0 and (r.fresh or not _is_finished(r))]
-    return ray_session() if len(on_ray) > 1 else nullcontext()
+    return ray_session(on_ray[0].dashboard, printer(on_ray[0].quiet)) if len(on_ray) > 1 else nullcontext()
 
 
 def _is_finished(request: "RunRequest") -> bool:
@@ -211,32 +262,54 @@ def _exit_code(results: "Iterable[Result]") -> int:
 
 
 app.command("sweep")(cli_sweep.sweep)
+app.command("copy")(cli_copying.copy_command)
+app.command("fetch")(cli_copying.fetch_command)
 app.command("dashboard")(cli_export.dashboard_command)
 app.command("extend")(cli_extend.extend_command)
 app.command("check")(cli_check.check_command)
+app.command("list")(cli_browse.list_command)
+app.command("ui")(cli_browse.ui_command)
+app.command("doctor")(cli_browse.doctor_command)
+app.command("describe")(cli_describe.describe_command)
+app.command("tag")(cli_about.tag_command)
+app.command("note")(cli_about.note_command)
+app.command("rm")(cli_removal.rm_command)
+app.command("prune")(cli_removal.prune_command)
 app.command("reproduce")(cli_reproduce.reproduce_command)
 app.command("search")(cli_search.search_command)
+app.command("status")(cli_status.status_command)
+app.command("up")(cli_up_down.up_command)
+app.command("down")(cli_up_down.down_command)
 app.command("submit", context_settings=cli_jobs.WORDS_AS_THEY_ARE)(cli_jobs.submit_command)
 
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the runs folder.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS, autocompletion=completion.runs)],
     metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the overall metrics: .pdf, .png or .svg.")
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
     output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
     root: Runs = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """The papers' table: recall and forgetting per task and overall, means and intervals over seeds."""
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.selection import select_runs
 
-    comparison = kinoray.compare([run_folder(name, root) for name in runs], metric)
+    comparison = kinoray.compare(select_runs(runs, root), metric)
+    if plot is not None:
+        from kinoray.report.pictures import write_figure
+
+        write_figure(comparison.plot(), plot)
+        print(printable(f"Written {plot}."), file=sys.stderr)
     if as_json:
         printing.print_warnings(comparison)
         print(json.dumps(comparison.to_json(), indent=1))
     elif output == "table":
-        printing.print_comparison(comparison)
+        printing.print_comparison(comparison, wide)
     elif output in ("markdown", "latex"):
         printing.print_warnings(comparison)
         print(comparison.markdown() if output == "markdown" else comparison.latex(), end="")
@@ -245,64 +318,12 @@ def compare(
 
 
 @app.command()
-def report(run: Annotated[str, typer.Argument(metavar="RUN")], root: Runs = None, debug: Debug = False) -> None:
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs)],
+    root: Runs = None,
+    debug: Debug = False,
+) -> None:
     """One self-contained HTML page about a run, or about all seeds of a run."""
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.selection import select_run
 
-    print(kinoray.write_report(run_folder(run, root)))
-
-
-class Kind(StrEnum):
-    """What `kinoray list` lists."""
-
-    methods = "methods"
-    streams = "streams"
-    backbones = "backbones"
-    runs = "runs"
-
-
-@app.command("list")
-def list_things(kind: Kind, root: Runs = None, as_json: Json = False) -> None:
-    """Methods, streams, backbones, or the runs so far."""
-    from kinoray.browse import listing as catalogue
-
-    if kind is Kind.runs:
-        rows: list[dict[str, Any]] = catalogue.list_runs(root)
-    else:
-        lister = {"methods": catalogue.list_methods, "streams": catalogue.list_streams}
-        rows = list(lister.get(kind.value, catalogue.list_backbones)())
-    printing.print_list(kind.value, rows, runs_root(root), as_json)
-
-
-@app.command()
-def doctor(root: Runs = None, as_json: Json = False) -> None:
-    """Check the machine: what is there, what is missing, what to do about it."""
-    from kinoray.browse.doctor import examine
-
-    findings = examine(runs_root(root))
-    printing.print_findings(findings, as_json)
-    raise typer.Exit(int(any(finding.state == "fail" for finding in findings)))
-
-
-@new_app.command("method")
-def new_method(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
-    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
-) -> None:
-    """Write a method that runs as it is: method, search space and test (or one file), to be filled in."""
-    from kinoray.cli.new_method import write_method
-
-    for file in write_method(name, Path(), single):
-        print(f"Wrote {file}")
-
-
-@new_app.command("rule")
-def new_rule(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
-    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
-) -> None:
-    """Write a rule that wraps any learner and runs as it is, to be filled in."""
-    from kinoray.cli.new_method import write_method
-
-    for file in write_method(name, Path(), single, kind="rule"):
-        print(f"Wrote {file}")
+    print(kinoray.write_report(select_run(run, root)))

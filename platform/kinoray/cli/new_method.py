@@ -2,9 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from kinoray.errors import UsageError
 
+new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -35,3 +39,23 @@ def write_method(name: str, folder: Path, single: bool, kind: str = "method") ->
         text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}").replace("my_method", name)
         file.write_text(text, encoding="utf-8")
     return list(files)
+
+
+@new_app.command("method")
+def method_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
+) -> None:
+    """Write a method that runs as it is: method, search space and test (or one file), to be filled in."""
+    for file in write_method(name, Path(), single):
+        print(f"Wrote {file}")
+
+
+@new_app.command("rule")
+def rule_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
+) -> None:
+    """Write a rule that wraps any learner and runs as it is, to be filled in."""
+    for file in write_method(name, Path(), single, kind="rule"):
+        print(f"Wrote {file}")

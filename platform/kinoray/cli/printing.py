@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.display.text import printable, show
+from kinoray.display.text import printable
 
 if TYPE_CHECKING:
     from kinoray.browse.doctor import Finding
@@ -27,14 +27,13 @@ def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
     from kinoray.browse.listing import run_line
-    from kinoray.report.page import write_report
     from kinoray.report.tables import compare
 
     groups: dict[Path, list[Result]] = {}
     for result in results:
         groups.setdefault(result.folder.parent, []).append(result)
     folders = [folder if len(group) > 1 else group[0].folder for folder, group in groups.items()]
-    pages = [str(write_report(folder)) for folder in folders]
+    pages = [str(_page_of(folder, group)) for folder, group in zip(folders, groups.values(), strict=True)]
     if as_json:
         print(json.dumps({"runs": [run_line(result) for result in results], "reports": pages}, indent=1))
         return
@@ -44,15 +43,32 @@ def print_results(results: Sequence["Result"], as_json: bool) -> None:
         print(f"Report: {page}")
 
 
-def print_comparison(comparison: "Comparison") -> None:
-    """The table and its notes."""
+def _page_of(folder: Path, results: Sequence["Result"]) -> Path:
+    """The report, written unless it is newer than all results in it: drawing takes seconds."""
+    page = folder / "report.html"
+    made = page.stat().st_mtime if page.is_file() else 0.0
+    if all(result.state == "finished" and made > result.finished_at for result in results):
+        return page
+    from kinoray.report.page import write_report
+
+    return write_report(folder)
+
+
+def print_comparison(comparison: "Comparison", wide: bool = False) -> None:
+    """The table and its notes. In a terminal columns that do not fit are left out, unless the whole is asked for."""
     from rich.console import Console
 
     print_warnings(comparison)
-    # A folded table cannot be read; in a terminal that is too narrow the lines wrap.
-    Console(width=WIDEST).print(comparison.table())
-    for note in comparison.notes():
+    terminal = Console()
+    width = terminal.width if terminal.is_terminal and not wide else None
+    shown = comparison.shown(width)
+    Console(width=WIDEST).print(comparison.table(width))
+    for note in [*comparison.legend(shown), *comparison.notes()]:
         print(printable(note))
+    left = len(comparison.columns) - len(shown)
+    if left:
+        columns = len(comparison.columns)
+        print(f"Left out to fit {width} cells: {left} of {columns} columns. `kinoray compare RUN --wide` shows all.")
 
 
 def print_warnings(comparison: "Comparison") -> None:
@@ -68,15 +84,9 @@ def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json
         return
     for row in rows:
         kind = f"{row['kind']:<7}  " if "kind" in row else ""
-        about = f"{kind}{row['about']}" if "about" in row else _run_words(row)
-        print(printable(f"{row['name']:<20}  {about}"))
+        print(printable(f"{row['name']:<20}  {kind}{row['about']}"))
     if not rows:
         print(f"No {kind} in {runs}.", file=sys.stderr)
-
-
-def _run_words(row: Mapping[str, Any]) -> str:
-    numbers = "  ".join(f"{name} {show(row['metrics'].get(name)):>5}" for name in row["brief"])
-    return f"seed {row['seed']}  {row['state']:<8}  {numbers}  {row['folder']}"
 
 
 def print_findings(findings: Sequence["Finding"], as_json: bool) -> None:

@@ -6,12 +6,18 @@ from typing import Annotated
 
 import typer
 
+from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Runs
 from kinoray.display.text import printable
 
 
 def search_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A seed's folder, a run of one seed, or its name.", autocompletion=completion.runs
+        ),
+    ],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to search for.")] = None,
     like: Annotated[Path | None, typer.Option(metavar="FILE", help="A video or picture to search by instead.")] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many clips.")] = 5,
@@ -26,9 +32,9 @@ def search_command(
 ) -> None:
     """Find the clips of a run that are nearest to a text, or to a video; nothing is embedded but the query."""
     from kinoray.report.search import search
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.selection import select_run
 
-    found = search(run_folder(run, root), text, like=like, k=k, split=split, method=method)
+    found = search(select_run(run, root), text, like=like, k=k, split=split, method=method)
     written = found.write(out) if out is not None else None
     if as_json:
         hits = found.frame.astype(object).to_dict("records")

@@ -1,33 +1,50 @@
 """`kinoray sweep`: search a method's settings with Ray Tune and Optuna."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
-from kinoray.display.text import printable
+from kinoray.cli import completion
+from kinoray.cli.options import CopyTo, Debug, DryRun, Json, Log, Quiet, Runs
+from kinoray.display.text import as_typed, printable
 from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 
 if TYPE_CHECKING:
+    from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.result import SweepResult
+
+FRESH_SEEDS = 3
+"""Seeds of the command that a sweep ends with: the fewest that give an interval worth reading."""
 
 
 def sweep(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.")],
-    stream: Annotated[str, typer.Option(help="A stream's name or a folder.")] = "moving-cvlm",
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.", autocompletion=completion.methods)
+    ],
+    stream: Annotated[
+        str, typer.Option(help="A stream's name or a folder.", autocompletion=completion.streams)
+    ] = "moving-cvlm",
     trials: Annotated[int | None, typer.Option(help="Trials in all. [32; a grid: all its points]")] = None,
-    space: Annotated[str | None, typer.Option(help="A name in the method's SPACES, or a YAML file. [SPACE]")] = None,
-    sampler: Annotated[str, typer.Option(help="tpe, qmc, random or grid.")] = "tpe",
+    space: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=LOW:HIGH[:log], NAME=A,B,C; a name in the method's SPACES; a YAML file. [SPACE]"),
+    ] = None,
+    sampler: Annotated[
+        str | None, typer.Option(help="tpe, qmc, random or grid. [tpe; grid where all knobs are lists]")
+    ] = None,
     objective: Annotated[
         list[str] | None, typer.Option(help="Metric to aim at; given several times: their Pareto front. [the stream's]")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs per trial, advancing task by task together.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="First of the seeds; also seeds the sampler.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all; A,B,C: tried.")
+    ] = None,
     concurrent: Annotated[int | None, typer.Option(help="Trials at a time. [what the cluster holds]")] = None,
     workers_per_trial: Annotated[
         int | None, typer.Option(help="Ray workers of each trial; 0: in its process. [by the size of the towers]")
@@ -44,7 +61,9 @@ def sweep(
     ] = True,
     smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files of the trials.")] = False,
+    log: Log = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the study in optuna-dashboard, here.")] = False,
+    copy_to: CopyTo = None,
     name: Annotated[str | None, typer.Option(help="The sweep's folder. [from a hash of all this]")] = None,
     dry_run: DryRun = False,
     runs: Runs = None,
@@ -53,23 +72,24 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
-    from kinoray.runs.experiment_file import parse_settings
     from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.sweep import sweep as run_sweep
+    from kinoray.sweeps.typed_space import typed_space
 
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")
+    typed = typed_space(space or [], settings or [])
     request = SweepRequest(
         method,
         stream=stream,
         trials=trials,
-        space=space,
-        sampler=sampler,
+        space=typed.space,
+        sampler=sampler or ("grid" if typed.is_grid else "tpe"),
         objective=_split(objective),
         seeds=seeds,
         seed=seed,
         backbone=backbone,
-        settings=parse_settings(settings or []),
+        settings=typed.settings,
         concurrent=concurrent,
         workers_per_trial=workers_per_trial,
         time_budget_s=time_budget,
@@ -83,7 +103,9 @@ def sweep(
         share_prefixes=share_prefixes,
         smoke=smoke,
         tensorboard=tensorboard,
+        log=log or (),
         dashboard=dashboard,
+        copy_to=copy_to,
         dry_run=dry_run,
         quiet=quiet,
     )
@@ -91,7 +113,7 @@ def sweep(
     if dry_run:
         print_outline(result, as_json)
         return
-    _print_sweep(result, as_json)
+    _print_sweep(result, as_json, winners_command(request, result))
     raise typer.Exit(exit_code(result))
 
 
@@ -110,19 +132,33 @@ def exit_code(result: "SweepResult") -> int:
     return DONE
 
 
+def winners_command(request: "SweepRequest", result: "SweepResult") -> str:
+    """What to type to run the winner on seeds that chose nothing; "" where no trial is complete."""
+    best = result.best
+    if best is None:
+        return ""
+    words = ["kinoray", "run", str(request.method), "--stream", str(request.stream)]
+    words += ["--backbone", request.backbone] if request.backbone else []
+    for name, value in (result.record["settings"] | best.params).items():
+        words += ["--set", f"{name}={as_typed(value)}"]
+    words += ["--seed", str(max(result.record["seeds"]) + 1), "--seeds", str(FRESH_SEEDS)]
+    words += ["--runs", str(request.runs)] if request.runs else []
+    return shlex.join([*words, *["--smoke"] * request.smoke])
+
+
 def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
     import yaml
 
     print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
 
 
-def _print_sweep(result: "SweepResult", as_json: bool) -> None:
+def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> None:
     """The winner, what counts, and the page with everything else."""
     from kinoray.report.page import write_report
 
     page = str(write_report(result.folder))
     if as_json:
-        print(json.dumps(result.to_json() | {"report": page}, indent=1))
+        print(json.dumps(result.to_json() | {"report": page, "run_winner": run_winner}, indent=1))
         return
     print(repr(result))
     if len(result.objectives) > 1:
@@ -136,6 +172,8 @@ def _print_sweep(result: "SweepResult", as_json: bool) -> None:
     if result.prefix_saved_s:
         print(f"Shared prefixes saved about {result.prefix_saved_s:.0f} s of training.")
     print(f"Report: {page}")
+    if run_winner:
+        print(printable(f"The winner on fresh seeds: {run_winner}"))
     left = result.states["running"] + result.states["waiting"]
     if left:
         print(f"{left} trials are left; the same command goes on.", file=sys.stderr)

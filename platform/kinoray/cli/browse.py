@@ -1,0 +1,87 @@
+"""`kinoray list`, `kinoray ui` and `kinoray doctor`: what there is, and what is missing."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kinoray.cli import completion, printing
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
+from kinoray.disk.folders import runs_root
+from kinoray.display.text import printable
+from kinoray.processes.web_server import LOOPBACK
+
+
+class Kind(StrEnum):
+    """What `kinoray list` lists."""
+
+    methods = "methods"
+    streams = "streams"
+    backbones = "backbones"
+    runs = "runs"
+
+
+def list_command(
+    kind: Kind,
+    which: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help=WHICH_RUNS, autocompletion=completion.runs)
+    ] = None,
+    root: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Methods, streams, backbones, or the runs so far: all, or some of them."""
+    from kinoray.browse import listing as catalogue
+
+    if kind is Kind.runs:
+        _print_runs(which or [], root, as_json)
+        return
+    lister = {"methods": catalogue.list_methods, "streams": catalogue.list_streams}
+    rows: list[dict[str, Any]] = list(lister.get(kind.value, catalogue.list_backbones)())
+    printing.print_list(kind.value, rows, runs_root(root), as_json)
+
+
+def ui_command(
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8050 on]")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; anybody who reaches it sees all runs.")] = (
+        LOOPBACK
+    ),
+    root: Runs = None,
+    debug: Debug = False,
+) -> None:
+    """One live page over all runs and sweeps until Ctrl-C: filter, sort, group, curves, configurations side by side."""
+    from kinoray.browse.ui import serve
+
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(root, port, host, lambda address: print(f"{address}  (Ctrl-C ends it)", flush=True))
+
+
+def doctor_command(root: Runs = None, as_json: Json = False) -> None:
+    """Check the machine: what is there, what is missing, what to do about it."""
+    from kinoray.browse.doctor import examine
+
+    findings = examine(runs_root(root))
+    printing.print_findings(findings, as_json)
+    raise typer.Exit(int(any(finding.state == "fail" for finding in findings)))
+
+
+def _print_runs(which: Sequence[str], root: Path | None, as_json: bool) -> None:
+    from kinoray.browse.run_list import list_runs, run_lines
+
+    rows = list_runs(root)
+    if which:
+        from kinoray.runs.selection import select_runs
+
+        meant = {folder.resolve() for folder in select_runs(which, root)}
+        rows = [row for row in rows if meant & {(folder := Path(row["folder"]).resolve()), folder.parent}]
+    if as_json:
+        print(json.dumps({"runs": rows}, indent=1))
+        return
+    for line in run_lines(rows):
+        print(printable(line))
+    if not rows:
+        print(f"No runs in {runs_root(root)}.", file=sys.stderr)
