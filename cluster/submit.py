@@ -20,14 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, one_line_errors
+from kinoray.cluster.install import pip
+from kinoray.cluster.results import check_reachable
 from kinoray.cluster.ship import Shipment, stage
+from kinoray.cluster.verbs import VERBS, named
 from kinoray.display.text import printable
 from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
-from kinoray.runs.result import Result, Results, load
 
 if TYPE_CHECKING:
+    import pandas as pd
     from ray.job_submission import JobDetails, JobSubmissionClient
 
+    from kinoray.runs.result import Result, Results
     from kinoray.sweeps.result import SweepResult
 
 LOST_S = 120.0
@@ -92,29 +96,20 @@ class Job:
         self.wait(STOP_S + TIMEOUT_S)
         return self.status()
 
-    def result(self) -> "Result | Results | SweepResult":
-        """The runs or the sweep of a job that has ended, where the folders can be reached from here.
+    def result(self) -> "Result | Results | SweepResult | pd.DataFrame":
+        """The runs, the sweep or the table of a job that has ended, where the folders can be reached from here.
 
         Raises: UsageError where there is nothing (yet), or not here.
         """
-        info, log = self.info(), self.logs()
-        is_sweep = info["command"].startswith("kinoray sweep ")
-        pattern = rf"^({re.escape(info['runs'])}/[^/\n]+)$" if is_sweep else r"^Report: (.+)/report\.html$"
-        in_json = r'^ "folder": "(.+)",?$' if is_sweep else r'^  "(.+)/report\.html",?$'
-        folders = re.findall(pattern, log, re.MULTILINE) or re.findall(in_json, log, re.MULTILINE)
+        info = self.info()
+        kind = VERBS[named(shlex.split(info["command"])[1:])].result
+        if kind is None:
+            raise UsageError(f"{self.id} prints what it finds: `kinoray jobs logs {self.id} --address {self.address}`.")
+        folders = kind.folders(self.logs(), info["runs"])
         if info["exit_code"] is None or not folders:
             raise UsageError(f"{self.id} has no result: it is {info['state']}{_because(info)}.")
-        for folder in folders:
-            if not Path(folder).is_dir():
-                raise UsageError(f"{self.id}: {folder} is a folder of the cluster that cannot be reached from here.")
-        if is_sweep:
-            from kinoray.sweeps.result import SweepResult
-
-            return SweepResult(folders[-1])
-        loaded = [load(folder) for folder in folders]
-        if len(loaded) == 1:
-            return loaded[0]
-        return Results(run for opened in loaded for run in (opened if isinstance(opened, Results) else [opened]))
+        check_reachable(folders, self.id)
+        return kind.open(folders)
 
     def _details(self) -> "JobDetails":
         try:
@@ -157,13 +152,15 @@ def submit(
     env: Mapping[str, str] | None = None,
     again: bool = False,
     without_token: bool = False,
+    install: bool = False,
     quiet: bool = False,
 ) -> Job:
     """Run a kinoray command on a cluster: `submit("run bmu_moco --seeds 3", address="http://head:8265")`.
 
-    words: the command as typed after `kinoray`, in one string or as a list; files that it names are shipped.
-    address: the cluster's dashboard [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else this machine]. env: environment of the
-    job. again: also what has finished. without_token: send code beyond this machine without RAY_AUTH_MODE=token.
+    words: the command as typed after `kinoray`, in one string or as a list (`verbs` says which); files that it names
+    are shipped. address: the cluster's dashboard [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else this machine]. env:
+    environment of the job. again: also what has finished. without_token: send code beyond this machine without
+    RAY_AUTH_MODE=token. install: let pip bring the libraries that the image lacks, for this job; torch and Ray stay.
     Raises: UsageError in one line, with nothing started.
     """
     url = dashboard(address)
@@ -175,27 +172,33 @@ def submit(
             "say --without-token."
         )
     with tempfile.TemporaryDirectory(prefix="kinoray-") as folder:
-        shipment = prepare(words, Path(folder), url, env or {})
+        shipment = prepare(words, Path(folder), url, env or {}, install)
         client = connect(url)
         with one_line_errors(url):
-            return _send(client, url, shipment, env or {}, again, (lambda text: None) if quiet else printer)
+            return _send(client, url, shipment, again, (lambda text: None) if quiet else printer)
 
 
-def prepare(words: str | Sequence[str], folder: Path, url: str, env: Mapping[str, str]) -> Shipment:
+def prepare(
+    words: str | Sequence[str], folder: Path, url: str, env: Mapping[str, str], install: bool = False
+) -> Shipment:
     """What `submit` would send, staged in `folder`."""
     listed = shlex.split(words) if isinstance(words, str) else list(words)
-    return stage(listed, folder, env, os.environ.get("KINORAY_RUNS") or ("runs" if is_loopback(url) else None))
+    runs = os.environ.get("KINORAY_RUNS") or ("runs" if is_loopback(url) else None)
+    return stage(listed, folder, env, runs, install)
 
 
 def _send(
     client: "JobSubmissionClient",
     url: str,
     shipment: Shipment,
-    env: Mapping[str, str],
     again: bool,
     say: Callable[[str], None],
 ) -> Job:
-    """Submit, unless the job is there. Two submitters at once: the cluster takes a name once, the other follows."""
+    """Submit, unless the job is there. Two submitters at once: the cluster takes a name once, the other follows.
+
+    A command that leaves no result looks at what is there now: it is run again though it has finished.
+    """
+    again = again or not shipment.runs
     while True:
         past = attempts(shipment.id, {str(job.submission_id): describe(job) for job in jobs_of(client)})
         if past:
@@ -212,11 +215,7 @@ def _send(
             client.submit_job(
                 entrypoint=shipment.entrypoint,
                 submission_id=name,
-                runtime_env={
-                    "working_dir": str(shipment.work),
-                    "py_modules": [str(folder) for folder in shipment.modules],
-                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **env},
-                },
+                runtime_env=runtime_env(shipment),
                 metadata={
                     "kinoray": version("kinoray"),
                     "words": json.dumps(shipment.words),
@@ -227,8 +226,20 @@ def _send(
             if "already exists" not in str(error):
                 raise
             continue
-        say(f"Submitted {name}; its results: {shipment.runs}")
+        for note in shipment.notes:
+            say(f"Note: {note}")
+        say(f"Submitted {name}; its results: {shipment.runs or 'what it prints'}")
         return Job(name, url, client)
+
+
+def runtime_env(shipment: Shipment) -> dict[str, Any]:
+    """The environment of a job, as Ray takes it."""
+    made: dict[str, Any] = {
+        "working_dir": str(shipment.work),
+        "py_modules": [str(folder) for folder in shipment.modules],
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **shipment.environment},
+    }
+    return made | ({"pip": pip(shipment.libraries)} if shipment.libraries else {})
 
 
 def attempts(base: str, known: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -290,7 +301,7 @@ def describe(job: "JobDetails") -> dict[str, Any]:
         "ended": _utc(job.end_time),
         "exit_code": code if state in ("finished", "stopped", "failed") else None,
         "error": error,
-        "runs": metadata.get("runs"),
+        "runs": metadata.get("runs") or None,
     }
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from support.ray_head import Head, other_folder
 
 from kinoray.cluster import client, ship, submit
@@ -140,9 +141,23 @@ def test_an_experiment_brings_its_method(cluster: Cluster, tmp_path: Path) -> No
     Path("a.yaml").write_text("method: [./own.py, bmu_moco]\nruns: there\n")
     sent = staged("run a.yaml", tmp_path / "s")
     assert set(sent.files) == {"a.yaml", "own.py"} and sent.runs == str(Path.cwd() / "there")
-    Path("b.yaml").write_text(f"method: {tmp_path}/own.py\n")
-    with pytest.raises(UsageError, match="is not below"):
-        staged("run b.yaml", tmp_path / "t")
+
+
+def test_what_an_experiment_names_gets_the_clusters_paths(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("own.py", "far.py"):
+        (Path.cwd() if name == "own.py" else tmp_path).joinpath(name).write_text("")
+    Path("clips").mkdir()
+    far = tmp_path / "far.py"
+    Path("a.toml").write_text(f'method = "{far}:own.py"\nstream = "clips"\nbackbone = "run:old"\nm_hat = 0.5\n')
+    sent = staged("run a.toml", tmp_path / "s")
+    written = yaml.safe_load((sent.work / "files" / "a.toml.yaml").read_text())
+    assert sent.words[-1] == "./a.toml.yaml" and len(sent.files) == 3
+    assert written.pop("method") == f"./{next(name for name in sent.files if 'far' in name)}:./own.py"
+    here = Path.cwd()
+    assert written == {"stream": f"{here}/clips", "backbone": f"run:{here}/old", "m_hat": 0.5}
+    Path("b.yaml").write_text("method: bmu_moco  # as it is\nstream: moving-cvlm\n")
+    sent = staged("run bmu_moco --config b.yaml", tmp_path / "t")
+    assert (sent.work / "files" / "b.yaml").read_text() == Path("b.yaml").read_text()
 
 
 def test_a_rule_and_its_learner_bring_their_files(cluster: Cluster, tmp_path: Path) -> None:
@@ -173,7 +188,7 @@ def test_folders_become_absolute(cluster: Cluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train bmu_moco", "begins with run or sweep"),
+        ("train bmu_moco", "begins with run, sweep, extend"),
         ("run ./nothing.py", "There is no file ./nothing.py"),
         ("run bmu_moco --config no.yaml", "There is no file no.yaml"),
     ],
@@ -247,6 +262,15 @@ def test_two_submitters_at_once_start_one_job(cluster: Cluster, monkeypatch: pyt
     monkeypatch.setattr(cluster, "submit_job", other_is_faster)
     assert submit.submit("run bmu_moco").id == ids[0]
     assert list(cluster.jobs) == ids
+
+
+def test_a_command_that_only_looks_looks_anew(cluster: Cluster) -> None:
+    first = submit.submit("data check moving-cvlm", quiet=True)
+    assert submit.submit("data check moving-cvlm", quiet=True) == first
+    cluster.end(first.id, "SUCCEEDED", 0)
+    assert submit.submit("data check moving-cvlm", quiet=True).id == f"{first.id}-2"
+    with pytest.raises(UsageError, match="prints what it finds"):
+        first.result()
 
 
 # Follow, wait, result
@@ -434,7 +458,7 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
     [
         (["submit", "run", "bmu_moco", "--sede", "1"], "--sede"),
         (["submit", "run"], "METHOD"),
-        (["submit", "train", "x"], "begins with run or sweep"),
+        (["submit", "train", "x"], "begins with run, sweep, extend"),
         (["submit", "--env", "A", "run", "bmu_moco"], "NAME=VALUE"),
         (["submit", "--address", "ray://x:1", "run", "bmu_moco"], "no address of a dashboard"),
         (["jobs", "status", "run-bmu"], "There is no job named 'run-bmu'. Did you mean 'run-bmu_moco-1'?"),
@@ -561,3 +585,61 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
         "print(found.states['complete'], len(found.trials), found.best.number in range(2))"
     )
     assert said == "2 2 True\n"
+
+
+EVERY = """
+import json
+import kinoray
+from kinoray.cluster import client
+
+client.TIMEOUT_S = 180  # two cores, and others' tests beside these
+
+def ended(*words, **options):
+    job = kinoray.submit([*words, *WHERE[words[0] == "data"]], quiet=True, **options)
+    assert job.wait(timeout_s=900) == 0, job.id + job.logs()
+    return job
+
+def printed(job):
+    log = job.logs()
+    return json.JSONDecoder().raw_decode(log[log.index("{{\\n"):])[0]
+
+WHERE = [["--runs", {runs!r}], []]
+tiny = ["--stream", "../tasks", "--smoke"]
+of_mine = ["./mine.py", "--space", "space.yaml", "--trials", "1", "--workers-per-trial", "0"]
+run = ended("run", "lwf:./mine.py", *tiny, "--num-workers", "0").result()
+name = run.folder.parent.name
+counted = ended("data", "stats", "../tasks", "--json", install=True, env={{"PIP_NO_INDEX": "1"}})
+print(json.dumps({{
+    "run": [run.state, run.method, len(run.tasks)],
+    "extend": ended("extend", name, "--task", "new/task.yaml", "--num-workers", "0").result().tasks[-1],
+    "hits": len(printed(ended("search", name, "a grey clip", "--json", "--out", "../hits.html"))["hits"]),
+    "sweep": ended("sweep", *of_mine, *tiny).result().states["complete"],
+    "table": sorted(set(ended("reproduce", "bmu-fig1", *tiny, "--seeds", "1").result()["settings"])),
+    "parts": len(printed(counted)["parts"]),
+}}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_every_verb_on_a_real_cluster_and_its_result_found_again(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp_cors", reason="the job server needs pip install 'ray[default]'")
+    user = other_folder(tmp_path)
+    rows = (tmp_path / "clips" / "captions.csv").read_text().splitlines()
+    (user / "random.py").rename(user / "mine.py")
+    (user / "new").mkdir()
+    shutil.copytree(tmp_path / "clips", user / "new" / "street")
+    (user / "new" / "task.yaml").write_text("name: street\nfolder: ./street\n")
+    (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
+    (tmp_path / "clips").rename(tmp_path / "tasks")
+    tasks = [f"{row},{'grey' if number < 6 else 'pale'}" for number, row in enumerate(rows[1:])]
+    (tmp_path / "tasks" / "captions.csv").write_text("\n".join([f"{rows[0]},task", *tasks]) + "\n")
+    runs = tmp_path / "the runs"
+    with Head(tmp_path) as head:
+        said = head.python(f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs))}")
+        found = json.loads(said.splitlines()[-1])
+        assert found.pop("run") == ["finished", "lwf:mine", 2]
+        assert found == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "parts": 6}
+        assert (tmp_path / "hits.html").is_file() and len(list((runs / ".shipped").glob("*/street"))) == 1
+        code, out, err = head.kino("submit", "--follow", "data", "check", "../tasks", cwd=user)
+        assert code == 0 and "all can be read" in out, out + err
