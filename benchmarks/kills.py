@@ -1,17 +1,25 @@
 """Does a run survive? Kill it at chosen and at random moments, go on with the same command, compare the end bit by bit.
 
-    python benchmarks/kills.py [--json] [--kills N] [--seed S] [--workers 0,1,2] [--no-points]
+    python benchmarks/kills.py [--json] [--kills N] [--per-run 1] [--nodes N] [--seed S] [--workers 0,1,2]
+                               [--cache off,empty] [--no-points] [--keep FOLDER]
 
-A small stream of real clips is learned to its end undisturbed, with 0, 1 and 2 workers; 0 and 1 must end bitwise the
-same. Then one fault per run: SIGKILL of a training worker, SIGKILL of the driver, SIGTERM to it, Ctrl-C to its whole
-process group; in mid-task, between tasks, during `end_task`, during evaluation, during a commit, and `--kills` times at
-random. The same command is given again at once, while what the dead driver left may still be about, until the run has
-finished. Its `state_digest` and its logged losses must equal those of the undisturbed run. A little more than a minute
-after a driver's end no process of its may be left, and no half-written checkpoint when the run has finished. Recovery
-is from a worker's death to the next logged step or commit.
+A small stream of real clips is learned to its end undisturbed, with 0, 1 and 2 workers, each without a frame cache and
+with one that is empty at first; 0 and 1 must end bitwise the same. Then one fault per run. At chosen points (in
+mid-task, between tasks, during `end_task`, during evaluation, during a commit): SIGKILL of a training worker, SIGKILL
+of the driver, SIGTERM to it, Ctrl-C to its whole process group. `--kills` times at random: these, and SIGKILL of a
+process that decodes (a task of Ray Data, or a process of the run's own with 0 workers) or of an actor of the run
+(monitor, momentum weights, features), with `--per-run` of them in one run, one after the other. `--nodes` times, on a
+Ray of two nodes: SIGKILL of the second one's raylet while it has work of the run.
+
+After a driver's end the same command is given again at once, while what the dead driver left may still be about, until
+the run has finished; after the others the run must finish by itself. Its `state_digest` and its logged losses must
+equal those of the undisturbed run, and no clip may be left out: one death names none. A little more than a minute after
+a driver's end no process of its may be left, and no half-written checkpoint when the run has finished. Recovery is from
+a death to the next logged step or commit.
 
 Signals go only to processes that this script started, or that they started.
-Bars: no mismatch, no orphan, recovery <= 30 s. Takes about half an hour; `--workers 1 --kills 2` about ten minutes.
+Bars: no mismatch, no hang, no orphan, recovery <= 30 s. Takes about half an hour; `--workers 1 --kills 2` about ten
+minutes. With `--keep` the folders of all runs stay.
 """
 
 import argparse
@@ -26,27 +34,35 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from shared.nodes import Nodes, two_nodes
+from shared.titles import kind_of
 
 POINTS = ("mid-task", "between tasks", "end_task", "evaluation")
-STEPS = 150
-"""Optimizer steps of each of the two tasks."""
+STEPS = int(os.environ.get("KINORAY_KILLS_STEPS", "150"))
+"""Optimizer steps of each of the two tasks; fewer on a busy machine."""
 CLIPS = (12, 4, 6)
 """Training, validation and test clips of a task."""
 COMMIT_EVERY_S = 0.5
 """Instead of the engine's: the tasks are short, and faults should find commits inside them."""
-LIMIT_S = 300.0
+LIMIT_S = float(os.environ.get("KINORAY_KILLS_LIMIT_S", "300"))
+"""How long a command may take to its end; on a busy machine more."""
 GRACE_S = 75.0
 """How long the processes of a driver that died may take to end. Training ends within seconds; two of Ray's own agents
 first try for a minute to tell the Ray that is gone."""
 WAIT_S = 20.0
 """How long a method waits for its driver to be sent the signal."""
 POLL_S = 0.03
+LOOK_S = 0.25
+"""How often the processes of a run are looked up while nothing is to be done with them."""
+START_SHARE, PAUSE_S = 0.2, 1.0
+"""Of the random faults, those before the first logged record; how long the others wait after theirs."""
 TOKEN, POINT, TARGET, MARK = (f"KINORAY_KILLS_{name}" for name in ("TOKEN", "POINT", "TARGET", "MARK"))
 
 
@@ -125,16 +141,44 @@ def sent(mark: Path) -> Path:
     return mark.with_name("sent")
 
 
+class Hang(Exception):
+    """Nothing happened for too long."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is carried out."""
+
+    workers: int
+    cached: bool
+    """Whether frames go through a cache, of its own and empty when it begins."""
+
+    def __str__(self) -> str:
+        return f"{self.workers} workers, {'empty cache' if self.cached else 'no cache'}"
+
+    @property
+    def targets(self) -> list[str]:
+        """What random faults hit."""
+        return ["driver", "decoder", "worker", "actor"] if self.workers else ["driver", "decoder"]
+
+    def environment(self, runs: Path, token: str) -> dict[str, str]:
+        """By which the processes of a run know their cache, and this script knows them."""
+        return {TOKEN: token, "KINORAY_CACHE": str(runs / "frames") if self.cached else "off"}
+
+
 class Driver:
     """One start of the command, and every process that came of it."""
 
-    def __init__(self, cache: Path, runs: Path, workers: int, fault: "Fault | None" = None) -> None:
+    def __init__(
+        self, cache: Path, runs: Path, setting: Setting, fault: "Fault | None" = None, address: str = ""
+    ) -> None:
+        """address: of a Ray that is there already."""
         self.runs, self.token = runs, uuid.uuid4().hex
         runs.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {TOKEN: self.token}
+        environment = os.environ | setting.environment(runs, self.token) | {"RAY_ADDRESS": address}
         if fault:
             environment |= {POINT: str(fault.where), TARGET: fault.target, MARK: str(self.mark)}
-        command = [sys.executable, __file__, "--drive", str(cache), str(runs), str(workers)]
+        command = [sys.executable, __file__, "--drive", str(cache), str(runs), str(setting.workers)]
         with (runs / "output.txt").open("a") as output:
             # A group of its own: what the terminal would send to the whole group reaches this run only.
             self.process = subprocess.Popen(
@@ -160,13 +204,16 @@ class Driver:
         return self.runs / "mark"
 
     def wait(self, until: Callable[[], Any] = lambda: False, limit_s: float = LIMIT_S) -> bool:
-        """Wait for something, or for the end of the driver; False at its end. Stops waiting with an error."""
-        end = time.monotonic() + limit_s
+        """Wait for something, or for the end of the driver; False at its end. Raises: Hang."""
+        end, looked = time.monotonic() + limit_s, 0.0
         while self.process.poll() is None:
-            self.look()
+            if time.monotonic() > looked + LOOK_S:
+                self.look()
+                looked = time.monotonic()
             if until():
                 return True
-            assert time.monotonic() < end, f"nothing happened for {limit_s:.0f} s; see {self.runs}/output.txt"
+            if time.monotonic() > end:
+                raise Hang(f"nothing happened for {limit_s:.0f} s; see {self.runs}/output.txt")
             time.sleep(POLL_S)
         self.ended = self.ended or time.time()
         return False
@@ -182,14 +229,9 @@ class Driver:
                     processes.append(process)
         return processes
 
-    def training_workers(self) -> list[psutil.Process]:
-        """The processes of Ray Train's worker group."""
-        workers = []
-        for process in self.look():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if " ".join(process.cmdline()).startswith("ray::RayTrainWorker"):
-                    workers.append(process)
-        return workers
+    def of_kind(self, kind: str) -> list[psutil.Process]:
+        """Its workers, decoders or actors."""
+        return [process for process in self.look() if kind_of(process) == kind]
 
     def orphans(self) -> list[str]:
         """Wait for the processes of a driver that has ended; end, and tell, those that outlive the grace."""
@@ -221,67 +263,116 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """Some time after so many records were logged, be the machine fast or slow; 0: after the start."""
+
+    records: int
+    pause_s: float
+
+    def __str__(self) -> str:
+        return f"{self.pause_s:.1f} s after {f'{self.records} records' if self.records else 'the start'}"
+
+
+@dataclass(frozen=True)
 class Fault:
     """What happens to a run."""
 
-    workers: int
+    setting: Setting
     target: str
-    """worker or driver."""
+    """driver, or what is killed under it: worker, decoder, actor, node."""
     signal: signal.Signals
-    where: str | float
-    """A point of the method, "commit", or seconds after the start."""
+    where: str | Moment
+    """A point of the method, "commit", or any moment at which there is a target."""
 
     def __str__(self) -> str:
-        where = self.where if isinstance(self.where, str) else f"after {self.where:.1f} s"
-        return f"{self.workers} workers, {self.signal.name} of the {self.target}, {where}"
+        return f"{self.signal.name} of the {self.target} {self.where}"
 
 
-def at_points(workers: int) -> list[Fault]:
-    """The faults at chosen points with so many workers."""
-    targets = ["worker", "driver"] if workers else ["driver"]
-    kills = [Fault(workers, target, signal.SIGKILL, point) for target in targets for point in POINTS]
-    kills.append(Fault(workers, "driver", signal.SIGKILL, "commit"))
-    return kills + [Fault(workers, "driver", number, "mid-task") for number in (signal.SIGTERM, signal.SIGINT)]
+Faults = tuple[Fault, ...]
+"""Of one run, one after the other."""
 
 
-def at_random(count: int, workers: list[int], seconds: dict[int, float], seed: int) -> list[Fault]:
-    """Faults at any moment of a run, its start included; `seconds`: how long a run takes."""
+def at_points(setting: Setting) -> list[Faults]:
+    """The faults at chosen points of such a run."""
+    targets = ["worker", "driver"] if setting.workers else ["driver"]
+    kills = [Fault(setting, target, signal.SIGKILL, point) for target in targets for point in POINTS]
+    kills.append(Fault(setting, "driver", signal.SIGKILL, "commit"))
+    kills += [Fault(setting, "driver", number, "mid-task") for number in (signal.SIGTERM, signal.SIGINT)]
+    return [(kill,) for kill in kills]
+
+
+def at_random(count: int, per_run: int, nodes: int, wholes: "dict[Setting, Whole]", seed: int) -> list[Faults]:
+    """Faults at any moment of a run, its start included."""
     draw = random.Random(seed)
-    of_driver = [("driver", number) for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)]
-    of_worker = [("worker", signal.SIGKILL)] * 2
-    faults = []
-    for _ in range(count):
-        number = draw.choice(workers)
-        target, kind = draw.choice(of_driver + (of_worker if number else []))
-        faults.append(Fault(number, target, kind, draw.uniform(0, 0.95 * seconds[number])))
-    return faults
+
+    def fault(setting: Setting, target: str) -> Fault:
+        whole = wholes[setting]
+        kinds = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT] if target == "driver" else [signal.SIGKILL]
+        number = draw.choice(kinds)
+        if draw.random() < START_SHARE:
+            return Fault(setting, target, number, Moment(0, draw.uniform(0, whole.start_s)))
+        return Fault(setting, target, number, Moment(draw.randint(1, len(whole.end.log)), draw.uniform(0, PAUSE_S)))
+
+    runs = []
+    for first in range(0, count, per_run):
+        setting = draw.choice(list(wholes))
+        faults = [fault(setting, draw.choice(setting.targets)) for _ in range(min(per_run, count - first))]
+        runs.append(tuple(sorted(faults, key=lambda fault: (fault.where.records, fault.where.pause_s))))
+    on_ray = [setting for setting in wholes if setting.workers]
+    return runs + [(fault(draw.choice(on_ray), "node"),) for _ in range(nodes if on_ray else 0)]
 
 
-def inflict(fault: Fault, run: Driver) -> float | None:
-    """Wait for the moment and send the signal. Returns when the process died, or None if the run was faster."""
-    if isinstance(fault.where, float):
-        moment = run.began + fault.where
-        come = run.wait(lambda: time.time() >= moment and (fault.target == "driver" or run.training_workers()))
+@dataclass(frozen=True)
+class Death:
+    """That a fault caused."""
+
+    at: float
+    of_worker: bool
+    """Whether a training worker died, so that the ranks start again."""
+
+
+def inflict(fault: Fault, run: Driver, nodes: Nodes | None) -> Death | None:
+    """Wait for the moment and send the signal. Returns the death, or None if the run was faster."""
+    if isinstance(fault.where, Moment):
+        wanted, moment = fault.where, run.began
+        if wanted.records:
+            run.wait(lambda: records(run) >= wanted.records)
+            moment = time.time()
+        come = run.wait(lambda: time.time() >= moment + wanted.pause_s and targets(fault, run, nodes))
     elif fault.where == "commit":
         come = run.wait(lambda: any(run.runs.glob("*/seed-0/checkpoints/stage-001-*.tmp-*")))
     else:
         come = run.wait(run.mark.exists)
     if not come and not (run.mark.exists() and fault.target == "worker"):
         return None
+    of_worker = fault.target == "worker"
     if fault.target == "driver":
         send = os.killpg if fault.signal == signal.SIGINT else os.kill
         send(run.process.pid, fault.signal)
         sent(run.mark).touch()
-    elif isinstance(fault.where, float):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            random.choice(run.training_workers()).send_signal(fault.signal)
+    elif isinstance(fault.where, str):
+        return Death(run.mark.stat().st_mtime, of_worker)
+    elif nodes:
+        of_worker = any(kind_of(process) == "worker" for process in nodes.work())
+        nodes.kill()
     else:
-        return run.mark.stat().st_mtime
-    return time.time()
+        alive = targets(fault, run, nodes)
+        if not alive:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            random.choice(alive).send_signal(fault.signal)
+    return Death(time.time(), of_worker)
 
 
-def recovery_s(run: Driver, died: float) -> float | None:
-    """Seconds from a worker's death to the next logged step or commit; None if the run ended before one.
+def targets(fault: Fault, run: Driver, nodes: Nodes | None) -> list[psutil.Process]:
+    """The processes that a fault at a random moment may hit."""
+    if nodes:
+        return nodes.work()
+    return run.look()[:1] if fault.target == "driver" else run.of_kind(fault.target)
+
+
+def recovery_s(run: Driver, death: Death) -> float | None:
+    """Seconds from a death to the next logged step or commit; None if the run ended before one.
 
     At resume the log is cut back to the checkpoint, by a new file: what follows that is progress.
     """
@@ -291,12 +382,31 @@ def recovery_s(run: Driver, died: float) -> float | None:
         nonlocal cut
         now = log_file(run)
         if cut is None:
-            cut = (now, time.time()) if now and (not before or now.st_ino != before.st_ino) else None
+            if not death.of_worker:
+                cut = (before.st_size if before else 0, death.at)
+            elif now and (not before or now.st_ino != before.st_ino):
+                cut = (now.st_size, time.time())
             return False
-        commits = [path.stat().st_mtime for path in run.runs.glob("*/seed-0/checkpoints/*/manifest.json")]
-        return bool(now and now.st_size > cut[0].st_size) or any(moment > cut[1] for moment in commits)
+        return bool(now and now.st_size > cut[0]) or last_commit(run) > cut[1]
 
-    return time.time() - died if run.wait(goes_on) else None
+    return time.time() - death.at if run.wait(goes_on) else None
+
+
+def records(run: Driver) -> int:
+    """How many it has logged."""
+    for path in run.runs.glob("*/seed-0/metrics.jsonl"):
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_bytes().count(b"\n")
+    return 0
+
+
+def last_commit(run: Driver) -> float:
+    """When it was, 0 before the first."""
+    moments = [0.0]
+    for path in run.runs.glob("*/seed-0/checkpoints/*/manifest.json"):
+        with contextlib.suppress(FileNotFoundError):
+            moments.append(path.stat().st_mtime)
+    return max(moments)
 
 
 def log_file(run: Driver) -> os.stat_result | None:
@@ -317,6 +427,8 @@ class End:
     """None if it did not finish."""
     log: list[dict[str, Any]]
     """Every logged record without its clock."""
+    left_out: int
+    """Clips that it names as unreadable."""
     half_written: int
     """Temporary files among its checkpoints."""
 
@@ -325,62 +437,112 @@ def end_of(runs: Path) -> End:
     """Read what a run left."""
     folder = next((path.parent for path in runs.glob("*/seed-0/result.json")), runs)
     if not (folder / "result.json").exists():
-        return End(None, [], 0)
+        return End(None, [], 0, 0)
     result = json.loads((folder / "result.json").read_text())
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     log = [{name: value for name, value in record.items() if name != "time_s"} for record in records]
     digest = result["state_digest"] if result["state"] == "finished" else None
-    return End(digest, log, sum(1 for _ in folder.glob("checkpoints/*.tmp-*")))
+    return End(digest, log, result["bad_samples"], sum(1 for _ in folder.glob("checkpoints/*.tmp-*")))
 
 
-def undisturbed(cache: Path, runs: Path, workers: int) -> tuple[End, float]:
-    """A run to its end, and its seconds."""
-    with Driver(cache, runs, workers) as run:
+@dataclass(frozen=True)
+class Whole:
+    """An undisturbed run."""
+
+    end: End
+    start_s: float
+    """Until its first logged record."""
+
+
+def undisturbed(cache: Path, runs: Path, setting: Setting) -> Whole:
+    """A run to its end."""
+    with Driver(cache, runs, setting) as run:
+        run.wait(lambda: records(run))
+        start_s = time.time() - run.began
         run.wait()
     assert run.process.returncode == 0, (runs / "output.txt").read_text()
-    seconds = time.time() - run.began
-    left = run.orphans()
-    assert not left, f"an undisturbed run left processes: {left}"
-    return end_of(runs), seconds
+    return Whole(end_of(runs), start_s)
 
 
-def suffer(fault: Fault, cache: Path, runs: Path, whole: End) -> dict[str, Any]:
-    """One run with one fault, to its end. Returns what came of it."""
-    with Driver(cache, runs, fault.workers, fault) as run:
-        died = inflict(fault, run)
-        recovered = recovery_s(run, died) if died and fault.target == "worker" else None
+@dataclass
+class Outcome:
+    """What came of the faults of one run."""
+
+    drivers: list[Driver] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    """Targets that died."""
+    recoveries_s: list[float] = field(default_factory=list)
+    wrong_exits: list[int] = field(default_factory=list)
+    hang: str = ""
+    orphans: list[str] = field(default_factory=list)
+
+
+def suffer(faults: Faults, cache: Path, runs: Path) -> Outcome:
+    """One run with its faults, to its end."""
+    outcome, setting = Outcome(), faults[0].setting
+    with contextlib.ExitStack() as stack:
+        nodes = None
+        if faults[0].target == "node":
+            nodes = stack.enter_context(two_nodes(setting.environment(runs, uuid.uuid4().hex)))
+
+        def start() -> Driver:
+            run = Driver(cache, runs, setting, faults[0], nodes.address if nodes else "")
+            outcome.drivers.append(run)
+            return stack.enter_context(run)
+
+        try:
+            _suffer(faults, start, outcome, nodes)
+        except Hang as hang:
+            outcome.hang = str(hang)
+        if nodes:
+            outcome.orphans += _still_there(nodes)
+    return outcome
+
+
+def _suffer(faults: Faults, start: Callable[[], Driver], outcome: Outcome, nodes: Nodes | None) -> None:
+    run = start()
+    for fault in faults:
+        if run.process.poll():  # an earlier fault ended it
+            run = start()
+        death = inflict(fault, run, nodes)
+        if death is None:
+            continue
+        outcome.killed.append(fault.target)
+        if fault.target != "driver":
+            outcome.recoveries_s += filter(None, [recovery_s(run, death)])
+            continue
         run.wait()
-    code, drivers = run.process.returncode, [run]
-    expected = {"worker": 0, "driver": 128 + fault.signal if fault.signal != signal.SIGKILL else -fault.signal}
-    # At a random moment the driver may not listen yet, or not any more.
-    wrong_exit = isinstance(fault.where, str) and died is not None and code != expected[fault.target]
-    while run.process.returncode and len(drivers) < 4:
-        with Driver(cache, runs, fault.workers, fault) as run:
-            run.wait()
-        drivers.append(run)
-    orphans = [process for driver in drivers for process in driver.orphans()]
-    end = end_of(runs)
-    return {
-        "killed": died is not None,
-        "same": end.digest == whole.digest,
-        "same_log": end.log == whole.log,
-        "recovery_s": recovered,
-        "orphans": orphans,
-        "half_written": end.half_written,
-        "exit": code,
-        "wrong_exit": wrong_exit,
-        "starts": len(drivers),
-        "last_line": (runs / "output.txt").read_text().strip().splitlines()[-1:],
-    }
+        expected = -fault.signal if fault.signal == signal.SIGKILL else 128 + fault.signal
+        # At a random moment the driver may not listen yet, or not any more.
+        if isinstance(fault.where, str) and run.process.returncode != expected:
+            outcome.wrong_exits.append(run.process.returncode)
+    run.wait()
+    if run.process.returncode and faults[-1].target != "driver":
+        outcome.wrong_exits.append(run.process.returncode)
+    while run.process.returncode and len(outcome.drivers) < len(faults) + 3:
+        run = start()
+        run.wait()
+
+
+def _still_there(nodes: Nodes) -> list[str]:
+    """What is left of a run on a Ray that stays up, after the grace."""
+    end = time.monotonic() + GRACE_S
+    while (left := nodes.work_of_head()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return [f"{process.pid} {kind_of(process)} on the node that is left" for process in left]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--kills", type=int, default=6, help="faults at random moments")
+    parser.add_argument("--per-run", type=int, default=1, help="how many of them one run suffers")
+    parser.add_argument("--nodes", type=int, default=1, help="deaths of a node, at random moments")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
     parser.add_argument("--workers", default="0,1,2", help="numbers of workers, separated by commas")
+    parser.add_argument("--cache", default="off,empty", help="frame caches, separated by commas")
     parser.add_argument("--no-points", action="store_true", help="only random moments")
+    parser.add_argument("--keep", type=Path, help="folder of all runs, which stays")
     parser.add_argument("--drive", nargs=3, metavar=("CACHE", "RUNS", "WORKERS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
@@ -388,65 +550,95 @@ def main() -> None:
         drive(Path(cache), Path(runs), int(number))
         return
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends the run under way, too
-    workers = [int(number) for number in options.workers.split(",")]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, by what is started, too
+    caches = [{"off": False, "empty": True}[word] for word in options.cache.split(",")]
+    settings = [Setting(int(number), cached) for number in options.workers.split(",") for cached in caches]
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="kinoray-kills-") as name:
-        numbers = campaign(Path(name), workers, options.kills, seed, points=not options.no_points)
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinoray-kills-")))
+        wholes = all_undisturbed(folder, settings)
+        # At chosen points once for every number of workers.
+        at = [] if options.no_points else settings[:: len(caches)]
+        faults = [faults for setting in at for faults in at_points(setting)]
+        faults += at_random(options.kills, options.per_run, options.nodes, wholes, seed)
+        numbers = campaign(folder, wholes, faults)
     if options.json:
         print(json.dumps(numbers))
 
 
-def campaign(folder: Path, workers: list[int], kills: int, seed: int, points: bool) -> dict[str, float]:
+def all_undisturbed(folder: Path, settings: list[Setting]) -> dict[Setting, Whole]:
+    """What the others are compared with; without workers and with one they must end the same."""
+    wholes = {}
+    for number, setting in enumerate(settings):
+        begun = time.time()
+        wholes[setting] = whole = undisturbed(folder / "cache", folder / f"whole-{number}", setting)
+        seconds = (
+            f"{whole.start_s:.0f} s to the first of {len(whole.end.log)} records, {time.time() - begun:.0f} in all"
+        )
+        print(f"{setting}, undisturbed: {whole.end.digest[:12]}, {seconds}", flush=True)
+    for several in (False, True):
+        digests = {whole.end.digest for setting, whole in wholes.items() if (setting.workers > 1) == several}
+        assert len(digests) <= 1, f"undisturbed runs differ: {digests}"
+    return wholes
+
+
+def campaign(folder: Path, wholes: dict[Setting, Whole], runs: list[Faults]) -> dict[str, float]:
     """All runs, one after the other; a line for each. Returns the numbers to report."""
-    wholes, seconds = {}, {}
-    for number in workers:
-        wholes[number], seconds[number] = undisturbed(folder / "cache", folder / f"whole-{number}", number)
-        print(f"{number} workers, undisturbed: {wholes[number].digest[:12]} in {seconds[number]:.1f} s", flush=True)
-    differ = 0 in wholes and 1 in wholes and wholes[0].digest != wholes[1].digest
-    if differ:
-        print("MISMATCH: one worker ended otherwise than none")
-    faults = [fault for number in workers for fault in at_points(number)] if points else []
-    faults += at_random(kills, workers, seconds, seed)
-    outcomes = []
-    for number, fault in enumerate(faults):
-        outcome = suffer(fault, folder / "cache", folder / f"run-{number}", wholes[fault.workers])
+    outcomes: list[Outcome] = []
+    kinds, numbers = Counter[str](), Counter[str]()
+    for number, faults in enumerate(runs):
+        outcome = suffer(faults, folder / "cache", folder / f"run-{number}")
         outcomes.append(outcome)
-        show(fault, outcome)
-    recoveries = [outcome["recovery_s"] for outcome in outcomes if outcome["recovery_s"] is not None]
-    numbers = {
-        "kills": sum(outcome["killed"] for outcome in outcomes),
-        "mismatches": sum(not outcome["same"] for outcome in outcomes) + differ,
-        "log_mismatches": sum(not outcome["same_log"] for outcome in outcomes),
-        "recovery_s_max": round(max(recoveries, default=0.0), 2),
-        "orphans": sum(len(outcome["orphans"]) for outcome in outcomes),
-        "half_written": sum(outcome["half_written"] for outcome in outcomes),
-        "wrong_exits": sum(outcome["wrong_exit"] for outcome in outcomes),
+        kinds.update(outcome.killed)
+        end, whole = end_of(folder / f"run-{number}"), wholes[faults[0].setting].end
+        found = {
+            "mismatches": end.digest != whole.digest,
+            "log_mismatches": end.log != whole.log,
+            "hangs": bool(outcome.hang),
+            "clips_left_out": end.left_out - whole.left_out,
+            "half_written": end.half_written,
+            "wrong_exits": len(outcome.wrong_exits),
+        }
+        numbers.update(found)
+        show(number, faults, outcome, found, folder)
+        for earlier, told in enumerate(outcomes):  # those whose time is over by now; nobody waits for it
+            orphans(earlier, told, wait=False)
+    for number, outcome in enumerate(outcomes):
+        orphans(number, outcome, wait=True)
+    told = {
+        "kills": kinds.total(),
+        **{f"kills_of_{kind}s": kinds[kind] for kind in ("driver", "worker", "decoder", "actor", "node")},
+        **numbers,
+        "recovery_s_max": round(max((s for outcome in outcomes for s in outcome.recoveries_s), default=0.0), 2),
+        "orphans": sum(len(outcome.orphans) for outcome in outcomes),
     }
-    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items()))
-    return numbers
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items()))
+    return told
 
 
-def show(fault: Fault, outcome: dict[str, Any]) -> None:
+def orphans(number: int, outcome: Outcome, wait: bool) -> None:
+    """Note, and print, the processes that outlived the drivers of a run."""
+    for driver in [driver for driver in outcome.drivers if wait or time.time() > driver.ended + GRACE_S]:
+        outcome.drivers.remove(driver)
+        if left := driver.orphans():
+            outcome.orphans += left
+            print(f"{number}. ORPHANS {left}", flush=True)
+
+
+def show(number: int, faults: Faults, outcome: Outcome, found: dict[str, int], folder: Path) -> None:
     """Print a line about one run."""
-    messages = [
-        "same end" if outcome["same"] else f"MISMATCH {outcome['last_line']}",
-        f"exit {outcome['exit']}",
-        f"{outcome['starts']} start(s)",
-    ]
-    if not outcome["killed"]:
-        messages.append("finished before the fault")
-    if not outcome["same_log"]:
-        messages.append("LOG DIFFERS")
-    if outcome["recovery_s"] is not None:
-        messages.append(f"recovered in {outcome['recovery_s']:.1f} s")
-    if outcome["wrong_exit"]:
-        messages.append("WRONG EXIT CODE")
-    if outcome["half_written"]:
-        messages.append(f"{outcome['half_written']} HALF-WRITTEN")
-    if outcome["orphans"]:
-        messages.append(f"ORPHANS {outcome['orphans']}")
-    print(f"{fault}: {', '.join(messages)}", flush=True)
+    told = "; ".join(map(str, faults))
+    messages = [f"{len(outcome.killed)} of {len(faults)} happened", f"{len(outcome.drivers)} start(s)"]
+    messages += (
+        [f"recovered in {', '.join(f'{s:.1f}' for s in outcome.recoveries_s)} s"] if outcome.recoveries_s else []
+    )
+    messages += [f"{count} {name.replace('_', ' ').upper()}" for name, count in found.items() if count]
+    if any(found.values()):
+        lines = (folder / f"run-{number}" / "output.txt").read_text().strip().splitlines()
+        messages.append(f"{outcome.hang} {outcome.wrong_exits} {lines[-1:]}")
+    messages += [f"ORPHANS {outcome.orphans}"] if outcome.orphans else []
+    print(f"{number}. {faults[0].setting}: {told}: {', '.join(messages)}", flush=True)
 
 
 if __name__ == "__main__":

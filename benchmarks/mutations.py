@@ -1,13 +1,19 @@
 """Damaged videos: seeded mutations of small clips, each decoded in a process of its own pool, within limits.
 
-    python benchmarks/mutations.py [--count 5000] [--seed 0] [--jobs 2] [--clips FOLDER] [--json]
+    python benchmarks/mutations.py [--count 5000] [--seed 0] [--jobs 2] [--runs 4] [--hang-s 10] [--clips FOLDER]
+                                   [--json]
 
 Mutation n changes one small clip in a way that only n and the seed decide (bytes overwritten, blocks zeroed, moved,
 doubled or lost, the end cut off). It is decoded through; where that gives frames it is probed, and random frames read
 by seeking must be the same bits. What may happen: frames, or a `VideoError`. What may not: another exception, a
 crash of the process, more than 10 s, other bits.
 
-Takes about three minutes on two cores. Without the folder of real clips it mutates clips that it renders.
+One mutation in a hundred is deadly: in the middle of decoding it the process gets SIGKILL or SIGSEGV, or no more memory
+than it has. These go, each among a few others, the engine's own way (`data.process_rows`): the clip must be left out
+and named, the others not. Then `--runs` runs over whole folders of deadly clips, by turns without and with a Ray
+worker: each run must finish and name every deadly clip in `bad_samples.jsonl`.
+
+Takes about ten minutes on two cores. Without the folder of real clips it mutates clips that it renders.
 """
 
 import argparse
@@ -16,6 +22,7 @@ import os
 import queue
 import resource
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,10 +33,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared.deaths import HOWS, how_of, make_deadly
 from shared.memory import peak_bytes
 
 HANG_S = 10.0
-"""A clip must be done by then."""
+"""A clip must be done by then; on a busy machine later."""
+DEATHS = 12
+"""A deadly one may take so many times as long: processes are started four or five times."""
+DEADLY, AMONG = 100, 4
+"""One mutation in so many is deadly, and goes among so many that follow it."""
+RUN_CLIPS, RUN_S = (12, 24, 12), 900.0
+"""Deadly, damaged and sound clips of a run, and how long it may take."""
 START_S = 60.0
 """A new process must be ready by then."""
 ADDRESS_BYTES = 4 << 30
@@ -122,6 +136,44 @@ def outcome(path: Path, seed: int) -> str:
         return f"escaped: {type(error).__name__}: {error}"
 
 
+def deadliness(number: int) -> str:
+    """One of HOWS for a deadly mutation, else ""."""
+    return HOWS[number // DEADLY % len(HOWS)] if number % DEADLY == DEADLY // 2 else ""
+
+
+def written(clips: list[Path], seed: int, number: int, folder: Path) -> Path:
+    """The file of a mutation; its name tells how it is deadly, if it is."""
+    name, data = mutated(clips, seed, number)
+    path = folder / f"{number}-{deadliness(number)}{Path(name).suffix}"
+    path.write_bytes(data)
+    return path
+
+
+def guarded_outcome(clips: list[Path], seed: int, number: int, folder: Path) -> str:
+    """Read a deadly clip and a few others as the engine does: "named", or what else came of it."""
+    from kinoray.data.manifest import write_manifest
+    from kinoray.data.process_rows import process_rows
+    from kinoray.data.slots import ClipFeed, coming
+    from kinoray.decoding.frame_cache import OFF
+    from kinoray.decoding.sampling import Sampling
+
+    paths = [written(clips, seed, n, folder) for n in range(number, number + AMONG + 1)]
+    entries = [{"id": path.name, "uri": path.name, "split": "test"} for path in paths]
+    manifest = write_manifest(entries, folder / f"{number}.parquet", folder).path
+    feed = ClipFeed(str(manifest), tuple(range(len(paths))), Sampling("uniform", 4), SIZE_PX, len(paths), OFF)
+    try:
+        deadly, *others = list(process_rows(feed, coming(feed, 0)))
+    except Exception as error:  # whatever comes out is what this looks for
+        return f"escaped: {type(error).__name__}: {error}"
+    finally:
+        for path in (*paths, manifest):
+            path.unlink()
+    if [record["id"] for record in deadly.bad] != [paths[0].name]:
+        return f"unnamed: {deadly.bad}"
+    wrong = [row.bad for row in others if row.bad and row.bad[0]["error"] == "ProcessDied"]
+    return f"innocent named: {wrong}" if wrong else "named"
+
+
 def work(clips: list[Path], seed: int) -> None:
     """A process of the pool: numbers in, one line of JSON out for each."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
@@ -132,28 +184,31 @@ def work(clips: list[Path], seed: int) -> None:
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             number = int(line)
-            name, data = mutated(clips, seed, number)
-            path = Path(folder) / f"{number}{Path(name).suffix}"
-            path.write_bytes(data)
-            result = outcome(path, number)
-            path.unlink()
+            if deadliness(number):
+                make_deadly()
+                result = guarded_outcome(clips, seed, number, Path(folder))
+            else:
+                path = written(clips, seed, number, Path(folder))
+                result = outcome(path, number)
+                path.unlink()
             print(json.dumps({"outcome": result, "peak_bytes": peak_bytes()}), flush=True)
 
 
 class Worker:
     """One process of the pool; it is started again after a crash or a hang."""
 
-    def __init__(self, clips: list[Path], seed: int) -> None:
+    def __init__(self, clips: list[Path], seed: int, hang_s: float) -> None:
+        self.hang_s = hang_s
         words = [sys.executable, __file__, "--seed", str(seed), "--work", *map(str, clips)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._answer(START_S) == "ready"
+        assert self._answer(START_S / HANG_S * hang_s) == "ready"
 
     def ask(self, number: int) -> dict[str, Any]:
         """The outcome of one mutation: what the process says, or "hang" or "crash" where it says nothing."""
         assert self.process.stdin
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
-        return self._answer(HANG_S)
+        return self._answer(DEATHS * self.hang_s if deadliness(number) else self.hang_s)
 
     def _answer(self, limit_s: float) -> Any:
         assert self.process.stdout
@@ -167,7 +222,9 @@ class Worker:
         self.process.communicate()
 
 
-def campaign(count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REAL_CLIPS) -> dict[str, Any]:
+def campaign(
+    count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REAL_CLIPS, hang_s: float = HANG_S
+) -> dict[str, Any]:
     """Decode `count` mutations; counts of what happened, the worst numbers, and what must not have happened."""
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(count):
@@ -177,7 +234,7 @@ def campaign(count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REA
         clips = small_clips(folder, Path(made))
 
         def serve() -> None:
-            worker = Worker(clips, seed)
+            worker = Worker(clips, seed, hang_s)
             try:
                 while not numbers.empty():
                     try:
@@ -186,10 +243,12 @@ def campaign(count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REA
                         return
                     begun = time.monotonic()
                     result = worker.ask(number)
+                    if deadliness(number):
+                        print(f"deadly mutation {number}: {result['outcome']}", flush=True)
                     results.append((number, result, time.monotonic() - begun))
                     if worker.process.poll() is not None or result["outcome"] == "hang":
                         worker.end()
-                        worker = Worker(clips, seed)
+                        worker = Worker(clips, seed, hang_s)
             finally:
                 worker.end()
 
@@ -199,18 +258,81 @@ def campaign(count: int, seed: int = 0, jobs: int = 2, folder: Path | None = REA
         for thread in threads:
             thread.join()
     kinds = Counter(result["outcome"].split(":")[0] for _, result, _ in results)
-    allowed = ("frames", "open", "decode", "limits")
+    allowed = ("frames", "open", "decode", "limits", "named")
     return {
         "mutations": len(results),
         "crashes": kinds["crash"],
         "hangs": kinds["hang"],
         "escaped": kinds["escaped"],
         "differs": kinds["differs"],
+        "deadly": sum(bool(deadliness(number)) for number, _, _ in results),
+        "named": kinds["named"],
         "peak_memory_mb": max(result["peak_bytes"] for _, result, _ in results) // 2**20,
-        "slowest_s": round(max(took for _, _, took in results), 2),
+        "slowest_s": round(max(took for number, _, took in results if not deadliness(number)), 2),
+        "slowest_deadly_s": round(max((took for number, _, took in results if deadliness(number)), default=0.0), 2),
         "outcomes": dict(kinds),
         "bad": sorted((number, result["outcome"]) for number, result, _ in results if result["outcome"] not in allowed),
     }
+
+
+def run_over_deaths(index: int, seed: int, clips: list[Path], place: Path, workers: int) -> dict[str, Any]:
+    """A run over deadly, damaged and sound clips: whether it finished, and what it named."""
+    num_deadly, num_damaged, num_sound = RUN_CLIPS
+    folder = place / f"clips-{index}"
+    folder.mkdir()
+    first = index * num_deadly
+    numbers = [DEADLY * n + DEADLY // 2 for n in range(first, first + num_deadly)]
+    numbers += [DEADLY * n + 1 for n in range(first * 2, first * 2 + num_damaged)]
+    names = [written(clips, seed, number, folder).name for number in numbers]
+    for n in range(num_sound):
+        sound = clips[n % len(clips)]
+        names.append(f"sound{n}{sound.suffix}")
+        (folder / names[-1]).write_bytes(sound.read_bytes())
+    rows = [f"{name},a clip {n},{('train', 'train', 'test', 'validation')[n % 4]}" for n, name in enumerate(names)]
+    (folder / "captions.csv").write_text("\n".join(["video,caption,split", *rows]) + "\n")
+    command = [sys.executable, __file__, "--drive", str(folder), str(place / f"runs-{index}"), str(workers)]
+    begun = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said, _ = process.communicate(timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate()
+        said = f"hang: {said}"
+    listed = [path for path in place.glob(f"runs-{index}/*/seed-0/bad_samples.jsonl")]
+    bad = {json.loads(line)["id"] for path in listed for line in path.read_text().splitlines()}
+    return {
+        "workers": workers,
+        "finished": process.returncode == 0,
+        "deadly": num_deadly,
+        "named": sum(bool(how_of(name)) for name in bad),
+        "sound_named": sum(name.startswith("sound") for name in bad),
+        "seconds": round(time.monotonic() - begun),
+        "said": [] if process.returncode == 0 else said.strip().splitlines()[-1:],
+    }
+
+
+def drive(folder: Path, runs: Path, workers: int) -> None:
+    """The run, in a process of its own."""
+    os.environ["KINORAY_CACHE"] = "off"
+    import kinoray
+    from kinoray.config import config
+    from kinoray.methods import base_moco
+
+    class Method(base_moco.Method):
+        """Makes deadly clips deadly where it trains: decoding is asked for there."""
+
+        @config
+        class Config(base_moco.Config):
+            queue_size: int = 16
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            make_deadly()
+
+    settings = {"max_bad_fraction": 1.0, "epochs": 2, "batch_size": 8, "validations": 1}
+    result = kinoray.run(Method, stream=str(folder), num_workers=workers, runs=runs, settings=settings, quiet=True)
+    assert result.outcome["state"] == "finished", result.outcome
 
 
 def main() -> None:
@@ -218,23 +340,38 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--hang-s", type=float, default=HANG_S, help="how long a mutation may take")
+    parser.add_argument("--runs", type=int, default=4, help="runs over folders of deadly clips")
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", nargs="+", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--drive", nargs=3, metavar=("CLIPS", "RUNS", "WORKERS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.drive:
+        folder, runs, workers = options.drive
+        drive(Path(folder), Path(runs), int(workers))
+        return
     if options.work:
         work(options.work, options.seed)
         return
-    numbers = campaign(options.count, options.seed, options.jobs, options.clips)
+    numbers = campaign(options.count, options.seed, options.jobs, options.clips, options.hang_s)
     bad, outcomes = numbers.pop("bad"), numbers.pop("outcomes")
     for number, result in bad:
         print(f"mutation {number}: {result}")
     print(", ".join(f"{count} {kind}" for kind, count in sorted(outcomes.items())))
     for name, value in numbers.items():
         print(f"{name:16} {value}")
+    with tempfile.TemporaryDirectory(prefix="kinoray-deaths-") as name:
+        clips = small_clips(options.clips, Path(name))
+        ends = [run_over_deaths(n, options.seed, clips, Path(name), n % 2) for n in range(options.runs)]
+    for end in ends:
+        print(", ".join(f"{name} {value}" for name, value in end.items()))
+    numbers["runs"], numbers["runs_finished"] = len(ends), sum(end["finished"] for end in ends)
+    numbers["deadly_in_runs"], numbers["named_in_runs"] = (sum(end[k] for end in ends) for k in ("deadly", "named"))
     if options.json:
         print(json.dumps(numbers))
-    sys.exit(1 if bad else 0)
+    wrong = [e for e in ends if not e["finished"] or e["named"] != e["deadly"] or e["sound_named"]]
+    sys.exit(1 if bad or wrong else 0)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "bmu-table1"
 BEGIN, END = "<!-- made: {} -->", "<!-- made until here -->"
 HEADLINES = ("R@1", "FR", "HM")
+EMBEDDED = {"ctvr": "moving-ctvr-10", "cssl": "shapes-5", "ucl": "digits-5"}
+"""An embedded stream of each protocol but the default one's."""
 
 
 def results_of(name: str, stream: str = "moving-cvlm-9") -> dict[str, Any]:
@@ -42,13 +44,22 @@ def methods() -> str:
     for file in sorted((ROOT / "methods").glob("[a-z]*.py"), key=lambda path: (path.stem != "base_moco", path.stem)):
         text = file.read_text(encoding="utf-8")
         first = " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
-        title, paper = re.split(r"[:,]", first)[0], re.search(r"\(([^()]*\d{4}[^()]*)\)", first)
+        title, paper = re.split(r"[:,(]", first)[0].strip(), re.search(r"\(([^()]*\d{4}[^()]*)\)", first)
         is_rule = "class Method(Rule)" in text
         label = labels.get(f"{file.stem}:base_moco" if is_rule else file.stem)
         value = measured.get((label, SHARED, "HM"))
         kind = f"[{file.stem}](methods/{file.name})" + (", a rule" if is_rule else "")
-        lines.append([title, paper[1] if paper else "", kind, f"`kinoray run {file.stem}`", value or "not run"])
+        command = f"`kinoray run {file.stem}{_stream_option(text)}`"
+        lines.append([title, paper[1] if paper else "", kind, command, value or "not run"])
     return markdown_table(lines, left=4)
+
+
+def _stream_option(text: str) -> str:
+    """What the command of a method needs where the default stream is of a protocol that it does not suit."""
+    suits = re.search(r"^    suits = \(\"([a-z-]+)\"(.*)\)$", text, re.MULTILINE)
+    if suits is None or "cvlm" in suits[0]:
+        return ""
+    return f" --stream {EMBEDDED[suits[1]]}"
 
 
 def table1() -> str:
