@@ -8,13 +8,15 @@ STAMP := $(VENV)/.installed
 TESTED := platform methods search_spaces cluster tests benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-slow check format bench
+.PHONY: setup demo test test-slow check format bench notebooks docs release
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt tests/support/s3_server.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	test -x $(VENV)/s3-server/bin/python || $(PYTHON) -m venv $(VENV)/s3-server
+	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt
 	touch $@
 
 demo: setup
@@ -39,3 +41,15 @@ format: setup
 
 bench: setup
 	for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# The notebooks, executed, from notebooks/src.
+notebooks: setup
+	$(BIN)/python notebooks/make.py --execute
+
+# The site in docs/_build/html; a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
+
+# The sdist and the wheel in dist/, tried in a fresh environment.
+release: setup
+	$(BIN)/python tests/release.py dist

@@ -1,4 +1,4 @@
-"""The README names commands, options, files and Python names that exist."""
+"""The README and the pages of the site name commands, options, files and Python names that exist."""
 
 import re
 import shlex
@@ -18,13 +18,20 @@ from kinoray.runs.result import Result
 from kinoray.streams import stream_families
 
 ROOT = REPOSITORY
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.S)
-COMMANDS = sorted({line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()})
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "cluster" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+BLOCKS = re.findall(r"^```([^\n`]*)\n(.*?)^```$", TEXT, re.S | re.M)
+LINES = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
+COMMANDS = sorted({command.strip() for line in LINES for command in re.split(r" &&? ", line)})
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("kinoray ")])
-def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
+def test_commands_of_the_pages_exist_with_their_options(command: str) -> None:
     words = shlex.split(command.replace("[", "").replace("]", ""))[1:]
     known = typer.main.get_command(app)
     while words and words[0] in getattr(known, "commands", {}):
@@ -33,13 +40,13 @@ def test_commands_of_the_readme_exist_with_their_options(command: str) -> None:
     options = {name for parameter in known.params for name in [*parameter.opts, *parameter.secondary_opts]}
     if known.name == "submit":  # what follows the address is a command of its own
         start = next(place for place, word in enumerate(words) if word.split("|")[0] in ("run", "sweep"))
-        if words[start:] != ["run|sweep", "..."]:
-            test_commands_of_the_readme_exist_with_their_options(shlex.join(["kinoray", *words[start:]]))
+        if "|" not in words[start]:
+            test_commands_of_the_pages_exist_with_their_options(shlex.join(["kinoray", *words[start:]]))
         words = words[:start]
     assert {word for word in words if word.startswith("--")} <= options
 
 
-def test_the_experiment_of_the_readme_is_one(tmp_path: Path) -> None:
+def test_the_experiment_of_the_pages_is_one(tmp_path: Path) -> None:
     (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
     (tmp_path / "experiment.yaml").write_text(text)
     options, settings = read_experiment(tmp_path / "experiment.yaml")
@@ -49,7 +56,7 @@ def test_the_experiment_of_the_readme_is_one(tmp_path: Path) -> None:
         assert set(settings) <= set(known)
 
 
-def test_make_targets_of_the_readme_exist() -> None:
+def test_make_targets_of_the_pages_exist() -> None:
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", TEXT, re.M))
     assert named
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
@@ -69,19 +76,20 @@ def test_make_targets_of_the_readme_exist() -> None:
 )
 def test_what_moves_results_is_told_here_and_where_it_is_made(file, fact) -> None:
     section = TEXT.split("## What moves results")[1].split("\n## ")[0]
-    assert f"(platform/kinoray/{file})" in section
+    assert f"(../platform/kinoray/{file})" in section
     assert fact in (ROOT / "platform" / "kinoray" / file).read_text(encoding="utf-8")
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_python_of_the_readme_uses_public_names() -> None:
+def test_python_of_the_pages_uses_public_names() -> None:
     code = "\n".join(text for kind, text in BLOCKS if kind == "python")
     compile(code, "README.md", "exec")
-    assert set(re.findall(r"kinoray\.(\w+)", code)) <= set(kinoray.__all__)
+    assert set(re.findall(r"(?<!from )kinoray\.(\w+)", code)) <= set(kinoray.__all__)
     known = set(dir(Result)) | set(dir(Comparison))
     assert set(re.findall(r"(?:result|both)\.(\w+)", code)) <= known
 

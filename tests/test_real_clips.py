@@ -132,3 +132,33 @@ def test_the_fifteen_signs_are_a_five_task_stream_that_trains(clips_folder: Path
         if key.endswith(name) and value.shape == weight.shape and not value.equal(weight)
     ]
     assert moved, "no weight of the towers moved"
+
+
+@pytest.mark.slow
+def test_videomoco_learns_from_the_clips_for_twenty_steps(clips_folder: Path, tmp_path: Path) -> None:
+    """32 neighbouring frames of each; of a shorter clip the last one repeats (`decoding.sampling`)."""
+    with (clips_folder / "clips.csv").open(encoding="utf-8") as file:
+        frames = {row["file"]: int(row["frames_decoded"] or 0) for row in csv.DictReader(file)}
+    short = {name for name, count in frames.items() if 0 < count < 32}
+    long = {name for name, count in frames.items() if count >= 32}
+    assert short and long
+    names = sorted(short)[:12] + sorted(long)[:12]
+    folder = own_folder(tmp_path / "clips", clips_folder, [{"video": name, "caption": "a video"} for name in names])
+    settings = {"frames": 32, "sampling": "consecutive", "test_frames": 32, "size_px": 32, "batch_size": 4}
+    settings |= {"max_steps": 20, "epochs": 10, "queue_size": 64, "augmentation": "video-moco", "grayscale": 0.0}
+    result = kinoray.run(
+        "video_moco",
+        stream=f"{folder}:video-ssl",
+        backbone="tiny-3d",
+        num_workers=0,
+        settings=settings,
+        runs=tmp_path / "runs",
+        quiet=True,
+    )
+    assert isinstance(result, Result) and result.state == "finished"
+    losses = result.losses.dropna(subset="loss")
+    assert len(losses) == 20 and np.isfinite(losses["loss"]).all()
+    assert losses["gap"].notna().sum() == 10, "frames are lost from the middle on"
+    left_out = set(result.bad_samples["uri"])
+    assert len(left_out & short) < len(short) / 2, "short clips are read"
+    assert result.metrics["R@1"] is not None

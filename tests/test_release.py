@@ -1,0 +1,76 @@
+"""What is handed on besides the code: the site builds without a warning, and the sdist and wheel work elsewhere."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.places import REPOSITORY
+
+import kinoray
+
+DOCS = REPOSITORY / "docs"
+
+
+def test_every_public_name_is_in_the_api_page_and_none_else() -> None:
+    told = re.findall(r"auto(?:function|class):: kinoray\.(\w+)$", (DOCS / "api.md").read_text(), re.M)
+    assert sorted(told) == sorted(kinoray.__all__)
+
+
+def test_every_page_is_in_the_sites_table_of_contents() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
+    assert set(text.split("{toctree}")[1].split("```")[0].split()[1:]) == pages
+    assert {page.removesuffix(".md") for page in re.findall(r"\]\((\w+\.md)\)", text)} == pages
+
+
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    (version,) = re.findall(r'^version = "(.+)"$', (REPOSITORY / "pyproject.toml").read_text(), re.M)
+    first = re.search(r"^## (\S+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
+    assert first is not None and first[1] == version
+
+
+def test_exit_codes_of_the_page_are_those_of_the_code() -> None:
+    table = (DOCS / "operations.md").read_text().split("## Exit codes")[1].split("\n## ")[0]
+    told = {int(number) for line in re.findall(r"^\| ([\d, ]+) \|", table, re.M) for number in line.split(",")}
+    from kinoray import errors
+
+    assert told == {0, errors.FAILED, errors.WRONG, errors.SOME_FAILED, errors.STOPPED, 130, 143}
+    assert (errors.INTERRUPTED, errors.TERMINATED) == (130, 143)
+
+
+def test_variables_of_the_page_are_read_somewhere() -> None:
+    table = (DOCS / "operations.md").read_text().split("## Variables")[1]
+    told = set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.M))
+    files = [*(REPOSITORY / "platform").rglob("*.py"), *(REPOSITORY / "cluster").glob("*.py")]
+    read = {
+        node.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert told and told - read <= {"HF_HOME"}, "huggingface_hub reads that one"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="pip install 'kinoray[docs]'")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-d", tmp_path / "trees"]
+    made = subprocess.run([*command, DOCS, tmp_path / "html"], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+    for name in ("kinoray.run", "kinoray.method.BaseMethod.loss", "kinoray.rule.Rule.with_term"):
+        assert f'id="{name}"' in page
+
+
+@pytest.mark.slow
+def test_sdist_and_wheel_are_built_installed_and_tried_in_a_fresh_environment(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(REPOSITORY / "tests" / "release.py"), str(tmp_path / "dist")]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert sorted(path.suffix for path in (tmp_path / "dist").iterdir()) == [".gz", ".whl"]
+    assert "base_moco" in made.stdout
