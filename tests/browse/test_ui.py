@@ -17,6 +17,7 @@ import psutil
 import pytest
 from support.browser import rendered
 from support.run_folders import make_run
+from support.sockets import listening
 
 from kinoray.browse import ui
 from kinoray.browse.run_table import read_table
@@ -102,8 +103,7 @@ def test_the_command_listens_on_loopback_until_ctrl_c(tmp_path: Path) -> None:
     assert command.stdout is not None
     address = command.stdout.readline().split()[0]
     assert status_of(address) == 200
-    listening = [c for c in psutil.Process(command.pid).net_connections() if c.status == psutil.CONN_LISTEN]
-    assert [one.laddr.ip for one in listening] == [LOOPBACK]
+    assert [heard for heard, _ in listening(psutil.Process(command.pid))] == [LOOPBACK]
     command.send_signal(signal.SIGINT)
     assert command.communicate(timeout=20) == ("", "")
     assert command.returncode == 0

@@ -1,5 +1,6 @@
 """What a default start listens on, against the table of `cluster/README.md`."""
 
+import contextlib
 import ipaddress
 import os
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.places import REPOSITORY
+from support.sockets import family, listening
 
 from kinoray.streams import Stream
 
@@ -37,15 +39,12 @@ def open_to_others(parent: psutil.Process) -> dict[int, str]:
 
     Ray appends the method to an actor's title while a call runs: `ray::Actor.method`; that part is cut.
     """
-    listening = {}
-    for process in (parent, *parent.children(recursive=True)):
-        try:
-            sockets = [c for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-            if any(not _is_loopback(socket.laddr.ip) for socket in sockets):
-                listening[process.pid] = process.name().split(".")[0]
-        except psutil.Error:  # it ended meanwhile
-            continue
-    return listening
+    titles = {}
+    for process in family(parent):
+        if any(not _is_loopback(address) for address, _ in listening(process)):
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                titles[process.pid] = process.name().split(".")[0]
+    return titles
 
 
 def _is_loopback(address: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, up_down
@@ -162,10 +163,10 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
         )
         joined, answer = driver.stdout.splitlines()
         assert warm.address in joined and answer == "[True, []]"
-        family = [keeper, *keeper.children(recursive=True)]
-        listening = [c.laddr.ip for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        assert listening and set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+        processes = family(keeper)
+        addresses = {address for process in processes for address, _ in listening(process)}
+        assert addresses and addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     finally:
         up_down.down(force=True)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(processes, timeout=20)
     assert not alive and find() is None

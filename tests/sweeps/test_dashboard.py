@@ -20,6 +20,7 @@ import optuna
 import psutil
 import pytest
 from support.browser import rendered
+from support.sockets import listening
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
@@ -92,9 +93,8 @@ def refuses(port: int) -> bool:
 def listener(port: int) -> psutil.Process | None:
     """Our child, or a child's child, that listens on a port."""
     for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at
-            if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in child.net_connections()):
-                return child
+        if any(heard == port for _, heard in listening(child)):
+            return child
     return None
 
 
@@ -132,7 +132,7 @@ def test_the_dashboard_shows_the_study_as_it_grows_on_loopback_alone(served: tup
     assert len(json.loads(ask(address, path))["trials"]) == 8
     server = listener(port_of(address))
     assert server is not None
-    assert {c.laddr.ip for c in server.net_connections() if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+    assert {address for address, _ in listening(server)} == {"127.0.0.1"}
 
 
 @pytest.mark.slow
@@ -216,8 +216,9 @@ def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_p
         while not seen and time.monotonic() < end:
             time.sleep(0.2)
             for child in set(psutil.Process().children()) - others:
-                for one in child.net_connections() if "kinoray.sweeps.dashboard" in child.cmdline() else []:
-                    seen.append(ask(f"http://127.0.0.1:{one.laddr.port}/api/studies"))
+                with contextlib.suppress(psutil.Error, OSError):  # it ended, or is not up yet
+                    if "kinoray.sweeps.dashboard" in child.cmdline():
+                        seen.extend(ask(f"http://127.0.0.1:{port}/api/studies") for _, port in listening(child))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
