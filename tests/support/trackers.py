@@ -1,6 +1,7 @@
 """What trackers hold, read by their own readers: metric name -> [(step, value), ...] in the order of writing."""
 
 import struct
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,23 @@ def in_wandb(run: Path) -> Series:
     found: Series = defaultdict(list)
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1, files
-    for record in (record for file in files for record in wandb_records(file)):
+    for record in (record for file in files for record in finished_wandb_records(file)):
         items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         step = items.get("_step", record.history.step.num)
         for name, value in items.items():
             if not name.startswith("_"):
                 found[name].append((step, value))
     return dict(found)
+
+
+def finished_wandb_records(file: Path) -> list[Any]:
+    """The records of a file whose run has ended; W&B's own process may still be writing the last of them."""
+    end = time.monotonic() + 30
+    while True:
+        records = wandb_records(file)
+        if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > end:
+            return records
+        time.sleep(0.05)
 
 
 def wandb_records(file: Path) -> list[Any]:
