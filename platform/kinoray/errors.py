@@ -5,8 +5,12 @@ Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing w
 """
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
 
+PACKAGE = Path(__file__).parent
 DONE, FAILED, WRONG = 0, 1, 2
 SOME_FAILED = 3
 """Exit code of a sweep some of whose trials failed, and of a figure or table that does not show all of the paper's."""
@@ -21,6 +25,14 @@ class KinorayError(Exception):
     """Anything kinoray says in one line instead of a traceback."""
 
     exit_code = FAILED
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows of it, a line each: IPython calls this in place of its own, longer rendering."""
+        lines = [f"{type(self).__name__}: {self}"]
+        frames = traceback.extract_tb(self.__traceback__)
+        outside = takewhile(lambda frame: PACKAGE not in Path(frame.filename).parents, frames)
+        lines += [f"At line {frame.lineno}: {frame.line}" for frame in list(outside)[-1:]]
+        return [*lines, "All of it: import sys, traceback; traceback.print_exception(sys.last_value)"]
 
 
 class UsageError(KinorayError, ValueError):
