@@ -263,6 +263,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"s3://{BUCKET}/%s?{options}"
 
 
+@pytest.mark.slow
 def test_a_copy_on_s3_comes_back_equal_and_is_sent_once(run: Path, tmp_path: Path, bucket: str) -> None:
     add_checkpoint(run, stage=2, content=LARGE)
     to = bucket % "once"
@@ -273,6 +274,7 @@ def test_a_copy_on_s3_comes_back_equal_and_is_sent_once(run: Path, tmp_path: Pat
     assert files_of(folder) == committed(run)
 
 
+@pytest.mark.slow
 def test_a_copy_to_s3_killed_in_the_midst_and_repeated_ends_equal(run: Path, tmp_path: Path, bucket: str) -> None:
     for number in range(8):
         add_checkpoint(run, stage=2 + number, content=LARGE[number:])

@@ -1,6 +1,6 @@
 """A real S3 server on loopback: moto's, a program with an environment of its own, as its libraries need older ones.
 
-`make setup` installs it beside the project's environment (`.venv/s3-server`).
+`make test-slow` installs it beside the project's environment (`.venv/s3-server`).
 """
 
 import os
@@ -22,7 +22,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "not-to-be-told"
 def s3_server(log: Path) -> Iterator[str]:
     """Serve an empty bucket; yields what stands behind the `?` of its URIs. Skips where the program is not there."""
     if not PROGRAM.is_file():
-        pytest.skip(f"{PROGRAM} is not there; `make setup` installs it")
+        pytest.skip(f"{PROGRAM} is not there; `make test-slow` installs it")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with log.open("w") as output:
         server = subprocess.Popen(
