@@ -1,6 +1,8 @@
 """One self-contained HTML page about a run: no network, no script, every text from data escaped."""
 
+import shlex
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
-from kinoray.display.text import printable, show
+from kinoray.display.text import as_typed, printable, show
+from kinoray.errors import UsageError
+from kinoray.report.examples import examples
 from kinoray.report.tables import compare
 from kinoray.runs.result import SWEEP_RECORD, Result, load
 
@@ -62,6 +67,8 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
         "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
         "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),
+        "tasks": _tasks(first),
+        "examples": next((shown for shown in map(examples, results) if shown), []),
         "costs": [(result.seed, _costs(result.cost)) for result in results if result.cost],
         "bad": _bad(results),
         "provenance": _provenance(first),
@@ -83,6 +90,28 @@ def _figures(results: Sequence[Result], measured: Sequence[Result]) -> Iterator[
         if len(watched) and "loss" in result.losses:
             title = f"Forgetting inside the tasks, seed {result.seed}"
             yield title, plots.watched_figure(watched, result.losses, result.tasks, result.score)
+
+
+def _tasks(result: Result) -> list[tuple[str, list[int], float | None]]:
+    """(name, clips of each split, percent that a method would score to which all is alike) of each task.
+
+    None as the last where the run was not tested; no clips where its manifests are gone.
+    """
+    ranks = result.ranks
+    ranks = ranks[ranks["reading"] == ""]
+    last = ranks[ranks["after_task"] == ranks["after_task"].max()]
+    share = (result.protocol.scores[result.score] / last["gallery"]).clip(upper=1.0).groupby(last["task"]).mean()
+    chance = [100.0 * share[task] if task in share else None for task in range(len(result.tasks))]
+    return [(name, _clips(result, task), chance[task]) for task, name in enumerate(result.tasks)]
+
+
+def _clips(result: Result, task: int) -> list[int]:
+    """Clips of each split of a task."""
+    try:
+        manifest = read_manifest(result.run["manifests"][task])
+    except (UsageError, LookupError, OSError):
+        return []
+    return [len(manifest.clips(split)) for split in SPLITS]
 
 
 def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -107,5 +136,22 @@ def _provenance(result: Result) -> list[tuple[str, str]]:
     state = [("final state", result.outcome["state_digest"])] if result.outcome.get("state_digest") else []
     machine = [("made by", run["created_by"]), ("workers", run["num_workers"]), ("threads", run["threads"])]
     machine += [("carried out", run["way"])] if "way" in run else []
-    rows = [*machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
+    made = (
+        [("last result", f"{datetime.fromtimestamp(result.finished_at):%Y-%m-%d %H:%M}")] if result.finished_at else []
+    )
+    made += [("command", command)] if (command := command_of(result)) else []
+    rows = [*made, *machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
     return [(str(name), str(value)) for name, value in rows]
+
+
+def command_of(result: Result) -> str:
+    """What to type to make the run elsewhere; "" where its method or stream is no name but a file or an object."""
+    run = result.run
+    source = run.get("method_source", {"kind": ""})
+    stream = run.get("stream_source", {}).get("made_from")
+    if not stream or any(part["kind"] != "kinoray" for part in source.get("parts", [source])):
+        return ""
+    words = ["kinoray", "run", run["method"], "--stream", str(stream), "--backbone", run["backbone"]]
+    words += [f"--{name.replace('_', '-')}" for name in ("joint", "zero_shot", "as_released") if run.get(name)]
+    words += [word for name, value in result.overrides.items() for word in ("--set", f"{name}={as_typed(value)}")]
+    return shlex.join([*words, "--seed", str(result.seed)])

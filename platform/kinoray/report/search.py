@@ -7,9 +7,7 @@ The query is embedded by the run's newest model, once for each task where the me
 videos are the features that were committed, never embedded again.
 """
 
-import base64
 import html
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +23,14 @@ from torch import Tensor
 from kinoray.browse.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, SMALL_PX, TEXT_PX, drawable, font, wrap
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.read_clip import read_frames
-from kinoray.decoding.sampling import uniform_midpoints
 from kinoray.disk.durable import whole_file
 from kinoray.display.text import printable
-from kinoray.errors import UsageError, VideoError
+from kinoray.errors import UsageError
 from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
 from kinoray.features.store import FeatureStore, Hits
 from kinoray.method import BaseMethod
+from kinoray.report.strips import FRAMES, GAP_PX, data_uri, strip
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
 
@@ -42,10 +39,8 @@ if TYPE_CHECKING:
 
     from kinoray.execution.feature_store import LiveFeatureStore
 
-FRAMES = 4
-"""Of each hit, evenly spread."""
-FRAME_PX, GAP_PX = 160, 4
-"""Longer side of a frame, and the space beside it."""
+FRAME_PX = 160
+"""Longer side of a frame."""
 SHOWN_CAPTIONS = 3
 
 
@@ -108,7 +103,7 @@ class Found:
             loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         environment.filters["printable"] = printable
-        pictures = [_data_uri(_strip(hit)) for hit in self.hits]
+        pictures = [data_uri(_strip(hit)) for hit in self.hits]
         return environment.get_template("search.html").render(
             found=self, rows=list(zip(self.hits, pictures, strict=True)), shown=SHOWN_CAPTIONS
         )
@@ -127,7 +122,7 @@ class Found:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td><img src='{_data_uri(_strip(hit))}'></td><td>{html.escape(printable(_words(n, hit)))}</td></tr>"
+            f"<tr><td><img src='{data_uri(_strip(hit))}'></td><td>{html.escape(printable(_words(n, hit)))}</td></tr>"
             for n, hit in self._numbered
         )
         return f"<div><b>{html.escape(printable(self.query))}</b><table>{rows}</table></div>"
@@ -213,24 +208,7 @@ def _words(number: int, hit: Hit) -> str:
 
 
 def _strip(hit: Hit) -> Image.Image:
-    """Some frames of a clip side by side, as its video is; an empty frame where it can no longer be read."""
-    try:
-        frames = read_frames(hit.clip, lambda timeline: uniform_midpoints(timeline.num_frames, FRAMES), FRAME_PX)
-    except (VideoError, OSError):
-        frames = np.full((1, FRAME_PX, FRAME_PX, 3), 255, dtype=np.uint8)
-    longest = max(1.0, hit.aspect)
-    width, height = max(1, round(FRAME_PX * hit.aspect / longest)), max(1, round(FRAME_PX / longest))
-    strip = Image.new("RGB", (len(frames) * (width + GAP_PX) - GAP_PX, height), PAPER)
-    for number, pixels in enumerate(frames):
-        frame = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
-        strip.paste(frame, (number * (width + GAP_PX), 0))
-    return strip
-
-
-def _data_uri(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return strip(hit.clip, hit.aspect, FRAME_PX)
 
 
 def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
@@ -242,7 +220,7 @@ def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
     texts = [wrap(drawable(printable(words))[0], room, font(SMALL_PX)) for _, words in rows]
     height = 2 * MARGIN_PX + len(head) * LINE_PX
     height += sum(
-        strip.height + len(lines) * LINE_PX + MARGIN_PX for (strip, _), lines in zip(rows, texts, strict=True)
+        picture.height + len(lines) * LINE_PX + MARGIN_PX for (picture, _), lines in zip(rows, texts, strict=True)
     )
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -250,9 +228,9 @@ def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
     for line in head:
         pen.text((MARGIN_PX, y), line, fill=INK, font=font(TEXT_PX, bold=True))
         y += LINE_PX
-    for (strip, _), lines in zip(rows, texts, strict=True):
-        sheet.paste(strip, (MARGIN_PX, y))
-        y += strip.height + 2
+    for (picture, _), lines in zip(rows, texts, strict=True):
+        sheet.paste(picture, (MARGIN_PX, y))
+        y += picture.height + 2
         for line in lines:
             pen.text((MARGIN_PX, y), line, fill=FAINT, font=font(SMALL_PX))
             y += LINE_PX

@@ -1,0 +1,84 @@
+"""Queries on a run's page: where each one's own clip stood right after its task was learned, and where at the end.
+
+Read from the ranks and manifests that the run left: no model is opened, nothing is embedded.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.errors import UsageError, VideoError
+from kinoray.report.strips import data_uri, strip
+from kinoray.runs.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_TASKS = 6
+"""Tasks with examples, the earliest ones: they have had the most time to be forgotten."""
+FRAME_PX = 72
+LOST, REGAINED = "lost", "found later"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query of a task before the last."""
+
+    task: str
+    what: str
+    """`LOST` or `REGAINED`."""
+    query: str
+    """Its caption; where there is none, its label or name."""
+    then: str
+    now: str
+    """Where its own clip stood, right after the task and at the end: "2 of 300"."""
+    picture: str
+    """Frames of its own clip, as the address of an image."""
+
+
+def examples(result: Result) -> list[Example]:
+    """Of each earlier task the query whose own clip fell furthest among all, and the one whose clip rose furthest.
+
+    None where the run was tested once, as joint training is, or where its manifests are gone.
+    """
+    ranks = result.ranks
+    ranks = ranks[ranks["reading"] == ""]
+    found = []
+    for task, name in enumerate(result.tasks[:-1][:MOST_TASKS]):
+        moves = _moves(ranks[ranks["task"] == task], task)
+        try:
+            manifest = read_manifest(result.run["manifests"][task])
+            chosen = [(LOST, moves.tail(1), 1), (REGAINED, moves.head(1), -1)]
+            rows = [
+                (what, row) for what, rows, sign in chosen for row in rows.to_dict("records") if row["by"] * sign > 0
+            ]
+            found += [_example(name, what, row, manifest) for what, row in rows]
+        except (UsageError, VideoError, LookupError, OSError):  # the page is about the run, with or without its data
+            continue
+    return found
+
+
+def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":
+    """A row per query that was ranked after its task and later: its places and galleries then and at the last time,
+    `by` how much of the gallery it fell, ascending; of equal ones those that stood best when better stand last."""
+    columns = ["sample", "clip_id", "rank", "gallery"]
+    then = ranks.loc[ranks["after_task"] == task, columns]
+    now = ranks.loc[(ranks["after_task"] == ranks["after_task"].max()) & (ranks["after_task"] > task), columns]
+    both = then.merge(now, on=["sample", "clip_id"], suffixes=("_then", "_now"))
+    both["by"] = both["rank_now"] / both["gallery_now"] - both["rank_then"] / both["gallery_then"]
+    return both.sort_values(["by", "sample"], kind="stable")
+
+
+def _example(task: str, what: str, row: dict[str, Any], manifest: Manifest) -> Example:
+    clip_rows, numbers = manifest.samples("test")
+    place = int(clip_rows[row["sample"]])
+    if manifest.id(place) != row["clip_id"]:
+        raise LookupError("the manifest has other samples than the run was tested on")
+    query = manifest.caption(place, int(numbers[row["sample"]])) or manifest.labels([place])[0] or row["clip_id"]
+    picture = strip(manifest.clip(place), float(manifest.aspects[place]), FRAME_PX)
+    return Example(task, what, query, _place(row, "then"), _place(row, "now"), data_uri(picture))
+
+
+def _place(row: dict[str, Any], when: str) -> str:
+    """A 0-based mid-rank as a place counted from 1."""
+    return f"{row[f'rank_{when}'] + 1:g} of {row[f'gallery_{when}']}"

@@ -1,0 +1,42 @@
+"""Frames of a clip side by side, as pictures for pages."""
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image
+
+from kinoray.browse.contact_sheet import PAPER
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.read_clip import read_frames
+from kinoray.decoding.sampling import uniform_midpoints
+from kinoray.errors import VideoError
+
+FRAMES = 4
+"""Of each clip, evenly spread."""
+GAP_PX = 4
+
+
+def strip(clip: Clip, aspect: float, frame_px: int) -> Image.Image:
+    """Some frames of a clip side by side, as its video is; an empty frame where it can no longer be read.
+
+    aspect: width / height of its frames. frame_px: their longer side.
+    """
+    try:
+        frames = read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, FRAMES), frame_px)
+    except (VideoError, OSError):
+        frames = np.full((1, frame_px, frame_px, 3), 255, dtype=np.uint8)
+    longest = max(1.0, aspect)
+    width, height = max(1, round(frame_px * aspect / longest)), max(1, round(frame_px / longest))
+    picture = Image.new("RGB", (len(frames) * (width + GAP_PX) - GAP_PX, height), PAPER)
+    for number, pixels in enumerate(frames):
+        frame = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        picture.paste(frame, (number * (width + GAP_PX), 0))
+    return picture
+
+
+def data_uri(picture: Image.Image) -> str:
+    """A picture as the address of an image inside a page."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
