@@ -69,7 +69,7 @@ def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":
     return both.sort_values(["by", "sample"], kind="stable")
 
 
-def _example(task: str, what: str, row: dict[str, Any], manifest: Manifest) -> Example:
+def _example(task: str, what: str, row: dict[Any, Any], manifest: Manifest) -> Example:
     clip_rows, numbers = manifest.samples("test")
     place = int(clip_rows[row["sample"]])
     if manifest.id(place) != row["clip_id"]:
@@ -79,6 +79,6 @@ def _example(task: str, what: str, row: dict[str, Any], manifest: Manifest) -> E
     return Example(task, what, query, _place(row, "then"), _place(row, "now"), data_uri(picture))
 
 
-def _place(row: dict[str, Any], when: str) -> str:
+def _place(row: dict[Any, Any], when: str) -> str:
     """A 0-based mid-rank as a place counted from 1."""
     return f"{row[f'rank_{when}'] + 1:g} of {row[f'gallery_{when}']}"
