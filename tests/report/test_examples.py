@@ -1,4 +1,4 @@
-"""Queries on a run's page: chosen by how far their clips fell and rose, shown with frames."""
+"""Queries on a run's page: chosen by how far their right answers fell and rose, shown with frames."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_the_page_of_a_real_run_has_them_with_clips_and_chance(micro: Stream, tm
     assert "kinoray run" not in text, "the stream of the test has no name"
     assert "<td>12</td><td>4</td><td>6</td><td>16.7</td>" in text.replace("\n", "")
     shown = examples(result)
-    assert ("Queries lost" in text) == bool(shown) and text.count("frames of the clip") == len(shown)
+    assert ("Lost, and found later" in text) == bool(shown) and text.count("frames of the clip") == len(shown)
 
 
 def test_the_page_has_the_command_that_makes_the_run(run: Path) -> None:

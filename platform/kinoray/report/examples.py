@@ -1,4 +1,4 @@
-"""Queries on a run's page: where each one's own clip stood right after its task was learned, and where at the end.
+"""Queries on a run's page: where the right answer of each stood right after its task was learned, and where at the end.
 
 Read from the ranks and manifests that the run left: no model is opened, nothing is embedded.
 """
@@ -31,13 +31,13 @@ class Example:
     """Its caption; where there is none, its label or name."""
     then: str
     now: str
-    """Where its own clip stood, right after the task and at the end: "2 of 300"."""
+    """Where the right answer, its clip or class, stood after the task and at the end: "2 of 300"."""
     picture: str
-    """Frames of its own clip, as the address of an image."""
+    """Frames of the clip, as the address of an image."""
 
 
 def examples(result: Result) -> list[Example]:
-    """Of each earlier task the query whose own clip fell furthest among all, and the one whose clip rose furthest.
+    """Of each earlier task the query whose right answer fell furthest among all, and the one whose rose furthest.
 
     None where the run was tested once, as joint training is, or where its manifests are gone.
     """
