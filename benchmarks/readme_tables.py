@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from typing import Any
 from kinoray.display.markup import markdown_table
 from kinoray.display.text import show
 from kinoray.papers.catalogue import REPRODUCTIONS
-from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, TableEntry
+from kinoray.papers.entries import PUBLISHED, SHARED, TUNED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "bmu-table1"
 BEGIN, END = "<!-- made: {} -->", "<!-- made until here -->"
 HEADLINES = ("R@1", "FR", "HM")
-EMBEDDED = {"ctvr": "moving-ctvr-10", "cssl": "shapes-5", "ucl": "digits-5"}
-"""An embedded stream of each protocol but the default one's."""
+EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "shapes-5", "ucl": "digits-5"}
+"""An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
+SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "video_moco": "videomoco"}
+"""The four papers' own methods, and how the names of their tables and figures begin."""
 
 
 def results_of(name: str, stream: str = "moving-cvlm-9") -> dict[str, Any]:
@@ -35,31 +38,53 @@ def results_of(name: str, stream: str = "moving-cvlm-9") -> dict[str, Any]:
 
 
 def methods() -> str:
-    """Every method: its paper and file by its first line, how it is run, what was measured on the embedded stream."""
-    record, entry = results_of(TABLE), REPRODUCTIONS[TABLE]
-    assert isinstance(entry, TableEntry)
-    labels = {row.method: row.label for row in entry.rows if not (row.settings or row.is_bound)}
-    measured = _means(record)
-    lines = [["method", "paper", "file", "command", "HM on the embedded stream"]]
+    """Every method: its paper and file by its first line, how it is run, and what was reproduced with it."""
+    kept, lines = kept_entries(), [["method", "paper", "file", "command", "reproduced"]]
     for file in sorted((ROOT / "methods").glob("[a-z]*.py"), key=lambda path: (path.stem != "base_moco", path.stem)):
         text = file.read_text(encoding="utf-8")
         first = " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
         title, paper = re.split(r"[:,(]", first)[0].strip(), re.search(r"\(([^()]*\d{4}[^()]*)\)", first)
-        is_rule = "class Method(Rule)" in text
-        label = labels.get(f"{file.stem}:base_moco" if is_rule else file.stem)
-        value = measured.get((label, SHARED, "HM"))
-        kind = f"[{file.stem}](methods/{file.name})" + (", a rule" if is_rule else "")
+        kind = f"[{file.stem}](methods/{file.name})" + (", a rule" if "class Method(Rule)" in text else "")
         command = f"`kinoray run {file.stem}{_stream_option(text)}`"
-        lines.append([title, paper[1] if paper else "", kind, command, value or "not run"])
-    return markdown_table(lines, left=4)
+        lines.append([title, paper[1] if paper else "", kind, command, _reproduced(file.stem, kept)])
+    return markdown_table(lines, left=5)
+
+
+def kept_entries() -> dict[str, dict[str, Any]]:
+    """The kept reproductions, in the catalogue's order."""
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
+    by_name = {record["name"]: record for record in records if "statements" in record}
+    return {name: by_name[name] for name in REPRODUCTIONS if name in by_name}
+
+
+def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
+    """Of a paper's own method, how many of the paper's statements hold; of another, the first table that has it."""
+    if method in SUBJECTS:
+        records = [record for name, record in kept.items() if name.split("-")[0] == SUBJECTS[method]]
+        answers = Counter(statement["answer"] for record in records for statement in record["statements"])
+        if not answers:
+            return "not run"
+        word = "yes" if answers["yes"] == answers.total() else "partly" if answers["yes"] else "no"
+        word = "undecided" if answers["undecided"] == answers.total() else word
+        return f"{word}: of {answers.total()} statements {answers['yes']} hold, {answers['no']} do not"
+    has = [name for name in kept if method in _methods_of(REPRODUCTIONS[name])]
+    tables = [name for name in has if name.split("-")[1].startswith("table")] or has
+    return f"measured in `{tables[0]}`" if tables else "not run"
+
+
+def _methods_of(entry: Any) -> set[str]:
+    """Methods, rules and learners that an entry runs."""
+    names = [row.method for row in getattr(entry, "rows", ())] + list(getattr(entry, "sweeps", ()))
+    return {part for name in names for part in name.split(":")}
 
 
 def _stream_option(text: str) -> str:
     """What the command of a method needs where the default stream is of a protocol that it does not suit."""
-    suits = re.search(r"^    suits = \(\"([a-z-]+)\"(.*)\)$", text, re.MULTILINE)
-    if suits is None or "cvlm" in suits[0]:
+    suits = re.search(r"^    suits = (\(.*\))$", text, re.MULTILINE)
+    protocols = ast.literal_eval(suits[1]) if suits else ("cvlm",)
+    if "cvlm" in protocols:
         return ""
-    return f" --stream {EMBEDDED[suits[1]]}"
+    return f" --stream {next(stream for protocol, stream in EMBEDDED.items() if protocol in protocols)}"
 
 
 def table1() -> str:
