@@ -1,10 +1,13 @@
 """What trackers hold, read by their own readers: metric name -> [(step, value), ...] in the order of writing."""
 
+import contextlib
 import struct
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 Series = dict[str, list[tuple[int, float]]]
 
@@ -34,7 +37,7 @@ def in_wandb(run: Path) -> Series:
     found: Series = defaultdict(list)
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1, files
-    for record in (record for file in files for record in finished_wandb_records(file)):
+    for record in (record for file in files for record in wandb_records(file)):
         items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
         step = items.get("_step", record.history.step.num)
         for name, value in items.items():
@@ -43,17 +46,18 @@ def in_wandb(run: Path) -> Series:
     return dict(found)
 
 
-def finished_wandb_records(file: Path) -> list[Any]:
-    """The records of a file whose run has ended; W&B's own process may still be writing the last of them."""
+def wandb_records(file: Path) -> list[Any]:
+    """The records of a run's file; W&B's own process may still be writing the last of them when the run has ended."""
     end = time.monotonic() + 30
     while True:
-        records = wandb_records(file)
-        if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > end:
-            return records
+        with contextlib.suppress(DecodeError):  # read in the midst of a write
+            records = _written_records(file)
+            if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > end:
+                return records
         time.sleep(0.05)
 
 
-def wandb_records(file: Path) -> list[Any]:
+def _written_records(file: Path) -> list[Any]:
     """The records of a .wandb file, by W&B's own message type; the file is a log of LevelDB's (blocks of 32 KiB)."""
     from wandb.proto.wandb_internal_pb2 import Record
 
