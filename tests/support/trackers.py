@@ -1,6 +1,5 @@
 """What trackers hold, read by their own readers: metric name -> [(step, value), ...] in the order of writing."""
 
-import contextlib
 import struct
 import time
 from collections import defaultdict
@@ -50,8 +49,12 @@ def wandb_records(file: Path) -> list[Any]:
     """The records of a run's file; W&B's own process may still be writing the last of them when the run has ended."""
     end = time.monotonic() + 30
     while True:
-        with contextlib.suppress(DecodeError):  # read in the midst of a write
+        try:
             records = _written_records(file)
+        except DecodeError:  # read in the midst of a write
+            if time.monotonic() > end:
+                raise
+        else:
             if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > end:
                 return records
         time.sleep(0.05)
