@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from shared.memory import peak_bytes
+from shared.numbers_page import show_numbers
 
 FILES = ("MSRVTT_10_dataset.pkl", "MSRVTT_CL_validation.csv")
 TESTED = 8
@@ -99,13 +100,12 @@ def main() -> None:
         (Path(name) / "set").mkdir()
         write_set(options.annotations, Path(name) / "set")
         numbers = measure(Path(name) / "set")
-    rows = [f"| {label} | {value:,.4g} |" for label, value in numbers.items()]
-    page = "\n".join(["| FrameFusionMoE on ctvr-msrvtt-10, two tasks | |", "| --- | ---: |", *rows, ""])
-    print(page)
-    if options.keep:
-        (RESULTS / "full-size-ctvr.md").write_text(page, encoding="utf-8")
-    if options.json:
-        print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
+    show_numbers(
+        "FrameFusionMoE on ctvr-msrvtt-10, two tasks",
+        numbers,
+        RESULTS / "full-size-ctvr.md" if options.keep else None,
+        options.json,
+    )
 
 
 if __name__ == "__main__":

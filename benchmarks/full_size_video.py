@@ -8,7 +8,6 @@ largest resident memory. A few minutes on two cores.
 """
 
 import argparse
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from shared.memory import peak_bytes
+from shared.numbers_page import show_numbers
 
 VIDEOS, FRAMES = 12, 40
 BATCH = 4
@@ -66,13 +66,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         numbers = measure(Path(name), options.steps)
-    rows = [f"| {label} | {value:,.4g} |" for label, value in numbers.items()]
-    page = "\n".join(["| VideoMoCo, R(2+1)D-18, 32 x 112 x 112, batches of 4 | |", "| --- | ---: |", *rows, ""])
-    print(page)
-    if options.keep:
-        (RESULTS / "full-size-video.md").write_text(page, encoding="utf-8")
-    if options.json:
-        print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
+    show_numbers(
+        "VideoMoCo, R(2+1)D-18, 32 x 112 x 112, batches of 4",
+        numbers,
+        RESULTS / "full-size-video.md" if options.keep else None,
+        options.json,
+    )
 
 
 if __name__ == "__main__":
