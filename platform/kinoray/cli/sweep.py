@@ -10,7 +10,7 @@ import typer
 
 from kinoray.cli import completion
 from kinoray.cli.options import CopyTo, Debug, DryRun, Json, Log, Quiet, Runs
-from kinoray.display.text import as_typed, printable
+from kinoray.display.text import printable
 from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 
 if TYPE_CHECKING:
@@ -134,13 +134,13 @@ def exit_code(result: "SweepResult") -> int:
 
 def winners_command(request: "SweepRequest", result: "SweepResult") -> str:
     """What to type to run the winner on seeds that chose nothing; "" where no trial is complete."""
+    from kinoray.runs.command import run_words
+
     best = result.best
     if best is None:
         return ""
-    words = ["kinoray", "run", str(request.method), "--stream", str(request.stream)]
-    words += ["--backbone", request.backbone] if request.backbone else []
-    for name, value in (result.record["settings"] | best.params).items():
-        words += ["--set", f"{name}={as_typed(value)}"]
+    settings = result.record["settings"] | best.params
+    words = run_words(str(request.method), str(request.stream), request.backbone, settings)
     words += ["--seed", str(max(result.record["seeds"]) + 1), "--seeds", str(FRESH_SEEDS)]
     words += ["--runs", str(request.runs)] if request.runs else []
     return shlex.join([*words, *["--smoke"] * request.smoke])

@@ -3,6 +3,7 @@
 Read from the ranks and manifests that the run left: no model is opened, nothing is embedded.
 """
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,14 @@ class Example:
     """Frames of the clip, as the address of an image."""
 
 
+def manifest_of(result: Result, task: int) -> Manifest | None:
+    """The manifest that a task of a run was learned from; None where it is gone."""
+    try:
+        return read_manifest(result.run["manifests"][task])
+    except (UsageError, LookupError, OSError):
+        return None
+
+
 def examples(result: Result) -> list[Example]:
     """Of each earlier task the query whose right answer fell furthest among all, and the one whose rose furthest.
 
@@ -45,22 +54,20 @@ def examples(result: Result) -> list[Example]:
     ranks = ranks[ranks["reading"] == ""]
     found = []
     for task, name in enumerate(result.tasks[:-1][:MOST_TASKS]):
-        moves = _moves(ranks[ranks["task"] == task], task)
-        try:
-            manifest = read_manifest(result.run["manifests"][task])
-            chosen = [(LOST, moves.tail(1), 1), (REGAINED, moves.head(1), -1)]
-            rows = [
-                (what, row) for what, rows, sign in chosen for row in rows.to_dict("records") if row["by"] * sign > 0
-            ]
-            found += [_example(name, what, row, manifest) for what, row in rows]
-        except (UsageError, VideoError, LookupError, OSError):  # the page is about the run, with or without its data
+        manifest = manifest_of(result, task)
+        if manifest is None:
             continue
+        moves = _moves(ranks[ranks["task"] == task], task)
+        rows = [(LOST, row) for row in moves[moves["by"] > 0].tail(1).to_dict("records")]
+        rows += [(REGAINED, row) for row in moves[moves["by"] < 0].head(1).to_dict("records")]
+        with contextlib.suppress(VideoError, LookupError):  # the page is about the run, with or without its data
+            found += [_example(name, what, row, manifest) for what, row in rows]
     return found
 
 
 def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":
     """A row per query that was ranked after its task and later: its places and galleries then and at the last time,
-    `by` how much of the gallery it fell, ascending; of equal ones those that stood best when better stand last."""
+    `by` how much of the gallery it fell, ascending, equal ones by sample number."""
     columns = ["sample", "clip_id", "rank", "gallery"]
     then = ranks.loc[ranks["after_task"] == task, columns]
     now = ranks.loc[(ranks["after_task"] == ranks["after_task"].max()) & (ranks["after_task"] > task), columns]

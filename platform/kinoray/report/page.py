@@ -1,6 +1,5 @@
 """One self-contained HTML page about a run: no network, no script, every text from data escaped."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,13 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.data.manifest import SPLITS
 from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
-from kinoray.display.text import as_typed, printable, show
-from kinoray.errors import UsageError
-from kinoray.report.examples import examples
+from kinoray.display.text import printable, show
+from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
+from kinoray.runs.command import command_of
 from kinoray.runs.result import SWEEP_RECORD, Result, load
 
 MOST_BAD = 200
@@ -107,11 +106,8 @@ def _tasks(result: Result) -> list[tuple[str, list[int], float | None]]:
 
 def _clips(result: Result, task: int) -> list[int]:
     """Clips of each split of a task."""
-    try:
-        manifest = read_manifest(result.run["manifests"][task])
-    except (UsageError, LookupError, OSError):
-        return []
-    return [len(manifest.clips(split)) for split in SPLITS]
+    manifest = manifest_of(result, task)
+    return [len(manifest.clips(split)) for split in SPLITS] if manifest else []
 
 
 def _costs(cost: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -142,16 +138,3 @@ def _provenance(result: Result) -> list[tuple[str, str]]:
     made += [("command", command)] if (command := command_of(result)) else []
     rows = [*made, *machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
     return [(str(name), str(value)) for name, value in rows]
-
-
-def command_of(result: Result) -> str:
-    """What to type to make the run elsewhere; "" where its method or stream is no name but a file or an object."""
-    run = result.run
-    source = run.get("method_source", {"kind": ""})
-    stream = run.get("stream_source", {}).get("made_from")
-    if not stream or any(part["kind"] != "kinoray" for part in source.get("parts", [source])):
-        return ""
-    words = ["kinoray", "run", run["method"], "--stream", str(stream), "--backbone", run["backbone"]]
-    words += [f"--{name.replace('_', '-')}" for name in ("joint", "zero_shot", "as_released") if run.get(name)]
-    words += [word for name, value in result.overrides.items() for word in ("--set", f"{name}={as_typed(value)}")]
-    return shlex.join([*words, "--seed", str(result.seed)])
