@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,34 @@ from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, up_down
 from kinoray.processes.warm_ray import WarmRay, find, note, note_file, other_than, start_of, surroundings
 
-IN_A_WORKER = """
+IN_WORKERS = """
+import json
 import ray
 from kinoray.processes.ray_session import ray_session
 
 def seen():
-    import sys
-    return ["torch" in sys.modules, sorted(name for name in sys.modules if name.startswith("kinoray"))]
+    import os, sys
+    return [os.getpid(), "torch" in sys.modules, [name for name in sys.modules if name.startswith("kinoray")]]
+
+class Worker:
+    def seen(self):
+        return seen()
+
+class Controller:
+    def seen(self):
+        return seen()
+
+    def seen_by_worker(self, environment):
+        worker = ray.remote(Worker).options(num_cpus=0, runtime_env=environment).remote()
+        return ray.get(worker.seen.remote())
 
 with ray_session(say=print):
-    print(ray.get(ray.remote(seen).remote()))
+    from ray.train.v2._internal.constants import get_env_vars_to_propagate  # what a trainer gives its processes
+    blocking = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0"}
+    controller = ray.remote(Controller).options(
+        num_cpus=0, runtime_env={"env_vars": get_env_vars_to_propagate() | blocking}).remote()
+    by_worker = controller.seen_by_worker.remote({"env_vars": get_env_vars_to_propagate()})
+    print(json.dumps(ray.get([ray.remote(seen).remote(), controller.seen.remote(), by_worker])))
 """
 
 
@@ -96,7 +115,8 @@ def test_a_trainer_gives_its_processes_what_the_warm_workers_have(monkeypatch: p
 
     monkeypatch.delenv(ray_session.BLOCKING, raising=False)
     ray_session.apply_settings()
-    assert ray_session.trainer_environment() == {ray_session.BLOCKING: "0"} | get_env_vars_to_propagate()
+    environment = {ray_session.BLOCKING: "0"} | get_env_vars_to_propagate()
+    assert ray_session.trainer_environment() == {"env_vars": environment}
 
 
 def test_up_leaves_one_that_is_up_as_it_is(own_note: WarmRay, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +168,17 @@ def up_patiently() -> WarmRay:
     return up_down.up(idle_minutes=10)
 
 
+def idle_workers(keeper: psutil.Process, least: int) -> set[int]:
+    """Their process numbers, once there are so many."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        idle = {process.pid for process in family(keeper) if process.name() == "ray::IDLE"}
+        if len(idle) >= least:
+            return idle
+        time.sleep(0.2)
+    raise AssertionError(f"fewer than {least} workers became ready")
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
@@ -158,11 +189,15 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
     warm = up_patiently()
     keeper = psutil.Process(warm.pid)
     try:
+        ready = idle_workers(keeper, 3)
         driver = subprocess.run(
-            [sys.executable, "-c", IN_A_WORKER], capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, "-c", IN_WORKERS], capture_output=True, text=True, check=True, timeout=120
         )
         joined, answer = driver.stdout.splitlines()
-        assert warm.address in joined and answer == "[True, []]"
+        assert warm.address in joined
+        numbers = [number for number, torch, kinoray in json.loads(answer) if torch and not kinoray]
+        assert len(set(numbers)) == 3, "a task, a trainer's controller and its worker"
+        assert set(numbers) <= ready, "none was started for them"
         processes = family(keeper)
         addresses = {address for process in processes for address, _ in listening(process)}
         assert addresses and addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}

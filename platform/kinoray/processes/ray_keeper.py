@@ -20,7 +20,7 @@ import ray
 from kinoray.processes.ray_session import apply_settings, own_ray, trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
 
-PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
+PRELOADED = "torch,torch._dynamo,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
 WORKERS = {
     "RAY_preload_python_modules": PRELOADED,
     "RAY_enable_worker_prestart": "0",
@@ -97,10 +97,9 @@ def _start_workers(number: int) -> None:
     from ray._private.grpc_utils import init_grpc_channel
     from ray._private.utils import get_runtime_env_info
     from ray.core.generated import node_manager_pb2, node_manager_pb2_grpc
-    from ray.runtime_env import RuntimeEnv
 
     (node,) = ray.nodes()
-    environment: Any = get_runtime_env_info(RuntimeEnv(env_vars=trainer_environment()))
+    environment: Any = get_runtime_env_info(trainer_environment())
     asked = node_manager_pb2.PrestartWorkersRequest(  # type: ignore[attr-defined]
         num_workers=number, runtime_env_info=environment, keep_alive_duration_secs=FOR_EVER_S
     )

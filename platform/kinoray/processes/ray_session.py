@@ -1,5 +1,6 @@
 """Ray of this process: one that runs already, or its own."""
 
+import json
 import logging
 import os
 import signal
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray.runtime_env import RuntimeEnv
 
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
@@ -91,7 +93,7 @@ def _joined_warm(warm: warm_ray.WarmRay) -> Iterator[None]:
     with keep_signal_handlers(), _on_loopback():
         logging.getLogger("ray").setLevel(logging.ERROR)
         enable_token_auth_by_default()
-        ray.init(address=warm.address, runtime_env={"env_vars": trainer_environment()}, **QUIET)
+        ray.init(address=warm.address, runtime_env=trainer_environment(), **QUIET)
     with _until_shutdown():
         yield
 
@@ -121,11 +123,22 @@ def _usable(dashboard: bool, say: Callable[[str], None]) -> warm_ray.WarmRay | N
     return None
 
 
-def trainer_environment() -> dict[str, str]:
+class MergedEnvironment(RuntimeEnv):
+    """An environment in the very characters that Ray's core writes where it merges a job's with an actor's own.
+
+    Ray lends an idle worker only for the same characters, and Python's and its core's JSON differ in their spaces: a
+    trainer's processes, which merge, would never take one that was started, or asked for, by Python's.
+    """
+
+    def serialize(self) -> str:
+        return json.dumps(self, sort_keys=True, separators=(",", ":"))
+
+
+def trainer_environment() -> RuntimeEnv:
     """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
     worker that has it serves for any of them."""
     settings = {name: os.environ[name] for name in RAY_SETTINGS if name.startswith(TRAINER_PREFIX)}
-    return settings | {BLOCKING: os.environ.get(BLOCKING, "0")}
+    return MergedEnvironment(env_vars=settings | {BLOCKING: os.environ.get(BLOCKING, "0")})
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def start_of(pid: int) -> str:
 def surroundings() -> dict[str, str]:
     """What Ray's workers take over from this process."""
     taken = {k: v for k, v in os.environ.items() if k.startswith(PREFIXES) and not k.startswith(NOT_OF_WORKERS)}
-    return {"python": sys.executable, "RAY_AUTH_MODE": "token"} | taken  # the mode as Ray's start here sets it
+    return {"python": sys.prefix, "RAY_AUTH_MODE": "token"} | taken  # the mode as Ray's start here sets it
 
 
 def other_than(warm: WarmRay) -> list[str]:
