@@ -1,0 +1,107 @@
+"""A Ray of two machines with disks of their own, both on this machine: the second one's are in a mount namespace."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+
+from shared.titles import kind_of
+
+STORE_BYTES = 200_000_000
+JOIN_S = 60.0
+"""How long a machine may take to join."""
+
+
+@dataclass
+class Machines:
+    """The head, and the machines that joined it."""
+
+    head: Any
+    private: Path
+    """A folder of which each machine has its own."""
+    joined: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return self.head.address
+
+    def join(self, cpus: int) -> None:
+        """Another machine, whose private folder is empty. Raises: RuntimeError where it does not come."""
+        known = _alive(self.address)
+        start = [str(Path(sys.executable).with_name("ray")), "start", f"--address={self.address}", "--block"]
+        start += [f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
+        own_disk = f'mount -t tmpfs tmpfs {self.private} && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", own_disk, "sh", *start]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.joined.append(subprocess.Popen(command, start_new_session=True, **quiet))  # type: ignore[call-overload]
+        end = time.monotonic() + JOIN_S
+        while _alive(self.address) <= known:
+            if time.monotonic() > end:
+                raise RuntimeError(f"No machine joined within {JOIN_S:g} s.")
+            time.sleep(0.5)
+
+    def ranks(self) -> tuple[int, int]:
+        """How many workers of a run are on the head, and on the machine that joined last."""
+        return _ranks_below(self.head.head_node.all_processes["raylet"][0].process.pid), _ranks_below(
+            self.joined[-1].pid
+        )
+
+    def kill(self) -> None:
+        """SIGKILL of the last machine: all its processes at once, as where the power fails."""
+        machine = psutil.Process(self.joined.pop().pid)
+        for process in [machine, *machine.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        machine.wait(10)
+
+
+@contextmanager
+def machines(private: Path, environment: dict[str, str], cpus: int) -> Iterator[Machines]:
+    """A head of so many CPUs, whose temporary folder is in the private one; environment: of its processes, too."""
+    import ray._private.utils as utils
+    from ray.cluster_utils import Cluster
+
+    private.mkdir(parents=True, exist_ok=True)
+    alone = mock.patch.object(utils, "write_ray_address", lambda address, temp_dir=None: None)
+    with alone, mock.patch.dict(os.environ, environment):
+        place = {"num_cpus": cpus, "temp_dir": str(private / "ray"), "object_store_memory": STORE_BYTES}
+        head = Cluster(
+            initialize_head=True, head_node_args=place | {"include_dashboard": False}, shutdown_at_exit=False
+        )
+        found = Machines(head, private)
+        try:
+            yield found
+        finally:
+            for process in found.joined:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(30)
+            head.shutdown()
+            shutil.rmtree(private, ignore_errors=True)
+
+
+def _ranks_below(pid: int) -> int:
+    try:
+        return sum(kind_of(process) == "worker" for process in psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _alive(address: str) -> int:
+    """Machines of a cluster that live; without joining it."""
+    from ray._private.state import GlobalState
+    from ray._raylet import GcsClientOptions
+
+    state = GlobalState()
+    options = GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    state._initialize_global_state(options)
+    return sum(node["Alive"] for node in state.node_table())
