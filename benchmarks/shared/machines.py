@@ -18,7 +18,7 @@ import psutil
 from shared.titles import kind_of
 
 STORE_BYTES = 200_000_000
-JOIN_S = 60.0
+JOIN_S = 180.0
 """How long a machine may take to join."""
 
 

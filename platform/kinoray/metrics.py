@@ -22,12 +22,14 @@ class Ranks:
     """Where the right item of each query stands among all items: what every score is computed from.
 
     Shapes: each (Q,). middle: 0-based mid-rank, 0 is best; ties: other items with the same score as the right one;
-    gallery: number of items, the right one included.
+    gallery: number of items, the right one included. best: (Q, K) positions of the items with the best scores, best
+    first, -1 where there are fewer than K items; None where nobody noted them. No score is computed from it.
     """
 
     middle: Floats
     ties: Integers
     gallery: Integers
+    best: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.middle)
@@ -38,7 +40,7 @@ class Ranks:
 
     @classmethod
     def pooled(cls, parts: Sequence["Ranks"]) -> "Ranks":
-        """The queries of several tasks as one set."""
+        """The queries of several tasks as one set, without their best items: those are of different galleries."""
         columns = ([getattr(ranks, name) for ranks in parts] for name in ("middle", "ties", "gallery"))
         return cls(*(np.concatenate(column) for column in columns))
 

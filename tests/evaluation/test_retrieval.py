@@ -1,5 +1,6 @@
 """Retrieval of whole runs: precision, which model's features are kept, how often texts are embedded, both readings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,16 +140,32 @@ def test_ranks_of_runs_without_ties_read_as_untied(micro, tmp_path) -> None:
     spec = spec_of("base_moco", micro, tmp_path)
     assert run_spec(spec)
     path = Path(spec.folder) / "ranks.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["ties", "reading"]), path)
+    pq.write_table(pq.read_table(path).drop_columns(["ties", "reading", "best"]), path)
     table = Result(spec.folder).ranks
     assert (table["ties"] == 0).all() and (table["reading"] == "").all()
+    assert all(len(best) == 0 for best in table["best"])
 
 
-def test_ties_and_readings_survive_a_checkpoint() -> None:
+@pytest.mark.parametrize("protocol", ["cvlm", "ctvr"])
+def test_the_first_clips_that_are_noted_are_those_of_the_ranks(protocol, micro, tmp_path) -> None:
+    spec = spec_of("base_moco", on_protocol(micro, protocol), tmp_path)
+    assert run_spec(spec)
+    ranks = Result(spec.folder).ranks
+    assert set(ranks["gallery"]) == ({6} if protocol == "cvlm" else {6, 12})
+    for row in ranks[ranks["ties"] == 0].to_dict("records"):
+        best = list(row["best"])
+        assert len(set(best)) == ranking.BEST
+        assert (best.index(row["clip_id"]) if row["clip_id"] in best else None) == (
+            row["rank"] if row["rank"] < ranking.BEST else None
+        )
+
+
+def test_ties_readings_and_first_clips_survive_a_checkpoint() -> None:
     ranks = ranks_of([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [0, 1])
-    cells = {("", 1, 0): ranks, ("own", 10, 2): ranks}
+    noted = replace(ranks, best=np.array([[0, 1, 2, -1, -1], [1, 0, 2, -1, -1]]))
+    cells = {("", 1, 0): ranks, ("own", 10, 2): noted}
     back = ranking.from_tensors(*ranking.to_tensors(cells))
     assert back.keys() == cells.keys()
     for cell, found in back.items():
-        for name in ("middle", "ties", "gallery"):
+        for name in ("middle", "ties", "gallery", "best"):
             assert np.array_equal(getattr(found, name), getattr(cells[cell], name))

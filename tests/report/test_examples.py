@@ -29,7 +29,7 @@ def run(micro: Stream, tmp_path: Path) -> Path:
     firsts = [sample for sample in range(len(rows)) if sample == 0 or rows[sample] != rows[sample - 1]]
     write_ranks(folder, [
         {"reading": "", "after_task": after, "task": 0, "sample": sample, "clip_id": manifest.id(int(rows[sample])),
-         "rank": float(rank), "ties": 0, "gallery": 6}
+         "rank": float(rank), "ties": 0, "gallery": 6, "best": [manifest.id(int(rows[s])) for s in firsts[after:5]]}
         for after, ranks in enumerate((THEN, NOW))
         for sample, rank in zip(firsts, ranks, strict=True)
     ])  # fmt: skip
@@ -44,6 +44,9 @@ def test_the_one_that_fell_furthest_and_the_one_that_rose_furthest_are_shown(run
     assert lost.query == manifest.caption(int(rows[0]), int(numbers[0])) and lost.task == micro.tasks[0].name
     assert (regained.what, regained.then, regained.now) == (REGAINED, "6 of 6", "2 of 6")
     assert {one.picture[:22] for one in (lost, regained)} == {"data:image/png;base64,"}
+    assert [hit.right for hit in lost.first_then] == [True, False, False, False, False]
+    assert [hit.right for hit in lost.first_now] == [False] * 4, "it was noted among the first no more"
+    assert [hit.name for hit in lost.first_then[1:]] == [hit.name for hit in regained.first_now]
 
 
 def test_a_run_of_other_data_or_without_manifests_has_none(run: Path, micro: Stream) -> None:
@@ -57,10 +60,10 @@ def test_the_page_of_a_real_run_has_them_with_clips_and_chance(micro: Stream, tm
     import kinoray
 
     result = kinoray.run("base_moco", stream=micro, runs=tmp_path, num_workers=0, quiet=True)
-    text = write_report(result.folder).read_text()
+    text, shown = write_report(result.folder).read_text(), examples(result)
     assert "kinoray run" not in text, "the stream of the test has no name"
     assert "<td>12</td><td>4</td><td>6</td><td>16.7</td>" in text.replace("\n", "")
-    shown = examples(result)
+    assert text.count('class="right"') == sum(hit.right for one in shown for hit in one.first_then + one.first_now)
     assert ("Lost, and found later" in text) == bool(shown) and text.count("frames of the clip") == len(shown)
 
 

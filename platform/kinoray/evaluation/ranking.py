@@ -17,6 +17,8 @@ SCORES_NUMEL = 1 << 24
 BLOCKS_NUMEL = 1 << 28
 """Gallery features held on the device at a time: 1 GiB of float32."""
 TEXT_BATCH = 256
+BEST = 5
+"""Best-scored clips of each query that are noted."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def rank_queries(
     truth: np.ndarray,
     world: World,
 ) -> Ranks:
-    """Ranks of each query's own clip among all clips of all blocks, (Q,) each.
+    """Ranks of each query's own clip among all clips of all blocks, (Q,) each, with the `BEST` first clips.
 
     queries[b] are the features of the same Q queries as block b wants them (a method may embed a text differently for
     the videos of each task); truth counts through the concatenated blocks. Query chunks are shared over ranks. Scores
@@ -74,10 +76,19 @@ def rank_queries(
                 checked_scores(score(q[part].to(world.device), b.to(world.device)), len(rows), len(b)).float().cpu()
                 for q, b in pairs
             ]
-            ranks = ranks_of(torch.cat(scores, dim=1).numpy(), truth[part])
-            own[rows.start] = torch.from_numpy(np.stack([ranks.middle, ranks.ties, ranks.gallery], axis=1))
-    middle, ties, among = in_order(own, world).numpy().T
-    return Ranks(middle.copy(), ties.astype(np.int64), among.astype(np.int64))
+            together = torch.cat(scores, dim=1)
+            ranks = ranks_of(together.numpy(), truth[part])
+            columns = torch.from_numpy(np.stack([ranks.middle, ranks.ties, ranks.gallery], axis=1))
+            own[rows.start] = torch.cat([columns, _best(together)], dim=1)
+    middle, ties, among, *best = in_order(own, world).numpy().T
+    whole = ties.astype(np.int64), among.astype(np.int64), np.stack(best, axis=1).astype(np.int64)
+    return Ranks(middle.copy(), *whole)
+
+
+def _best(scores: Tensor) -> Tensor:
+    """Positions of the `BEST` highest of each row, (Q, BEST); -1 where a row is shorter."""
+    best = scores.topk(min(BEST, scores.shape[1])).indices
+    return torch.nn.functional.pad(best, (0, BEST - best.shape[1]), value=-1)
 
 
 def _parts(block: Tensor) -> tuple[Tensor, ...]:
@@ -86,12 +97,14 @@ def _parts(block: Tensor) -> tuple[Tensor, ...]:
 
 
 def to_tensors(cells: Cells) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Ranks as a checkpoint keeps them: mid-ranks (Q,), and ties with the gallery's size (2, Q), by the cell's name."""
+    """Ranks as a checkpoint keeps them: mid-ranks (Q,), and ties, the gallery's size and the best positions (2 + K, Q),
+    by the cell's name."""
     middle, among = {}, {}
     for (reading, row, task), ranks in cells.items():
         name = f"{reading}/{row}/{task}" if reading else f"{row}/{task}"
         middle[name] = torch.from_numpy(ranks.middle)
-        among[name] = torch.from_numpy(np.stack([ranks.ties, ranks.gallery]))
+        best = [] if ranks.best is None else list(ranks.best.T)
+        among[name] = torch.from_numpy(np.stack([ranks.ties, ranks.gallery, *best]))
     return middle, among
 
 
@@ -100,6 +113,7 @@ def from_tensors(middle: dict[str, Tensor], among: dict[str, Tensor]) -> Cells:
     cells: Cells = {}
     for name, values in middle.items():
         *reading, row, task = name.split("/")
-        ties, gallery = among[name].numpy()
-        cells["/".join(reading), int(row), int(task)] = Ranks(values.numpy(), ties, gallery)
+        ties, gallery, *best = among[name].numpy()
+        best_QK = np.stack(best, axis=1) if best else None
+        cells["/".join(reading), int(row), int(task)] = Ranks(values.numpy(), ties, gallery, best_QK)
     return cells

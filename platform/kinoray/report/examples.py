@@ -1,4 +1,4 @@
-"""Queries on a run's page: where the right answer of each stood right after its task was learned, and where at the end.
+"""Queries on a run's page: what each found right after its task was learned, and what at the end.
 
 Read from the ranks and manifests that the run left: no model is opened, nothing is embedded.
 """
@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 6
 """Tasks with examples, the earliest ones: they have had the most time to be forgotten."""
-FRAME_PX = 72
+FRAME_PX, HIT_PX = 72, 44
+"""Longer sides of a frame of the query's own clip, and of one that it found."""
 LOST, REGAINED = "lost", "found later"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A clip that a query found."""
+
+    name: str
+    picture: str
+    """A frame of it, as the address of an image."""
+    right: bool
+    """Whether it is the query's own."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,9 @@ class Example:
     """Where the right answer, its clip or class, stood after the task and at the end: "2 of 300"."""
     picture: str
     """Frames of the clip, as the address of an image."""
+    first_then: tuple[Hit, ...]
+    first_now: tuple[Hit, ...]
+    """What it found first at those times; nothing where classes are ranked, or where the run did not note it."""
 
 
 def manifest_of(result: Result, task: int) -> Manifest | None:
@@ -52,23 +67,24 @@ def examples(result: Result) -> list[Example]:
     """
     ranks = result.ranks
     ranks = ranks[ranks["reading"] == ""]
+    manifests = [manifest_of(result, task) for task in range(len(result.tasks))]
+    clips = _Frames(list(filter(None, manifests)))
     found = []
     for task, name in enumerate(result.tasks[:-1][:MOST_TASKS]):
-        manifest = manifest_of(result, task)
-        if manifest is None:
+        if (manifest := manifests[task]) is None:
             continue
         moves = _moves(ranks[ranks["task"] == task], task)
         rows = [(LOST, row) for row in moves[moves["by"] > 0].tail(1).to_dict("records")]
         rows += [(REGAINED, row) for row in moves[moves["by"] < 0].head(1).to_dict("records")]
         with contextlib.suppress(VideoError, LookupError):  # the page is about the run, with or without its data
-            found += [_example(name, what, row, manifest) for what, row in rows]
+            found += [_example(name, what, row, manifest, clips) for what, row in rows]
     return found
 
 
 def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":
     """A row per query that was ranked after its task and later: its places and galleries then and at the last time,
     `by` how much of the gallery it fell, ascending, equal ones by sample number."""
-    columns = ["sample", "clip_id", "rank", "gallery"]
+    columns = ["sample", "clip_id", "rank", "gallery", "best"]
     then = ranks.loc[ranks["after_task"] == task, columns]
     now = ranks.loc[(ranks["after_task"] == ranks["after_task"].max()) & (ranks["after_task"] > task), columns]
     both = then.merge(now, on=["sample", "clip_id"], suffixes=("_then", "_now"))
@@ -76,14 +92,30 @@ def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":
     return both.sort_values(["by", "sample"], kind="stable")
 
 
-def _example(task: str, what: str, row: dict[Any, Any], manifest: Manifest) -> Example:
+class _Frames:
+    """A frame of each test clip of a run, by its id; read once."""
+
+    def __init__(self, manifests: list[Manifest]) -> None:
+        self.places = {m.id(int(row)): (m, int(row)) for m in manifests for row in m.clips("test")}
+        self.read: dict[str, str] = {}
+
+    def hit(self, clip_id: str, right: bool) -> Hit:
+        if clip_id not in self.read:
+            manifest, row = self.places[clip_id]
+            frame = strip(manifest.clip(row), float(manifest.aspects[row]), HIT_PX, num_frames=1)
+            self.read[clip_id] = data_uri(frame)
+        return Hit(clip_id, self.read[clip_id], right)
+
+
+def _example(task: str, what: str, row: dict[Any, Any], manifest: Manifest, clips: _Frames) -> Example:
     clip_rows, numbers = manifest.samples("test")
     place = int(clip_rows[row["sample"]])
     if manifest.id(place) != row["clip_id"]:
         raise LookupError("the manifest has other samples than the run was tested on")
     query = manifest.caption(place, int(numbers[row["sample"]])) or manifest.labels([place])[0] or row["clip_id"]
     picture = strip(manifest.clip(place), float(manifest.aspects[place]), FRAME_PX)
-    return Example(task, what, query, _place(row, "then"), _place(row, "now"), data_uri(picture))
+    then, now = (tuple(clips.hit(i, i == row["clip_id"]) for i in row[f"best_{when}"]) for when in ("then", "now"))
+    return Example(task, what, query, _place(row, "then"), _place(row, "now"), data_uri(picture), then, now)
 
 
 def _place(row: dict[Any, Any], when: str) -> str:

@@ -13,17 +13,17 @@ from kinoray.decoding.sampling import uniform_midpoints
 from kinoray.errors import VideoError
 
 FRAMES = 4
-"""Of each clip, evenly spread."""
+"""Of a clip, evenly spread, unless told otherwise."""
 GAP_PX = 4
 
 
-def strip(clip: Clip, aspect: float, frame_px: int) -> Image.Image:
+def strip(clip: Clip, aspect: float, frame_px: int, num_frames: int = FRAMES) -> Image.Image:
     """Some frames of a clip side by side, as its video is; an empty frame where it can no longer be read.
 
     aspect: width / height of its frames. frame_px: their longer side.
     """
     try:
-        frames = read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, FRAMES), frame_px)
+        frames = read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, num_frames), frame_px)
     except (VideoError, OSError):
         frames = np.full((1, frame_px, frame_px, 3), 255, dtype=np.uint8)
     longest = max(1.0, aspect)

@@ -27,7 +27,7 @@ SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
 MADE_BY = "sweep"
 """File in a run's folder that names the sweep which made it."""
-UNTIED: dict[str, Any] = {"reading": "", "ties": 0}
+UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
 
@@ -193,12 +193,13 @@ class Result:
     @property
     def ranks(self) -> "pd.DataFrame":
         """One row per query and evaluation in each reading: `rank` is a 0-based mid-rank among `gallery` items; `ties`
-        others have the same score."""
-        columns = ["reading", "after_task", "task", "sample", "clip_id", "rank", "ties", "gallery"]
+        others have the same score; `best` are the ids of the first clips found, none in older runs and where classes
+        are ranked."""
+        columns = ["reading", "after_task", "task", "sample", "clip_id", "rank", "ties", "gallery", "best"]
         frame = _read_table(self.folder / "ranks.parquet", columns)
         for name, value in UNTIED.items():
             if name not in frame:
-                frame[name] = value
+                frame[name] = [value] * len(frame)
         return frame
 
     @property

@@ -1,7 +1,7 @@
 """What a run leaves for `Result`: metrics from ranks, and the files of the run folder."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +46,7 @@ def write_results(
     counts, validation_counts = _num_queries(ranks), _num_queries(validation)
     write_matrix(folder, names, matrices)
     if state == "finished":
-        write_ranks(
-            folder,
-            (
-                {
-                    "reading": reading,
-                    "after_task": i,
-                    "task": t,
-                    "sample": s,
-                    "clip_id": c,
-                    "rank": float(middle),
-                    "ties": int(ties),
-                    "gallery": int(gallery),
-                }
-                for (reading, i, t), r in sorted(ranks.items())
-                for (s, c), middle, ties, gallery in zip(queries[t], r.middle, r.ties, r.gallery, strict=True)
-            ),
-        )
+        write_ranks(folder, _rank_rows(ranks, queries))
     outcome = {
         "format": 1,
         "state": state,
@@ -82,6 +66,31 @@ def write_results(
     return outcome
 
 
+def _rank_rows(ranks: Cells, queries: Mapping[int, Sequence[tuple[int, str]]]) -> Iterator[dict[str, Any]]:
+    """The rows of ranks.parquet.
+
+    A gallery holds the clips of the task, or those of all tasks that are tested with it, in their order; its size says
+    which. No clip is named where it holds others: one without a caption, say.
+    """
+    clips = {task: list(dict.fromkeys(clip for _, clip in pairs)) for task, pairs in queries.items()}
+    for (reading, row, task), r in sorted(ranks.items()):
+        together = sorted(t for other, i, t in ranks if (other, i) == (reading, row))
+        galleries = [clips[task], [clip for t in together for clip in clips[t]]]
+        among: list[str] = next((g for g in galleries if r.best is not None and len(r) and len(g) == r.gallery[0]), [])
+        for place, (sample, clip) in enumerate(queries[task]):
+            yield {
+                "reading": reading,
+                "after_task": row,
+                "task": task,
+                "sample": sample,
+                "clip_id": clip,
+                "rank": float(r.middle[place]),
+                "ties": int(r.ties[place]),
+                "gallery": int(r.gallery[place]),
+                "best": [among[k] for k in r.best[place] if k >= 0] if r.best is not None and among else [],
+            }
+
+
 def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
     """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name."""
     rows = [
@@ -97,9 +106,10 @@ def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str
 
 def write_ranks(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write ranks.parquet: rows with reading, after_task, task, sample, clip_id, rank (0-based mid-rank), ties (other
-    items with the same score), gallery (number of items): all that the scores follow from."""
+    items with the same score), gallery (number of items): all that the scores follow from; and best, ids of the first
+    clips that were found, where the gallery is one of clips."""
     types = {"reading": "string", "after_task": "int64", "task": "int64", "sample": "int64", "clip_id": "string"}
-    types |= {"rank": "double", "ties": "int64", "gallery": "int64"}
+    types |= {"rank": "double", "ties": "int64", "gallery": "int64", "best": "list"}
     _write_table(Path(folder) / "ranks.parquet", list(rows), types)
 
 
@@ -112,6 +122,7 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[s
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in types.items()])
+    ids = pa.list_(pa.string())
+    schema = pa.schema([(name, ids if kind == "list" else pa.type_for_alias(kind)) for name, kind in types.items()])
     with whole_file(path) as draft:
         pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), draft)
