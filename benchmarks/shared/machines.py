@@ -38,7 +38,7 @@ class Machines:
     def join(self, cpus: int) -> None:
         """Another machine, whose private folder is empty. Raises: RuntimeError where it does not come."""
         known = _alive(self.address)
-        start = [str(Path(sys.executable).with_name("ray")), "start", f"--address={self.address}", "--block"]
+        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={self.address}", "--block"]
         start += [f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         own_disk = f'mount -t tmpfs tmpfs {self.private} && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", own_disk, "sh", *start]
@@ -46,7 +46,7 @@ class Machines:
         self.joined.append(subprocess.Popen(command, start_new_session=True, **quiet))  # type: ignore[call-overload]
         end = time.monotonic() + JOIN_S
         while _alive(self.address) <= known:
-            if time.monotonic() > end:
+            if self.joined[-1].poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"No machine joined within {JOIN_S:g} s.")
             time.sleep(0.5)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import merged, parse_settings, read_experiment
+from kinoray.runs.experiment_file import merged, parse_grid, parse_settings, read_experiment
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
@@ -55,6 +55,16 @@ def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, text: str
 def test_settings_have_the_types_of_yaml_and_the_later_wins() -> None:
     found = parse_settings(["m=0.9", "variant=local", "jitter=[0, 0, 0, 0]", "m=0.5", "note=a=b"])
     assert found == {"m": 0.5, "variant": "local", "jitter": [0, 0, 0, 0], "note": "a=b"}
+
+
+def test_several_values_are_every_combination_and_one_with_a_comma_is_quoted() -> None:
+    grid = parse_grid(["m=0.9,1e-4", "variant=local", "n=1,2", "word='a,b'", "both=[3, 4]"])
+    rest = {"variant": "local", "word": "a,b", "both": [3, 4]}
+    assert grid == [{"m": m, "n": n} | rest for m in (0.9, "1e-4") for n in (1, 2)]
+    assert parse_grid([]) == [{}]
+    assert parse_grid(["m=1,2", "m=3"]) == [{"m": 3}], "the later wins"
+    with pytest.raises(UsageError, match="must be name=value"):
+        parse_grid(["m"])
 
 
 def test_not_given_hides_nothing() -> None:

@@ -38,7 +38,7 @@ from kinoray.cli import search as cli_search
 from kinoray.cli import status as cli_status
 from kinoray.cli import sweep as cli_sweep
 from kinoray.cli import up_down as cli_up_down
-from kinoray.cli.options import WHICH_RUNS, CopyTo, Debug, DryRun, Json, Log, Quiet, Runs, Tags
+from kinoray.cli.options import WHICH_RUNS, CopyTo, Debug, DryRun, Json, Log, Quiet, Runs, Settings, Tags
 from kinoray.display.text import printable, printer
 from kinoray.errors import DONE, FAILED, INTERRUPTED, STOPPED, TERMINATED, KinorayError, UsageError
 
@@ -138,7 +138,7 @@ def run(
         int | None, typer.Option(min=1, help="So many seeds from --seed on, side by side where possible.")
     ] = None,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes; 0: in this one.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting.")] = None,
+    settings: Settings = None,
     config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
     joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
     zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
@@ -164,7 +164,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
-    from kinoray.runs.experiment_file import merged, parse_settings
+    from kinoray.runs.experiment_file import merged, parse_grid
     from kinoray.runs.request import RunRequest
 
     options: dict[str, Any] = {
@@ -182,7 +182,6 @@ def run(
         "tags": tags or None,
         "runs": runs,
     }
-    given = parse_settings(settings or [])
     requests = [
         RunRequest(
             method,
@@ -195,6 +194,7 @@ def run(
             dashboard=dashboard,
         )
         for method, in_file, set_in_file in _experiments(methods, config)
+        for given in parse_grid(settings or [])
     ]
     if dry_run:
         printing.print_plans([kinoray.dry_run(request) for request in requests], as_json)

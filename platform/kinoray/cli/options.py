@@ -15,6 +15,9 @@ CopyTo = Annotated[
     str | None, typer.Option("--copy-to", metavar="URI", help="Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; A,B: a run with each.")
+]
 Log = Annotated[
     list[str] | None, typer.Option("--log", metavar="NAME", help="tensorboard, wandb or mlflow, live; repeatable.")
 ]

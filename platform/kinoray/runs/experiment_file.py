@@ -6,6 +6,7 @@ seeds: 3
 m_hat: 0.95               # any other key is a setting, as with --set
 """
 
+import itertools
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -99,6 +100,25 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
         except (yaml.YAMLError, RecursionError) as error:
             raise UsageError(f"--set {pair}: {_complaint(error)}.") from None
     return settings
+
+
+def parse_grid(pairs: Iterable[str]) -> list[dict[str, Any]]:
+    """As `parse_settings`, once for every combination: `m_hat=0.9,0.99` are two values, `'a,b'` and `[a, b]` are one.
+
+    Raises: UsageError as `parse_settings`.
+    """
+    choices: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        parts = value.split(",") if is_several(value) else [value]
+        (together,) = {name.strip() for name in parse_settings([pair])}
+        choices[together] = [parse_settings([f"{name}={part}"])[together] for part in parts]
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+
+
+def is_several(value: str) -> bool:
+    """Whether a value is several: `0.9,0.99`, and not one tuple, `[0.9, 0.99]`, or one text, `"a,b"`."""
+    return "," in value and value.strip()[:1] not in ("[", "{", "'", '"')
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

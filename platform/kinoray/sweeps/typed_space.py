@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import parse_settings
+from kinoray.runs.experiment_file import is_several, parse_settings
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def typed_space(spaces: Sequence[str], settings: Sequence[str]) -> Typed:
 
     Raises: UsageError for a word that means nothing, or a space by name beside knobs.
     """
-    several = [pair for pair in settings if _is_list(pair.partition("=")[2])]
+    several = [pair for pair in settings if is_several(pair.partition("=")[2])]
     held = parse_settings([pair for pair in settings if pair not in several])
     named = [word for word in spaces if "=" not in word]
     knobs: dict[str, Any] = {}
@@ -47,14 +47,9 @@ def typed_space(spaces: Sequence[str], settings: Sequence[str]) -> Typed:
     return Typed(named[0] if named else knobs or None, held)
 
 
-def _is_list(value: str) -> bool:
-    """Whether a value is several: `0.9,0.99`, and not one tuple, `[0.9, 0.99]`, or one text, `"a,b"`."""
-    return "," in value and value.strip()[:1] not in ("[", "{", "'", '"')
-
-
 def _knob(name: str, text: str) -> dict[str, Any]:
     """`0.9:1`, `1e-4:1e-2:log` and `1:9:2` are ranges, the last in steps; `a,b` are choices."""
-    if _is_list(text):
+    if is_several(text):
         return {"choices": [_value(name, part) for part in text.split(",")]}
     low, colon, rest = text.partition(":")
     high, _, more = rest.partition(":")
