@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from kinoray.data.manifest import read_manifest, write_table
+from kinoray.execution import shared_storage
 from kinoray.execution.shared_storage import MANIFESTS, Sight, _look
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
+from kinoray.testing.engine import spec_of
 
 DRIVER = """
 import pickle, sys
@@ -43,6 +45,21 @@ def test_a_machine_says_what_it_does_not_see(tmp_path: Path) -> None:
     assert f"does not see {tmp_path / 'a.mp4'}" in _look(sight)
     unknown = _look(replace(sight, rendered="no-such-stream"))
     assert unknown.startswith(f"lacks {tmp_path / 'a.mp4'} and cannot render it: ")
+
+
+def test_a_machine_that_joined_later_renders_what_it_lacks(micro: Stream, tmp_path: Path, monkeypatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(shared_storage, "load_stream", loaded.append)
+    spec = replace(spec_of("base_moco", micro, tmp_path), rendered="micro")
+    shared_storage.render_here(spec)
+    assert loaded == [], "all is there"
+    manifest = read_manifest(spec.tests[1])
+    elsewhere = write_table(manifest.table, tmp_path / "copy.parquet", tmp_path / "nowhere").path
+    lacking = replace(spec, tests=(spec.tests[0], str(elsewhere)))
+    shared_storage.render_here(replace(lacking, rendered=""))
+    assert loaded == [], "videos of one's own are on shared storage, or missing"
+    shared_storage.render_here(lacking)
+    assert loaded == ["micro"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ runs, so no cache folder need be shared. An embedded stream is rendered by each 
 import hashlib
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.disk.durable import whole_file
-from kinoray.disk.folders import cache_folder
 from kinoray.errors import KinorayError, UsageError, VideoError
 from kinoray.runs.resolve import Resolved
+from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.rendering import rendered_from
 
 MANIFESTS = ".manifests"
 """In the folder of runs: the manifests that travel, by their digest."""
@@ -69,7 +70,7 @@ def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
     token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
     token.write_text(word)
     try:
-        _ask(nodes, Sight(str(token), word, _some_videos(stream), _rendered(stream)))
+        _ask(nodes, Sight(str(token), word, _some_videos(stream), rendered_from(stream)))
     finally:
         token.unlink(missing_ok=True)
     return replace(stream, tasks=travelling)
@@ -92,12 +93,24 @@ def _copied(manifest: Path, folder: Path) -> Path:
     return copy
 
 
+def render_here(spec: RunSpec) -> None:
+    """Render the embedded stream of a run where this machine lacks it: it may have joined the cluster after the start.
+
+    Called by every rank before its run begins. Raises: as `load_stream`.
+    """
+    if spec.rendered and not all(path is None or path.is_file() for path in _looked_at(spec.tests)):
+        load_stream(spec.rendered)
+
+
 def _some_videos(stream: Stream) -> tuple[tuple[str, int], ...]:
-    paths = []
-    for task in stream.tasks:
-        manifest = read_manifest(task.manifest)
-        paths += [_path(manifest, range(manifest.table.num_rows)[place]) for place in LOOKED_AT]
+    paths = _looked_at([task.manifest for task in stream.tasks])
     return tuple((str(path), path.stat().st_size) for path in paths if path is not None and path.is_file())
+
+
+def _looked_at(manifests: Sequence[str | Path]) -> Iterator[Path | None]:
+    """The clips of each manifest that are looked for; None for one that leads out of its folder."""
+    for manifest in map(read_manifest, manifests):
+        yield from (_path(manifest, range(manifest.table.num_rows)[place]) for place in LOOKED_AT)
 
 
 def _path(manifest: Manifest, row: int) -> Path | None:
@@ -105,13 +118,6 @@ def _path(manifest: Manifest, row: int) -> Path | None:
         return Path(manifest.clip(row).path)
     except VideoError:
         return None
-
-
-def _rendered(stream: Stream) -> str:
-    """The name under which a machine can render the stream, where its videos lie in the cache."""
-    roots = [read_manifest(task.manifest).root for task in stream.tasks]
-    in_cache = all(root.is_relative_to(cache_folder().absolute()) for root in roots)
-    return stream.source if in_cache else ""
 
 
 def _ask(nodes: Sequence[dict[str, Any]], sight: Sight) -> None:

@@ -20,6 +20,7 @@ from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.live_curve import Watcher
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
+from kinoray.execution.shared_storage import render_here
 from kinoray.monitoring.run_monitor import FAILURE, RunMonitor
 from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.resolve import Resolved
@@ -80,6 +81,9 @@ def run_rank_safely(spec: Any, world: Any, monitor: Any, stores: Any) -> dict[st
         error = f"Machine {socket.gethostname()} does not see {spec.folder}. Put it on storage that all machines share."
         return {"kind": "UsageError", "error": error}
     try:
+        render_here(spec)
+        if world.size > 1:  # decoding goes on on all machines as soon as one rank begins
+            dist.barrier()
         return {"finished": run_rank(spec, world, monitor, stores)}
     except ray.exceptions.RayTaskError as error:  # an actor's own error, a full disk say
         cause = error.cause or error

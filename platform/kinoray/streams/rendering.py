@@ -20,11 +20,13 @@ from typing import Any
 import av
 import numpy as np
 
-from kinoray.data.manifest import write_manifest
+from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.disk.folders import cache_folder
 from kinoray.disk.locks import wait_for_lock
 from kinoray.display.counting import counting_bar
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.processes.cores import usable_cores
+from kinoray.streams import Stream
 
 ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
 """x264 on one thread and without look-ahead: the same frames give the same bytes.
@@ -95,6 +97,13 @@ def rendered(
                 "XDG_CACHE_HOME to another folder."
             ) from None
     return manifests
+
+
+def rendered_from(stream: Stream) -> str:
+    """The name under which any machine can render a stream, where its videos lie in the cache; else ""."""
+    roots = [read_manifest(task.manifest).root for task in stream.tasks]
+    in_cache = all(root.is_relative_to(cache_folder().absolute()) for root in roots)
+    return stream.source if in_cache else ""
 
 
 @contextmanager
