@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
+import pyarrow.parquet as pq
 import torch
 
 from kinoray.config import Positive, Share, config, from_task
@@ -83,8 +83,8 @@ def learned(folder: Path) -> dict[str, Any]:
         **{name: value for name, value in outcome.items() if name != "cost"},
         "cost": cost,
         "log": [{name: value for name, value in line.items() if name != "time_s"} for line in lines],
-        "ranks": pd.read_parquet(folder / "ranks.parquet").to_dict("list"),
-        "cells": pd.read_parquet(folder / "matrix.parquet").to_dict("list"),
+        "ranks": pq.read_table(folder / "ranks.parquet").to_pydict(),
+        "cells": pq.read_table(folder / "matrix.parquet").to_pydict(),
         "features": {path.name: path.read_bytes() for path in sorted(folder.glob("features/*"))},
     }
 

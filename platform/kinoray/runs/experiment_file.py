@@ -109,10 +109,10 @@ def parse_grid(pairs: Iterable[str]) -> list[dict[str, Any]]:
     """
     choices: dict[str, list[Any]] = {}
     for pair in pairs:
+        parse_settings([pair])  # refused by its whole text
         name, _, value = pair.partition("=")
         parts = value.split(",") if is_several(value) else [value]
-        (together,) = {name.strip() for name in parse_settings([pair])}
-        choices[together] = [parse_settings([f"{name}={part}"])[together] for part in parts]
+        choices[name.strip()] = [parse_settings([f"{name}={part}"])[name.strip()] for part in parts]
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 

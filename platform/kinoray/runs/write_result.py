@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of
 from kinoray.disk.durable import whole_file, write_json
 from kinoray.evaluation.protocol import BaseProtocol, matrix_name
-from kinoray.metrics import Cells
+from kinoray.metrics import Cells, Ranks
 
 
 def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:
@@ -67,28 +68,38 @@ def write_results(
 
 
 def _rank_rows(ranks: Cells, queries: Mapping[int, Sequence[tuple[int, str]]]) -> Iterator[dict[str, Any]]:
-    """The rows of ranks.parquet.
-
-    A gallery holds the clips of the task, or those of all tasks that are tested with it, in their order; its size says
-    which. No clip is named where it holds others: one without a caption, say.
-    """
+    """The rows of ranks.parquet. A gallery holds the clips of the task, or those of all tasks tested with it."""
     clips = {task: list(dict.fromkeys(clip for _, clip in pairs)) for task, pairs in queries.items()}
-    for (reading, row, task), r in sorted(ranks.items()):
-        together = sorted(t for other, i, t in ranks if (other, i) == (reading, row))
-        galleries = [clips[task], [clip for t in together for clip in clips[t]]]
-        among: list[str] = next((g for g in galleries if r.best is not None and len(r) and len(g) == r.gallery[0]), [])
-        for place, (sample, clip) in enumerate(queries[task]):
-            yield {
-                "reading": reading,
-                "after_task": row,
-                "task": task,
-                "sample": sample,
-                "clip_id": clip,
-                "rank": float(r.middle[place]),
-                "ties": int(r.ties[place]),
-                "gallery": int(r.gallery[place]),
-                "best": [among[k] for k in r.best[place] if k >= 0] if r.best is not None and among else [],
-            }
+    for (reading, row), group in groupby(sorted(ranks.items()), key=lambda cell: cell[0][:2]):
+        tested = [(task, r) for (_, _, task), r in group]
+        together = [clip for task, _ in tested for clip in clips[task]]
+        for task, r in tested:
+            best = _best_clips(r, (clips[task], together))
+            rows = zip(queries[task], r.middle, r.ties, r.gallery, best, strict=True)
+            for (sample, clip), middle, ties, size, first in rows:
+                yield {
+                    "reading": reading,
+                    "after_task": row,
+                    "task": task,
+                    "sample": sample,
+                    "clip_id": clip,
+                    "rank": float(middle),
+                    "ties": int(ties),
+                    "gallery": int(size),
+                    "best": first,
+                }
+
+
+def _best_clips(ranks: Ranks, galleries: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Ids of the clips that each query found first, from that gallery which has as many clips as were ranked.
+
+    Empty where none has (a clip without a caption was ranked, say) and where classes were.
+    """
+    sizes = {int(size) for size in ranks.gallery}
+    among = next((gallery for gallery in galleries if {len(gallery)} == sizes), None)
+    if ranks.best is None or among is None:
+        return [[] for _ in range(len(ranks))]
+    return [[among[place] for place in places if place >= 0] for places in ranks.best]
 
 
 def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
