@@ -160,6 +160,27 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     assert started[0] == (0, 1) and (1, 1) in started, "also under a job that has its first steps behind it"
 
 
+def test_the_keeper_asks_for_no_more_workers_while_those_it_asked_for_start(own_note, monkeypatch) -> None:
+    clock = iter(range(0, 10_000, 2))
+    idle = iter([0, 0, 0, 2, 2, 2, *[2] * 30])
+    started: list[int] = []
+
+    class Until:
+        looks = 0
+
+        def wait(self, seconds: float) -> bool:
+            self.looks += 1
+            return self.looks == 30
+
+    monkeypatch.setattr(ray_keeper.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(ray_keeper.ray, "cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
+    monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: next(idle))
+    monkeypatch.setattr(ray_keeper, "_start_workers", started.append)
+    ray_keeper._until_unused(own_note, Until())  # type: ignore[arg-type]
+    assert started == [2, 2, 2], "two at first, two when they were there, two when those had not come for 45 s"
+
+
 def up_patiently() -> WarmRay:
     """Ray gives its own start 30 s, which a busy machine may exceed now and then."""
     for _ in range(2):
@@ -170,7 +191,7 @@ def up_patiently() -> WarmRay:
 
 def idle_workers(keeper: psutil.Process, least: int) -> set[int]:
     """Their process numbers, once there are so many."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while time.monotonic() < until:
         idle = {process.pid for process in family(keeper) if process.name() == "ray::IDLE"}
         if len(idle) >= least:
@@ -191,7 +212,7 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
     try:
         ready = idle_workers(keeper, 3)
         driver = subprocess.run(
-            [sys.executable, "-c", IN_WORKERS], capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, "-c", IN_WORKERS], capture_output=True, text=True, check=True, timeout=300
         )
         joined, answer = driver.stdout.splitlines()
         assert warm.address in joined

@@ -34,6 +34,9 @@ LOOK_S = 2.0
 """How often the keeper asks Ray for its jobs."""
 SETTLED_S = 15.0
 """After so long a new run has its first steps behind it; until then no worker starts in its way."""
+STARTING_S = 45.0
+"""After so long workers that were asked for and did not come are asked for again. Sooner would start ever more of them
+on a busy machine, each of which makes it busier."""
 FOR_EVER_S = 10**9
 
 
@@ -60,6 +63,7 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
     used_s = changed_s = time.monotonic()
     cpus = int(ray.cluster_resources().get("CPU", 1))
     wanted = OF_A_RUN + min(OF_DECODING, cpus)
+    expected, again_s = 0, used_s
     while True:
         now, jobs = time.monotonic(), _other_jobs()
         if jobs != warm.jobs:
@@ -69,8 +73,12 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
             used_s = now
         elif now - used_s > 60 * warm.idle_minutes:
             return
-        if (not jobs or now - changed_s > SETTLED_S) and (missing := wanted - _idle_workers()) > 0:
-            _start_workers(min(missing, cpus))
+        if not jobs or now - changed_s > SETTLED_S:
+            idle = _idle_workers()
+            if idle < wanted and (idle >= expected or now > again_s):
+                number = min(wanted - idle, cpus)
+                _start_workers(number)
+                expected, again_s = idle + number, now + STARTING_S
         if over.wait(LOOK_S):
             return
 
