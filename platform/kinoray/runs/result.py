@@ -200,7 +200,7 @@ class Result:
         for name, value in UNTIED.items():
             if name not in frame:
                 frame[name] = [value] * len(frame)
-        frame["best"] = [tuple(ids) for ids in frame["best"]]  # arrays cannot be compared
+        frame["best"] = [() if ids is None else tuple(ids) for ids in frame["best"]]  # arrays cannot be compared
         return frame
 
     @property
