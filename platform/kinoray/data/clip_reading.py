@@ -7,7 +7,7 @@ import numpy as np
 
 from kinoray.data.manifest import Manifest
 from kinoray.decoding.decode import UnreadableStorage
-from kinoray.decoding.frame_cache import Cache, Fetched, fetch_clip, holds_clip
+from kinoray.decoding.frame_cache import Cache, Fetched, cached_clip, fetch_clip, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import MissingVideo, VideoError
 
@@ -33,16 +33,19 @@ def as_many(video: np.ndarray, count: int) -> np.ndarray:
 
 
 def try_clip(
-    manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache
-) -> Fetched | dict[str, Any] | UnreadableStorage:
+    manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache, decodes: bool = True
+) -> Fetched | dict[str, Any] | UnreadableStorage | None:
     """The frames of a clip, the record of why it has none, or the failure of the storage.
+
+    None only where it may not be decoded, and the cache lacks it.
 
     A file that the manifest names was there when it was written: where it is missing the storage is away, or somebody
     has moved it, and no substitute may take its place.
     """
     for wait_s in (*MISSING_WAITS_S, None):
         try:
-            return fetch_clip(manifest.clip(row), sampling, seed, size_px, cache)
+            read = fetch_clip if decodes else cached_clip
+            return read(manifest.clip(row), sampling, seed, size_px, cache)
         except MissingVideo:
             if wait_s is not None:
                 time.sleep(wait_s)

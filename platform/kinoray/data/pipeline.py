@@ -140,8 +140,9 @@ def _on_demand(feed: Feed, done: int, slots: float) -> Generator[Row, None, None
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
     thread that did it ahead would stop training just as long, and longer. What the cache lacks others decode."""
     for group, slot in coming(feed, done):
-        if feed.holds(group, slot):
-            yield feed.decode(group, slot)
+        row = feed.cached(group, slot)
+        if row is not None:
+            yield row
         elif slots:
             from kinoray.data.ray_rows import rows_alone
 

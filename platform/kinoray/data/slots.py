@@ -72,6 +72,7 @@ class Feed(Protocol):
     def slots_per_group(self) -> int: ...
     def slots_of(self, group: int) -> int: ...
     def decode(self, group: int, slot: int) -> Row: ...
+    def cached(self, group: int, slot: int) -> Row | None: ...
     def holds(self, group: int, slot: int) -> bool: ...
     @property
     def deadly(self) -> frozenset[Place]: ...
@@ -110,7 +111,13 @@ class TrainFeed:
         return sum(len(share(self, count)) for count in num_rows(self.plan, group))
 
     def decode(self, group: int, slot: int) -> Row:
-        return _train_row(self, group, slot)
+        row = _train_row(self, group, slot, decodes=True)
+        assert row is not None
+        return row
+
+    def cached(self, group: int, slot: int) -> Row | None:
+        """A row as `decode` gives it where nothing has to be decoded for it, else None."""
+        return _train_row(self, group, slot, decodes=False)
 
     def next_clip(self, group: int, slot: int) -> Place | None:
         """The first clip that would be tried, of those that are not known to be deadly."""
@@ -122,7 +129,7 @@ class TrainFeed:
         """Manifest and row there of the clip that stands in a slot, and the seed of its frames."""
         manifest = read_manifest(self.manifests[row.task])
         clip_rows, _ = manifest.samples("train")
-        return manifest, int(clip_rows[row.sample]), _frame_seed(self.plan, row.group, _place(self, slot))
+        return manifest, int(clip_rows[row.sample]), _frame_seed(self.plan, row.group, _place(self, slot), row.seed)
 
     def holds(self, group: int, slot: int) -> bool:
         planned = _planned(self, group, slot)
@@ -155,7 +162,13 @@ class ClipFeed:
         return min(self.batch, len(self.rows) - group * self.batch)
 
     def decode(self, group: int, slot: int) -> Row:
-        return _clip_row(self, group, slot)
+        row = _clip_row(self, group, slot, decodes=True)
+        assert row is not None
+        return row
+
+    def cached(self, group: int, slot: int) -> Row | None:
+        """As of a `TrainFeed`."""
+        return _clip_row(self, group, slot, decodes=False)
 
     def next_clip(self, group: int, slot: int) -> Place | None:
         """As of a `TrainFeed`."""
@@ -182,21 +195,15 @@ def share(feed: TrainFeed, count: int) -> range:
 
 
 @lru_cache(maxsize=64)
-def _step_rows(plan: TaskPlan, step: int) -> list[list[int]]:
-    """Every slot of a step asks for the same rows."""
-    return step_rows(plan, step).tolist()
-
-
-@lru_cache(maxsize=64)
 def _written_seeds(plan: TaskPlan, step: int) -> list[int]:
     return written_seeds(plan, step).tolist()
 
 
-def _frame_seed(plan: TaskPlan, step: int, place: int) -> int:
+def _frame_seed(plan: TaskPlan, step: int, place: int, seed: int) -> int:
     """The seed of a row's frame choice: its own, or of the step that wrote it where a view is wanted as it was then."""
     if place >= plan.batch_size and plan.replay and AS_WRITTEN in plan.replay.views:
         return _written_seeds(plan, step)[place - plan.batch_size]
-    return row_seed(plan, step, place)
+    return seed
 
 
 def _place(feed: TrainFeed, slot: int) -> int:
@@ -221,18 +228,28 @@ class _Planned(NamedTuple):
 
 
 def _planned(feed: TrainFeed, step: int, slot: int) -> _Planned:
-    place = _place(feed, slot)
-    task, sample = _step_rows(feed.plan, step)[place]
-    manifest = read_manifest(feed.manifests[task])
-    return _Planned(place, task, sample, manifest, int(manifest.samples("train")[0][sample]))
+    return _planned_step(feed.plan, feed.manifests, step)[_place(feed, slot)]
 
 
-def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
-    """One training row: its own clip, or the first substitute that can be read."""
+@lru_cache(maxsize=64)
+def _planned_step(plan: TaskPlan, paths: tuple[str, ...], step: int) -> list[_Planned]:
+    """The whole global batch of a step, which each of its slots asks for."""
+    rows = step_rows(plan, step)
+    manifests = {task: read_manifest(paths[task]) for task in np.unique(rows[:, 0]).tolist()}
+    clip_rows = {task: manifest.samples("train")[0] for task, manifest in manifests.items()}
+    return [
+        _Planned(place, task, sample, manifests[task], int(clip_rows[task][sample]))
+        for place, (task, sample) in enumerate(rows.tolist())
+    ]
+
+
+def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | None:
+    """One training row: its own clip, or the first substitute that can be read; None as of `try_clip`."""
     plan = feed.plan
     planned = _planned(feed, step, slot)
     place, task, sample, manifest, _ = planned
-    seed, frame_seed = row_seed(plan, step, place), _frame_seed(plan, step, place)
+    seed = row_seed(plan, step, place)
+    frame_seed = _frame_seed(plan, step, place, seed)
     bad: dict[int, dict[str, Any]] = {}
     for chosen, row in _candidates(feed, step, planned):
         if row in bad:  # another caption of a clip that was tried
@@ -240,7 +257,9 @@ def _train_row(feed: TrainFeed, step: int, slot: int) -> Row:
         if (feed.manifests[task], row) in feed.deadly:
             outcome: Any = killed(manifest, row)
         else:
-            outcome = try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache)
+            outcome = try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache, decodes)
+        if outcome is None:
+            return None
         if isinstance(outcome, Fetched):
             video = as_many(outcome.video, feed.sampling.count)
             return Row(step, task, chosen, seed, video, list(bad.values()), None, outcome.cached, outcome.trouble)
@@ -269,12 +288,14 @@ def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
     )
 
 
-def _clip_row(feed: ClipFeed, group: int, slot: int) -> Row:
-    """One test clip."""
+def _clip_row(feed: ClipFeed, group: int, slot: int, decodes: bool) -> Row | None:
+    """One test clip; None as of `try_clip`."""
     row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
     if (feed.manifest, row) in feed.deadly:
         return Row(group, 0, row, 0, None, [killed(manifest, row)])
-    outcome = try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache)
+    outcome = try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache, decodes)
+    if outcome is None:
+        return None
     if isinstance(outcome, Fetched):
         video = as_many(outcome.video, feed.sampling.count)
         return Row(group, 0, row, 0, video, [], None, outcome.cached, outcome.trouble)

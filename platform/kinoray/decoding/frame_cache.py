@@ -88,22 +88,34 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: C
 
     Raises: as `read_clip.read_clip`; never because of the cache.
     """
-    state = _cacheable_state(clip, sampling, size_px, cache)
-    digest = _digest_of(cache, clip, state) if state else None
-    if state is None or digest is None:
-        return Fetched(read_clip(clip, sampling, seed, size_px), clip.item is not None)
-    entries = _entries(cache)
-    name = _entry_name(clip, sampling, size_px, digest, state)
-    cached = entries.read(name, size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)
+    cached = cached_clip(clip, sampling, seed, size_px, cache)
     if cached is not None:
-        return Fetched(cached, True)
-    rule = _WholeIfShort(sampling, seed, size_px)
+        return cached
+    entry = _entry_of(clip, sampling, size_px, cache)
+    if entry is None:
+        return Fetched(read_clip(clip, sampling, seed, size_px), False)
+    name, state = entry
+    rule, entries = _WholeIfShort(sampling, seed, size_px), _entries(cache)
     video = read_frames(clip, rule.frames, size_px)
     if (rule.short or not sampling.seeded) and _state_of(clip.path) == state:
         entries.write(name, video)
     if rule.short:
         video = video[_drawn(sampling, seed, len(video))]
     return Fetched(video, False, entries.trouble)
+
+
+def cached_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: Cache) -> Fetched | None:
+    """The frames of a clip that the cache or an array file holds; None where they have to be decoded.
+
+    Raises: as `read_clip.read_clip` for an item of an array file.
+    """
+    if clip.item is not None:
+        return Fetched(read_clip(clip, sampling, seed, size_px), True)
+    entry = _entry_of(clip, sampling, size_px, cache)
+    if entry is None:
+        return None
+    video = _entries(cache).read(entry[0], size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)
+    return None if video is None else Fetched(video, True)
 
 
 def holds_clip(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> bool:
@@ -154,6 +166,13 @@ def _state_of(path: str) -> State | None:
         return None
     has_content = stat.S_ISREG(status.st_mode) and status.st_size > 0
     return (status.st_size, status.st_mtime_ns, status.st_ino) if has_content else None
+
+
+def _entry_of(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> tuple[str, State] | None:
+    """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold."""
+    state = _cacheable_state(clip, sampling, size_px, cache)
+    digest = _digest_of(cache, clip, state) if state else None
+    return (_entry_name(clip, sampling, size_px, digest, state), state) if state and digest else None
 
 
 def _entry_name(clip: Clip, sampling: Sampling, size_px: int, digest: str, state: State) -> str:
