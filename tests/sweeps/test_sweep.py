@@ -20,6 +20,7 @@ from kinoray.cli.sweep import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.runs.copying import fetch_run
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.sweeps.keeping import Keeper
@@ -443,7 +444,8 @@ def test_the_named_space_is_in_the_record(micro, tmp_path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives(cluster, micro, tmp_path) -> None:
+def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives_and_is_copied(cluster, micro, tmp_path) -> None:
+    copies = (tmp_path / "copies").as_uri()
     results = [
         sweep(
             "bmu_moco",
@@ -455,12 +457,18 @@ def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives(cluster, mic
             workers_per_trial=workers,
             quiet=True,
             name="s",
+            copy_to=copies if workers else None,
         )
         for workers in (0, 1)
     ]
     digests = [r.best.runs[0].outcome["state_digest"] for r in results]
     assert digests[0] == digests[1]
     assert results[0].best.values == results[1].best.values
+    for name in ("s", results[1].best.runs[0].folder.parent.name):
+        fetch_run(name, copies, tmp_path / "fetched")
+    best = SweepResult(tmp_path / "fetched" / "s").best
+    assert best.values == results[1].best.values
+    assert best.runs[0].outcome["state_digest"] == digests[1], "the copy that was made on the way is whole"
     import ray
 
     groups = [g for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
