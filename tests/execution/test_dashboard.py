@@ -1,13 +1,20 @@
 """`kinoray run --dashboard`: Ray's dashboard beside a run, on loopback, for as long as it lasts."""
 
+import contextlib
 import itertools
+import json
+import os
 import pickle
 import re
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.browser import rendered
 
 from kinoray.browse import doctor
 from kinoray.errors import UsageError
@@ -18,7 +25,7 @@ DRIVER = """
 import pickle, sys
 from pathlib import Path
 import kinoray
-kinoray.run("base_moco", **pickle.loads(Path(sys.argv[1]).read_bytes()))
+kinoray.run("bmu_moco", **pickle.loads(Path(sys.argv[1]).read_bytes()))
 """
 
 
@@ -29,19 +36,39 @@ def test_a_run_without_ray_has_no_dashboard_of_its() -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_its_address_comes_with_the_first_lines_and_it_answers_while_the_run_is_on(
+def test_its_pages_name_the_run_its_trainer_its_data_and_its_actors_while_it_is_on(
     micro: Stream, tmp_path: Path
 ) -> None:
-    settings = {"queue_size": 16, "epochs": 200, "max_steps": 0}
-    options = {"stream": micro, "runs": tmp_path / "runs", "settings": settings, "dashboard": True}
+    settings = {"queue_size": 16, "epochs": 2000, "max_steps": 0}
+    options = {"stream": micro, "runs": tmp_path / "runs", "settings": settings, "dashboard": True, "num_workers": 1}
     (tmp_path / "job").write_bytes(pickle.dumps(options))
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, tmp_path / "job"], stderr=subprocess.PIPE, text=True)
+    words, environment = [sys.executable, "-c", DRIVER, tmp_path / "job"], os.environ | {"KINORAY_CACHE": "off"}
+    driver = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
     assert driver.stderr is not None
     try:
         lines = list(itertools.islice(filter(str.strip, driver.stderr), 2))
         found = re.fullmatch(r"Starting Ray \.\.\.\nRay's dashboard: http://127\.0\.0\.1:(\d+)\n", "".join(lines))
         assert found, lines
         assert doctor.is_dashboard(int(found[1]))
+        started = next(line for line in driver.stderr if "reading its first clips" in line)
+        label, address = started.split(":")[0], f"http://127.0.0.1:{found[1]}"
+        trainers = answered(f"{address}/api/train/v2/runs/v1")["train_runs"]
+        assert [run["name"].rpartition("-")[0] for run in trainers] == [label.replace("/", "-")]
+        datasets = answered(f"{address}/api/data/datasets/01000000")["datasets"]
+        assert datasets and all(dataset["dataset"].startswith("train-") for dataset in datasets)
+        jobs, actors = (rendered(f"{address}/#/{page}", tmp_path / "profile") for page in ("jobs", "actors"))
+        assert "RUNNING" in jobs and str(tmp_path / "job") in jobs
+        assert all(f"{actor}:{label}" in actors for actor in ("monitor", "momentum", "store"))
     finally:
         driver.terminate()
         driver.communicate(timeout=90)
+
+
+def answered(address: str) -> dict[str, Any]:
+    """What the dashboard answers, as soon as it answers with anything: its parts wake up one by one."""
+    for _ in range(60):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
+            if any((found := json.load(answer)).values()):
+                return found
+        time.sleep(1.0)
+    raise AssertionError(f"{address} tells nothing")

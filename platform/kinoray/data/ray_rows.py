@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -45,6 +46,8 @@ STARVED = (
     f"No CPU of the cluster was free for decoding for {STARVED_S:g} s, so this run's workers decode beside their "
     "training, which is slower. Free CPUs of the cluster, or use fewer num_workers."
 )
+NO_NAME = re.compile(r"[^\w.-]")
+"""What may not stand in the name of a dataset, which also names a file."""
 STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
 """Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
 
@@ -159,6 +162,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
             compute=ray.data.TaskPoolStrategy(size=at_once),
             max_retries=RETRIES,
         )
+        rows.set_name(NO_NAME.sub("-", feed.label))
         blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
     try:
         for block in blocks:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -59,6 +60,8 @@ class Feed(Protocol):
     """What rows are read by: of a rank in training, or of some clips."""
 
     @property
+    def label(self) -> str: ...
+    @property
     def sampling(self) -> Sampling: ...
     @property
     def size_px(self) -> int: ...
@@ -97,6 +100,11 @@ class TrainFeed:
     start_step: int = 0
     cache: Cache = field(default_factory=frame_cache)
     deadly: frozenset[Place] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """What is read, in a few words."""
+        return f"train {self.names[self.plan.task]}"
 
     @property
     def groups(self) -> range:
@@ -149,6 +157,11 @@ class ClipFeed:
     world: int = 1
     """Ranks that decode side by side."""
     deadly: frozenset[Place] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """As of a `TrainFeed`."""
+        return f"clips {Path(self.manifest).parent.name}"
 
     @property
     def groups(self) -> range:

@@ -232,7 +232,7 @@ def on_workers(
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": worker_cpus}),
             torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
-                name=uuid.uuid4().hex,
+                name=f"{run.label.replace('/', '-')}-{uuid.uuid4().hex[:8]}",  # as the dashboard lists it
                 storage_path=str(run.folder / ".ray"),
                 failure_config=FailureConfig(max_failures=MAX_DEATHS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import ray
@@ -29,6 +29,10 @@ RAY_SETTINGS = {
     "RAY_task_oom_retries": "2",  # without end by default
 }
 """Set before Ray starts where the user has not set them."""
+TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
+"""Lets a driver's trainers note what they do for the dashboard, through an actor: set only beside a dashboard."""
+KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
 QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -70,10 +74,11 @@ def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda tex
 @contextmanager
 def own_ray(dashboard: bool = False) -> Iterator[None]:
     """A Ray of this process's own, on loopback alone."""
-    with keep_signal_handlers(), _on_loopback(), _in_time():
-        ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **QUIET)
-    with _until_shutdown():
-        yield
+    with _tracked(dashboard):
+        with keep_signal_handlers(), _on_loopback(), _in_time():
+            ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **QUIET)
+        with _until_shutdown():
+            yield
 
 
 @contextmanager
@@ -90,12 +95,13 @@ def _joined_warm(warm: warm_ray.WarmRay) -> Iterator[None]:
     """The Ray of `kinoray up`, with the token that Ray gives to what it starts on this machine."""
     from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
 
-    with keep_signal_handlers(), _on_loopback():
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        enable_token_auth_by_default()
-        ray.init(address=warm.address, runtime_env=trainer_environment(), **QUIET)
-    with _until_shutdown():
-        yield
+    with _tracked(warm.dashboard):
+        with keep_signal_handlers(), _on_loopback():
+            logging.getLogger("ray").setLevel(logging.ERROR)
+            enable_token_auth_by_default()
+            ray.init(address=warm.address, runtime_env=trainer_environment(), **QUIET)
+        with _until_shutdown():
+            yield
 
 
 @contextmanager
@@ -144,13 +150,32 @@ def trainer_environment() -> RuntimeEnv:
 @contextmanager
 def _on_loopback() -> Iterator[None]:
     """Let a Ray that starts here keep 127.0.0.1, as it does on other systems; on Linux it would take the machine's
-    address in its place, and all its servers would listen on every interface."""
+    address in its place, and all its servers would listen on every interface. So must the processes that it starts:
+    some of the dashboard's would wait for the machine's address for ever, and its pages with them."""
     constants: Any = ray._private.ray_constants
     taken, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
-        yield
+        with _environment({KEEPS_LOOPBACK: "0"}):
+            yield
     finally:
         constants.ENABLE_RAY_CLUSTER = taken
+
+
+def _tracked(dashboard: bool) -> AbstractContextManager[None]:
+    """Let trainers note what they do, where a dashboard shows it."""
+    return _environment({TRACKING: os.environ.get(TRACKING, "1")} if dashboard else {})
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables of this process, and of those that it starts meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager
