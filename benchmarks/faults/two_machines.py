@@ -8,8 +8,7 @@ Only the folder of runs is shared; temporary folder and cache are each machine's
 - killed: the second machine dies in mid-task, and another one joins. The run must end bit for bit as undisturbed.
 - SIGTERM: the driver commits and ends with 143 within 30 s; the same command goes on behind that step, none is done
   twice, and it ends bit for bit as undisturbed.
-- 1-2-1: one worker, from task 2 on two, from task 4 on one again. Every batch holds the same clips as with one worker;
-  HM differs by at most 2 points.
+- 1-2-1: one worker, from task 2 on two, from task 4 on one again; HM differs by at most 2 points from one worker's.
 
 Takes about ten minutes.
 """
