@@ -472,6 +472,14 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
         decode_slots(4, 1.0)
 
 
+def test_a_cluster_that_has_no_machine_yet_is_named_as_that(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    with pytest.raises(UsageError, match=r"has no CPU at present.*when a machine has joined"):
+        decode_slots(1, 0.01)
+
+
 @pytest.mark.ray
 def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, monkeypatch):
     import ray

@@ -1,8 +1,13 @@
 """Filling the frame cache before a sweep."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from kinoray.data import warm_cache
 from kinoray.data.presets import decode_px, preset_of
@@ -24,3 +29,20 @@ def test_a_run_after_warming_decodes_nothing_even_where_a_preset_scales(micro, t
     assert run_spec(spec)
     cost = json.loads((Path(spec.folder) / "result.json").read_text())["cost"]
     assert cost["clips_decoded"] == 0 and cost["clips_cached"] > 0
+
+
+def dies(*given: Any) -> int:
+    """In place of `warm_cache._fill`, in the process that decodes."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 1
+
+
+@pytest.mark.parametrize("on_ray", [False, pytest.param(True, marks=pytest.mark.ray)])
+def test_a_clip_that_kills_its_process_ends_no_sweep(on_ray: bool, micro, tmp_path, monkeypatch, request) -> None:
+    if on_ray:
+        request.getfixturevalue("cluster")
+    monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
+    monkeypatch.setattr(warm_cache, "LOCAL_CLIPS", 0 if on_ray else 1000)
+    monkeypatch.setattr(warm_cache, "_fill", dies)
+    manifests = [task.manifest for task in micro.tasks]
+    assert warm_cache.warm_cache(manifests, micro.recipe, lambda text: None, lambda: True) == 0

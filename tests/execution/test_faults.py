@@ -1,9 +1,14 @@
-"""Which errors are tried again."""
+"""Which errors are tried again, and how often deaths are."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from kinoray.execution.workers import _machines
+from kinoray.execution import workers
+from kinoray.execution.workers import MAX_RESTARTS, _machines, one_process
+from kinoray.monitoring.run_monitor import RunMonitor
 
 
 @pytest.mark.parametrize(
@@ -14,8 +19,26 @@ from kinoray.execution.workers import _machines
         (torch.AcceleratorError("CUDA error: device-side assert triggered"), False),
         (torch.OutOfMemoryError("CUDA out of memory."), False),
         (RuntimeError("[gloo] Timed out"), True),
+        (RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Read error"), True),
+        (RuntimeError("Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc] timed out"), True),
+        (ValueError("the backbone has no layer named gloo/3"), False),
+        (RuntimeError("the backbone has no layer named gloo"), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
     ],
 )
 def test_a_machines_fault_is_no_methods(error: Exception, again: bool) -> None:
     assert _machines(error) == again
+
+
+def test_deaths_of_a_run_count_from_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor, spec, ended = RunMonitor(str(tmp_path)), Any, {"finished": True}
+    monkeypatch.setattr(workers, "run_rank_safely", lambda *given: ended)
+
+    def tries(count: int) -> list[dict[str, Any]]:
+        return [one_process(spec, monitor, None) for _ in range(count)]
+
+    assert tries(1 + MAX_RESTARTS) == [ended] * (1 + MAX_RESTARTS)
+    monitor.rewind(0, 8)  # it goes on from a new commit
+    assert tries(MAX_RESTARTS) == [ended] * MAX_RESTARTS
+    (given_up,) = tries(1)
+    assert given_up["kind"] == "RunFailed" and "died 4 times in a row without a new commit" in given_up["error"]

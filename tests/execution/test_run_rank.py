@@ -35,6 +35,22 @@ def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, as
     assert torch.backends.cudnn.benchmark == (device == "cpu")
 
 
+def test_a_rank_takes_no_more_threads_than_its_own_machine_has_cores(monkeypatch) -> None:
+    taken: list[int] = []
+
+    def begins(*_: Any) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(torch, "set_num_threads", taken.append)
+    monkeypatch.setattr(run_rank, "usable_cores", lambda: 2)
+    monkeypatch.setattr(run_rank, "RankSession", begins)
+    for threads in (63, 1):
+        spec: Any = SimpleNamespace(threads=threads, folder=".")
+        with pytest.raises(InterruptedError):
+            next(run_rank.stage_by_stage(spec, World(), None, None))
+    assert taken == [2, 1]
+
+
 def test_ranks_that_see_different_checkpoints_stop_and_say_what_to_do(monkeypatch, tmp_path) -> None:
     places = [Position(0, 0, 8), Position(0, 0, 4)]
     monkeypatch.setattr(commits, "gather_objects", lambda own, world: places)

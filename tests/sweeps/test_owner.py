@@ -6,10 +6,13 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.trial import TrialState
+from support.sweeps import FIXED
 
 from kinoray.errors import UsageError
 from kinoray.sweeps import owner
 from kinoray.sweeps.owner import BEAT, OWNER, owned
+from kinoray.sweeps.sweep import sweep
 
 
 @pytest.fixture
@@ -52,3 +55,16 @@ def test_the_same_folder_goes_on_at_once_after_a_kill(study, tmp_path: Path) -> 
     study.set_user_attr(OWNER, mine)  # as kill -9 leaves it
     with owned(study, tmp_path, pytest.fail):
         pass
+
+
+def test_a_sweep_of_another_folder_leaves_the_trials_of_a_living_one_alone(
+    micro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "BEAT_S", 0.05)
+    storage = f"sqlite:///{tmp_path}/s.db"
+    study = optuna.create_study(storage=storage, study_name="s", direction="maximize")
+    running = study.ask().number
+    with owned(study, tmp_path / "alice", pytest.fail), pytest.raises(UsageError, match=r"is being run by .*alice"):
+        sweep("bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path / "bob", name="s",
+              storage=storage, quiet=True)  # fmt: skip
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING] and study.trials[running].number == running

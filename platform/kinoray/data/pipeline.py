@@ -86,6 +86,11 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     import ray
 
     total = ray.cluster_resources().get("CPU", 0.0)
+    if total < 1:
+        raise UsageError(
+            "The connected cluster has no CPU at present, so nothing would train or decode. Run the same command again "
+            "when a machine has joined; `ray status` lists them."
+        )
     free = int(total - workers * cpus_per_worker + 1e-6)
     if free < 1:
         raise UsageError(

@@ -31,6 +31,8 @@ MAX_RESTARTS = 3
 """How often a run starts again after a process of it died, without having committed anything new meanwhile."""
 MAX_DEATHS = 100
 """How often in all: a run of days on machines that are taken away."""
+LOST_PEER = ("gloo/", "[gloo]", "Connection closed by peer")
+"""In what gloo raises, which has no class of its own: the source file in front of its message, mostly."""
 
 
 def train_loop(config: dict[str, Any]) -> dict[str, Any]:
@@ -44,11 +46,18 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
     failure = call(monitor, "failed")
     if failure:  # a rank's own error restarted the group: it would come again
         return failure
-    if world.is_first and call(monitor, "begin_attempt") > 1 + MAX_RESTARTS:
-        error = f"its workers died {1 + MAX_RESTARTS} times in a row without a new commit"
-        return _stop_all({"kind": "RunFailed", "error": error}, world, monitor)
+    if world.is_first and (given_up := _died_too_often(monitor)):
+        return _stop_all(given_up, world, monitor)
     answer = run_rank_safely(config["spec"], world, monitor, config["stores"])
     return _stop_all(answer, world, monitor) if "error" in answer else answer
+
+
+def _died_too_often(monitor: Any) -> dict[str, Any] | None:
+    """Note that the ranks begin; the answer of a run that is given up, None while it gets on between its deaths."""
+    if call(monitor, "begin_attempt") <= 1 + MAX_RESTARTS:
+        return None
+    error = f"its workers died {1 + MAX_RESTARTS} times in a row without a new commit"
+    return {"kind": "RunFailed", "error": error}
 
 
 def _stop_all(answer: dict[str, Any], world: World, monitor: Any) -> dict[str, Any]:
@@ -61,13 +70,13 @@ def _stop_all(answer: dict[str, Any], world: World, monitor: Any) -> dict[str, A
 
 def one_process(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """A Ray task: one whole run."""
-    return run_rank_safely(spec, World(), monitor, stores)
+    return _died_too_often(monitor) or run_rank_safely(spec, World(), monitor, stores)
 
 
 def run_alone(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
     task = ray.remote(one_process).options(
-        num_cpus=spec.threads, max_retries=MAX_RESTARTS, retry_exceptions=[ray.exceptions.RayError]
+        num_cpus=spec.threads, max_retries=MAX_DEATHS, retry_exceptions=[ray.exceptions.RayError]
     )
     try:
         return ray.get(task.remote(spec, monitor, stores))
@@ -106,7 +115,7 @@ def _machines(error: Exception) -> bool:
     """
     if isinstance(error, torch.AcceleratorError):
         return "device-side assert" not in str(error)
-    return "gloo" in str(error) or "Connection closed by peer" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in LOST_PEER)
 
 
 @contextmanager
