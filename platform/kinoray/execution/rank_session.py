@@ -218,6 +218,7 @@ class RankSession(StageFacts):
         return any_rank_stops(self)
 
     def _evaluate(self, stage: Stage, state: RunState) -> None:
+        """Rank the splits of the tasks so far: the validation splits, too, by which sweeps and readers choose runs."""
         self._show(f"{self._named(stage)}, testing")
         with self.clock.evaluating():
             for split, cells in (("test", state.ranks), ("validation", state.validation)):
