@@ -13,13 +13,15 @@ from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
 
 
+def begins(*_: Any) -> None:
+    """In place of a session: a rank is ready to begin, and needs go no further."""
+    raise InterruptedError
+
+
 @pytest.mark.parametrize(("device", "asked"), [("cuda", [(True,)]), ("cpu", [])])
 def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, asked: list[tuple[Any, ...]]) -> None:
     """With `warn_only` attention's backward pass would stay as it is: two runs would end differently."""
     calls: list[tuple[Any, ...]] = []
-
-    def begins(*_: Any) -> None:
-        raise InterruptedError
 
     def asks(*words: Any, **options: Any) -> None:
         calls.append((*words, *options.items()))
@@ -37,9 +39,6 @@ def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, as
 
 def test_a_rank_takes_no_more_threads_than_its_own_machine_has_cores(monkeypatch) -> None:
     taken: list[int] = []
-
-    def begins(*_: Any) -> None:
-        raise InterruptedError
 
     monkeypatch.setattr(torch, "set_num_threads", taken.append)
     monkeypatch.setattr(run_rank, "usable_cores", lambda: 2)
