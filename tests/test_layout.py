@@ -137,7 +137,13 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "data.ray_rows",
         "data.warm_cache",
     )
-    allowed += ("processes.actors", "processes.ray_session", "processes.ray_keeper", "execution.trainer")
+    allowed += (
+        "processes.actors",
+        "processes.ray_session",
+        "processes.ray_keeper",
+        "processes.lean_ray",
+        "execution.trainer",
+    )
     allowed += ("datasets.probing",)
     allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")
     allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit", "cli.main")

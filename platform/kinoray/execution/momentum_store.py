@@ -18,9 +18,11 @@ class MomentumStore:
     """
 
     def __init__(self, checkpoints: str) -> None:
+        self.versions: dict[tuple[int, ...], Any] = {}
+        if not any(Path(checkpoints).glob("*")):  # a run that begins: its start does without torch here
+            return
         from kinoray.training.checkpoint import newest
 
-        self.versions: dict[tuple[int, ...], Any] = {}
         checkpoint = newest(Path(checkpoints), say=lambda text: None)
         if checkpoint and checkpoint.state["published"]:
             tensors = checkpoint.tensors("method")

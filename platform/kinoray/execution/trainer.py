@@ -1,11 +1,13 @@
-"""Ray's trainer without the two processes that a run has no use for: every process costs a second of the start."""
+"""Ray's trainer without the processes that a run has no use for: every process costs a second of the start."""
 
 from typing import Any
 
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.scaling_policy.fixed import FixedScalingPolicy
 
+from kinoray.processes.lean_ray import is_lean
 from kinoray.processes.ray_session import has_dashboard
 
 
@@ -13,10 +15,26 @@ class Trainer(TorchTrainer):  # type: ignore[misc]
     """A TorchTrainer whose ranks read their own data: it starts no manager of data sets.
 
     Nor does it start the cleaner of what a killed driver leaves, where Ray has no dashboard: the cleaner finds out by
-    asking that one whether the driver lives. Without it what is left goes with Ray.
+    asking that one whether the driver lives. Without it what is left goes with Ray. A Ray that cannot grow is not
+    asked to, which would be an actor of its own.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
         unused = (DatasetsCallback,) if has_dashboard() else (DatasetsCallback, PlacementGroupCleanerCallback)
         callbacks: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
         return [callback for callback in callbacks if not isinstance(callback, unused)]
+
+    def _initialize_and_run_controller(self, **given: Any) -> Any:
+        if is_lean():
+            given["scaling_policy"] = OnOneMachine(self.scaling_config)
+        return super()._initialize_and_run_controller(**given)  # type: ignore[misc]
+
+
+class OnOneMachine(FixedScalingPolicy):  # type: ignore[misc]
+    """As many ranks as asked for, and no word of it to an autoscaler."""
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Called by the controller as it starts; asks for nothing."""
+
+    def _maybe_send_resource_request(self) -> None:
+        pass

@@ -14,6 +14,7 @@ from ray.runtime_env import RuntimeEnv
 
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
+from kinoray.processes.lean_ray import LABEL, lean, replaced
 
 LATE = "timed out during startup"
 """In what Ray raises where it gives up starting."""
@@ -75,8 +76,9 @@ def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda tex
 def own_ray(dashboard: bool = False) -> Iterator[None]:
     """A Ray of this process's own, on loopback alone."""
     with _tracked(dashboard):
-        with keep_signal_handlers(), _on_loopback(), _in_time():
-            ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **QUIET)
+        with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
+            labels = {} if dashboard else {LABEL: "true"}
+            ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
         with _until_shutdown():
             yield
 
@@ -152,13 +154,9 @@ def _on_loopback() -> Iterator[None]:
     """Let a Ray that starts here keep 127.0.0.1, as it does on other systems; on Linux it would take the machine's
     address in its place, and all its servers would listen on every interface. So must the processes that it starts:
     some of the dashboard's would wait for the machine's address for ever, and its pages with them."""
-    constants: Any = ray._private.ray_constants
-    taken, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
-    try:
-        with _environment({KEEPS_LOOPBACK: "0"}):
-            yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = taken
+    private: Any = ray._private
+    with replaced(private.ray_constants, "ENABLE_RAY_CLUSTER", False), _environment({KEEPS_LOOPBACK: "0"}):
+        yield
 
 
 def _tracked(dashboard: bool) -> AbstractContextManager[None]:
@@ -202,12 +200,11 @@ def keep_signal_handlers() -> Iterator[None]:
     Ray puts two of its own in its place: one in Python that ends all its processes with nothing saved, and one in C++
     that aborts the driver three seconds after the signal.
     """
-    utils: Any = ray._private.utils
-    taken, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda handler: None
+    private: Any = ray._private
     try:
-        yield
+        with replaced(private.utils, "set_sigterm_handler", lambda handler: None):
+            yield
     finally:
-        utils.set_sigterm_handler = taken
         handler = signal.getsignal(signal.SIGTERM)
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
