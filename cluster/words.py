@@ -19,6 +19,7 @@ import yaml
 from kinoray.errors import UsageError
 from kinoray.runs.experiment_file import read_experiment
 from kinoray.runs.method_source import names_in
+from kinoray.streams.own_folder import VIDEOS, is_own_folder
 
 EXPERIMENTS = (".yaml", ".yml", ".toml")
 SHIPPED = ".shipped"
@@ -105,8 +106,12 @@ def task(word: str, luggage: Luggage) -> str:
 
 
 def stream(word: str, luggage: Luggage) -> str:
-    """A stream's or data set's name, or a folder of the cluster, maybe as FOLDER:PROTOCOL."""
-    return _name_or_place(word)
+    """A stream's or data set's name, or a folder of the cluster, maybe as FOLDER:OPTIONS (`streams.own_folder`)."""
+    whole, mark, videos = word.partition(VIDEOS)
+    here, comma, rest = videos.partition(",")
+    return (absolute(whole) if is_own_folder(whole) else whole) + (
+        f"{mark}{absolute(here)}{comma}{rest}" if mark else ""
+    )
 
 
 def place(word: str, luggage: Luggage) -> str:

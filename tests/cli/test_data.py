@@ -189,16 +189,23 @@ def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) 
     shutil.copy(folder / "a.mp4", folder / "copy.mp4")
     data = (folder / "c.mkv").read_bytes()
     (folder / "c.mkv").write_bytes(data[: len(data) // 2])
-    spans = ["a.mp4,x,,", "b.mp4,x,0,0.5", "b.mp4,x,5,6", "c.mkv,x,,", "copy.mp4,x,,", "gone.mp4,x,,"]
+    spans = ["a.mp4,x,,", "b.mp4,x,0,0.4", "b.mp4,x,0,90", "b.mp4,x,5,6", "c.mkv,x,,", "copy.mp4,x,,", "gone.mp4,x,,"]
     (folder / "captions.csv").write_text("\n".join(["video,caption,start,end", *spans]) + "\n")
     code, out, _ = kino("data", "check", folder, "--quiet")
+    others = "2 unreadable, 1 shorter than their spans, 1 there twice"
     assert code == 1
     assert out.splitlines() == [
+        "b.mp4, 0 to 90 s: the video ends after 1.2 s",
         "b.mp4, 5 to 6 s: decode: no frames",
         f"c.mkv: decode: the file is cut off: {len(data) // 2:,} of {len(data):,} bytes",
         "copy.mp4: the same bytes as a.mp4",
         "gone.mp4: is listed, but not in the folder",
-        f"{folder}: 5 files in {folder}, 4 problems.",
+        f"{folder}: 5 files in {folder}, 5 problems (1 missing, {others}).",
+    ]
+    allowed = f"{folder}:allow-missing"
+    assert kino("data", "check", allowed, "--quiet")[1].splitlines()[-2:] == [
+        "gone.mp4: is listed, but not in the folder",
+        f"{allowed}: 5 files in {folder}, 4 problems ({others}), 1 missing and left out.",
     ]
     (folder / "captions.csv").write_text("video,caption\na.mp4,x\nb.mp4,x\n")
     code, out, _ = kino("data", "check", folder, "--quiet")

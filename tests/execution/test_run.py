@@ -33,6 +33,10 @@ def local(method, micro, folder: Path, **options):
 
 def test_a_readable_name_is_no_part_of_a_run_and_a_taken_one_starts_nothing(micro, tmp_path) -> None:
     plain = dry_run("base_moco", stream=micro, num_workers=0, runs=tmp_path, settings={"max_steps": 1})
+    assert list(plain["clips"]) == plain["tasks"]
+    assert all(
+        set(counts) == {"train", "validation", "test"} and min(counts.values()) for counts in plain["clips"].values()
+    )
     short = {"settings": {"max_steps": 1}}
     result = local("base_moco", micro, tmp_path, name="first try", tags="paper", **short)
     assert (str(result.folder.parent), result.label, result.about.tags) == (plain["folder"], "first try", ("paper",))

@@ -13,8 +13,8 @@ from kinoray.data.manifest import CONTENT, read_manifest
 from kinoray.errors import UsageError
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
-from kinoray.streams import load_stream
-from kinoray.streams import user_folder as own
+from kinoray.streams import load_stream, user_folder
+from kinoray.streams.own_folder import OwnFolder, own_folder
 
 
 def folder_with(tmp_path, rows, videos=None, columns=None):
@@ -32,7 +32,7 @@ def folder_with(tmp_path, rows, videos=None, columns=None):
 
 
 def build(folder, tmp_path):
-    return own.build(folder, cache=tmp_path / "cache")
+    return user_folder.build(own_folder(str(folder)), cache=tmp_path / "cache")
 
 
 def rows_of(stream, task=0):
@@ -191,7 +191,14 @@ def test_a_caption_for_a_missing_video_names_the_first_counts_all_and_suggests(t
 
 def test_a_video_that_has_captions_is_not_suggested_for_a_missing_one(tmp_path):
     folder = folder_with(tmp_path, many(3), videos=["v001.mp4", "v002.mp4"])
-    refused(folder, tmp_path, "1 of 3 videos", "first 'v000.mp4'", "Names are relative to the folder")
+    refused(
+        folder,
+        tmp_path,
+        "1 of 3 videos",
+        "first 'v000.mp4'",
+        "Names are relative to it",
+        ":allow-missing leaves them out",
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,7 +232,15 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
 def test_broken_caption_files_are_refused(tmp_path):
     folder = folder_with(tmp_path, many(1))
     (folder / "captions.csv").write_bytes(b"video,caption\nv000.mp4,\xff\xfe\n")
-    refused(folder, tmp_path, "captions.csv cannot be read")
+    refused(folder, tmp_path, "captions.csv line 2 is not UTF-8: 'v000.mp4,ÿþ'. Save the file as UTF-8")
+    (folder / "captions.csv").write_text("video,caption\nv000.mp4,x\n", encoding="utf-16")
+    refused(folder, tmp_path, "captions.csv is UTF-16")
+    (folder / "captions.csv").write_text("video;caption\nv000.mp4;x\n")
+    refused(folder, tmp_path, "semicolons separate the columns of its first row, 'video;caption'. Use commas")
+    (folder / "captions.csv").write_text("video,caption\nv000.mp4,x,\nv000.mp4,red, blue\n")
+    refused(
+        folder, tmp_path, "row 2 has more cells than the header, first ' blue'. Put a caption that has commas in quotes"
+    )
     (folder / "captions.csv").unlink()
     (folder / "captions.jsonl").write_text('{"video": "v000.mp4"\n')
     refused(folder, tmp_path, "captions.jsonl cannot be read")
@@ -242,6 +257,68 @@ def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
 def test_a_file_name_with_a_leading_dash_is_fine(tmp_path):
     rows = [{"video": "-a.mp4", "caption": "-x"}]
     assert rows_of(build(folder_with(tmp_path, rows), tmp_path))[0]["uri"] == "-a.mp4"
+
+
+def test_an_absolute_path_inside_the_folder_is_a_relative_one(tmp_path):
+    folder = folder_with(tmp_path, many(3))
+    text = (folder / "captions.csv").read_text()
+    (folder / "captions.csv").write_text(text.replace("v000.mp4", f"{folder}/../mine/v000.mp4"))
+    assert {row["uri"] for row in rows_of(build(folder, tmp_path))} == {"v000.mp4", "v001.mp4", "v002.mp4"}
+
+
+def test_missing_videos_are_left_out_where_the_name_of_the_folder_says_so(tmp_path, caplog):
+    rows = many(12, task="a")
+    gone = {"video": "gone.mp4", "caption": "x", "task": "a"}
+    folder = folder_with(tmp_path, [*rows, gone], videos=[row["video"] for row in rows])
+    with caplog.at_level(logging.WARNING, "kinoray"):
+        stream = build(f"{folder}:allow-missing", tmp_path)
+    assert "1 of 13 videos are not in the folder, first 'gone.mp4'. They are left out." in caplog.text
+    assert len(rows_of(stream)) == 12 and stream.name == "mine" and stream.source == f"{folder}:allow-missing"
+    (folder / "captions.csv").write_text((folder / "captions.csv").read_text().replace("gone.mp4,x,a", "gone.mp4,x,b"))
+    refused(f"{folder}:allow-missing", tmp_path, "Task 'b': none of its videos is there")
+
+
+def test_videos_may_lie_in_another_folder(tmp_path):
+    folder = folder_with(tmp_path, many(3), videos=[])
+    (tmp_path / "videos").mkdir()
+    for row in many(2):
+        (tmp_path / "videos" / row["video"]).touch()
+    stream = build(f"{folder}:ctvr,videos={tmp_path}/videos,allow-missing", tmp_path)
+    manifest = read_manifest(stream.tasks[0].manifest)
+    assert manifest.root == tmp_path / "videos" and len(set(splits_of(stream))) == 2
+    assert (stream.name, stream.protocol) == ("mine:ctvr", "ctvr")
+    assert own_folder(stream.source) == own_folder(f"{folder}:ctvr,allow-missing,videos={tmp_path}/videos")
+    refused(f"{folder}:videos={tmp_path}/videos", tmp_path, f"1 of 3 videos are not in {tmp_path}/videos")
+    refused(f"{folder}:videos=/nowhere", tmp_path, "There is no folder /nowhere")
+
+
+@pytest.mark.parametrize("options", ["allow-mising", "ctvr,cvlm"])
+def test_options_of_a_folder_that_make_no_sense_are_refused(tmp_path, options):
+    refused(
+        f"{folder_with(tmp_path, many(1))}:{options}", tmp_path, "a protocol, allow-missing and videos=DIR, each once"
+    )
+
+
+def test_a_folder_with_a_colon_in_its_name(tmp_path):
+    folder = folder_with(tmp_path, many(1)).rename(tmp_path / "mine:2")
+    assert own_folder(f"{folder}") == OwnFolder(folder)
+    assert own_folder(f"{folder}:ctvr") == OwnFolder(folder, "ctvr")
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ({}, "captions.csv has no splits: of each task's videos a tenth is for validation"),
+        ({"split": "train"}, "captions.csv names no validation clips: videos of training serve, by task mine 2."),
+    ],
+)
+def test_splits_that_nobody_named_are_announced_in_one_line(tmp_path, caplog, split, said):
+    rows = many(20, **split)
+    if split:
+        rows += [{"video": "test.mp4", "caption": "x", "split": "test"}]
+    with caplog.at_level(logging.WARNING, "kinoray"):
+        build(folder_with(tmp_path, rows), tmp_path)
+    assert [record.message for record in caplog.records if said in record.message] == [caplog.records[0].message]
 
 
 def test_a_folder_may_say_how_it_is_tested(tmp_path, monkeypatch):

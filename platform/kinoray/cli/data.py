@@ -97,7 +97,7 @@ def _print_table(table: Any) -> None:
 
 @data_app.command("check")
 def check_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A prepared data set, or a folder of yours.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A prepared data set, or FOLDER[:OPTIONS] of yours.")],
     deep: Annotated[bool, typer.Option("--deep", help="Read every file and compare its digest.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -111,16 +111,19 @@ def check_command(
 
     from kinoray.browse.check_folder import check_folder
     from kinoray.datasets.check import check
+    from kinoray.streams.own_folder import is_own_folder, own_folder
 
-    own = Path(name).is_dir()
-    checked = check_folder(Path(name), progress=not quiet) if own else check(name, deep, progress=not quiet)
+    own = is_own_folder(name)
+    checked = check_folder(own_folder(name), not quiet) if own else check(name, deep, not quiet)
     if as_json:
         print(json.dumps(asdict(checked), indent=1))
     else:
-        _print(*checked.problems)
+        _print(*checked.problems, *checked.left_out)
         count = len(checked.problems)
         if own:
-            verdict = f"{count:,} problems" if count else "all can be read"
+            kinds = ", ".join(f"{number:,} {kind}" for kind, number in checked.counts.items())
+            verdict = f"{count:,} problems ({kinds})" if count else "all can be read"
+            verdict += f", {len(checked.left_out):,} missing and left out" if checked.left_out else ""
         else:
             verdict = f"{count:,} are not" if count else "all as they were probed"
         _print(f"{name}: {checked.files:,} files in {checked.root}, {verdict}.")

@@ -130,7 +130,8 @@ def run(
         ),
     ],
     stream: Annotated[
-        str | None, typer.Option(help="A stream's name or a folder. [moving-cvlm]", autocompletion=completion.streams)
+        str | None,
+        typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]", autocompletion=completion.streams),
     ] = None,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run. [0]")] = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def reproduce_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Without one: what there is.")] = None,
-    stream: Annotated[str | None, typer.Option(help="A stream's name or a folder. [an embedded one]")] = None,
+    stream: Annotated[str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [an embedded one]")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the entry's]")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="First of the seeds. [the entry's]")] = None,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,

@@ -26,7 +26,7 @@ def sweep(
         str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.", autocompletion=completion.methods)
     ],
     stream: Annotated[
-        str, typer.Option(help="A stream's name or a folder.", autocompletion=completion.streams)
+        str, typer.Option(help="A stream's name or FOLDER[:OPTIONS].", autocompletion=completion.streams)
     ] = "moving-cvlm",
     trials: Annotated[int | None, typer.Option(help="Trials in all. [32; a grid: all its points]")] = None,
     space: Annotated[

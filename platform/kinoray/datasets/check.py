@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kinoray.datasets.findings import Journal
 from kinoray.datasets.prepared import prepared_manifest
@@ -26,6 +26,10 @@ class Check:
     files: int
     deep: bool
     problems: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    """Of a folder of one's own: how many problems of each kind."""
+    left_out: list[str] = field(default_factory=list)
+    """A line for each file that is missing and may be."""
 
 
 def check(name: str, deep: bool = False, progress: bool = True) -> Check:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from kinoray.config import plain
+from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.display.text import one_line, printer
 from kinoray.errors import KinorayError, UsageError
 from kinoray.execution.watch import attend, progress_of, update_bar
@@ -25,11 +26,12 @@ from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
 from kinoray.runs.finished import remember
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
-from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.resolve import Resolved, each_seed, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, make_spec
 from kinoray.runs.ways import IN_PROCESS, SIDE_BY_SIDE, Way
+from kinoray.streams import TaskData
 from kinoray.tracking.beside import logged
 from kinoray.tracking.logger import require_loggers
 
@@ -60,7 +62,7 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
     Returns: for each request its results, by seed.
     """
     require_loggers(requests[0].log)
-    wanted = [[resolve(request, seed) for seed in request.all_seeds] for request in requests]
+    wanted = [each_seed(request) for request in requests]
     _check_names(requests, wanted)
     fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
     different = {run.folder: run for runs in wanted for run in runs}.values()
@@ -106,6 +108,7 @@ def _plan(request: RunRequest, first: Resolved) -> dict[str, Any]:
         "seeds": request.all_seeds,
         "folder": str(first.folder.parent),
         "tasks": [task.name for task in first.stream.tasks],
+        "clips": {task.name: _clips(task) for task in first.stream.tasks},
         "steps": first.steps,
         "num_workers": request.num_workers,
         "settings": first.settings,
@@ -113,6 +116,11 @@ def _plan(request: RunRequest, first: Resolved) -> dict[str, Any]:
         "overrides": first.overrides,
         "free_disk_bytes": shutil.disk_usage(disk).free,
     }
+
+
+def _clips(task: TaskData) -> dict[str, int]:
+    """How many clips of a task each split has."""
+    return {split: len(read_manifest(task.manifest).clips(split)) for split in SPLITS}
 
 
 # One or several runs

@@ -26,7 +26,7 @@ class Trainer(TorchTrainer):  # type: ignore[misc]
 
     def _initialize_and_run_controller(self, **given: Any) -> Any:
         if is_lean():
-            given["scaling_policy"] = OnOneMachine(self.scaling_config)
+            given["scaling_policy"] = OnOneMachine(self.scaling_config)  # type: ignore[arg-type]
         return super()._initialize_and_run_controller(**given)  # type: ignore[misc]
 
 

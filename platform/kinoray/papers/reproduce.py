@@ -274,7 +274,7 @@ def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any])
 def _results(requests: list[RunRequest]) -> list[list[Result]]:
     """Carry out the requests; a run that fails is a gap in the table, and what stands is shown."""
     from kinoray.execution.run import run_all
-    from kinoray.runs.resolve import resolve
+    from kinoray.runs.resolve import each_seed
 
     try:
         return run_all(requests)
@@ -284,7 +284,7 @@ def _results(requests: list[RunRequest]) -> list[list[Result]]:
         printer(requests[0].quiet)(str(error))
         results = []
         for request in requests:
-            folders = [resolve(request, seed).folder for seed in request.all_seeds]
+            folders = [run.folder for run in each_seed(request)]
             results.append([Result(folder) for folder in folders if (folder / "run.json").is_file()])
         if not any(results):
             raise

@@ -143,6 +143,12 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
 
 
+def each_seed(request: RunRequest) -> list[Resolved]:
+    """All runs of a request, checked as one. Raises: UsageError."""
+    first = resolve(request)
+    return [replace(first, seed=seed, folder=first.folder.with_name(f"seed-{seed}")) for seed in request.all_seeds]
+
+
 def tested(stream: Stream, method: MethodSource) -> Stream:
     """The stream under the protocol that tests a method on it: a method, of a rule its learner, may bring its own."""
     return replace(stream, protocol=method.files[-1].load().tested_by or stream.protocol)

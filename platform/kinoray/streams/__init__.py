@@ -12,6 +12,7 @@ from pathlib import Path
 from kinoray.config import Recipe
 from kinoray.errors import unknown
 from kinoray.families import families
+from kinoray.streams.own_folder import is_own_folder, own_folder
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ def load_stream(name: str) -> Stream:
     """A stream by name, `name:argument` (a world seed, say), or the path of a folder of the user's own.
 
     `STREAM/SET` is one of a stream's downstream sets as a stream: `moving-actions:9/downstream`, `video-ssl/ucf101-1`.
-    A folder is tested as `cvlm` is, each task in its own gallery, or as `folder:PROTOCOL` says: `./videos:ctvr` has one
+    A folder is tested as `cvlm` is, each task in its own gallery, or as `own_folder` reads: `./videos:ctvr` has one
     gallery that grows. Raises: UsageError for an unknown name, with the nearest ones.
     """
-    if Path(name).is_dir() or name.startswith((".", "/", "~")):
-        return _of_folder(name)
+    if is_own_folder(name):
+        return importlib.import_module("kinoray.streams.user_folder").build(own_folder(name))
     whole, _, chosen = name.partition("/")
     base, _, argument = whole.partition(":")
     known = stream_families()
@@ -75,15 +76,3 @@ def downstream_set(stream: Stream, name: str) -> Stream:
 def family_of(name: str) -> str:
     """A stream's name without its argument and its downstream set."""
     return re.split("[:/]", name, maxsplit=1)[0]
-
-
-def _of_folder(name: str) -> Stream:
-    """A folder, or FOLDER:PROTOCOL."""
-    folder, protocol = name, ""
-    if not Path(name).is_dir() and Path(name.rpartition(":")[0]).is_dir() and ":" in name:
-        folder, _, protocol = name.rpartition(":")
-    stream = importlib.import_module("kinoray.streams.user_folder").build(Path(folder))
-    source = str(Path(folder).absolute())
-    if not protocol:
-        return replace(stream, source=source)
-    return replace(stream, name=f"{stream.name}:{protocol}", protocol=protocol, source=f"{source}:{protocol}")

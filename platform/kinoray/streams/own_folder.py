@@ -1,0 +1,79 @@
+"""How a folder of one's own is named: FOLDER, or FOLDER:OPTION,OPTION as in `./captions:ctvr,allow-missing`."""
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinoray.errors import UsageError
+
+ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
+
+
+@dataclass(frozen=True)
+class OwnFolder:
+    """A folder with a caption file, and how it is read."""
+
+    folder: Path
+    """Absolute."""
+    protocol: str = ""
+    """How it is tested; "": as `cvlm` is."""
+    allow_missing: bool = False
+    """Whether videos that are listed and not there are left out, in place of an error."""
+    videos: Path | None = None
+    """Where the videos lie, absolute; None: in the folder itself."""
+
+    @property
+    def root(self) -> Path:
+        """What the names of videos are relative to."""
+        return self.videos or self.folder
+
+    @property
+    def source(self) -> str:
+        """What `own_folder` reads it from again."""
+        options = [self.protocol] * bool(self.protocol) + [ALLOW_MISSING] * self.allow_missing
+        options += [f"{VIDEOS}{self.videos}"] * bool(self.videos)
+        return f"{self.folder}:{','.join(options)}" if options else str(self.folder)
+
+
+def is_own_folder(name: str) -> bool:
+    """Whether a stream's name means a folder."""
+    return name.startswith((".", "/", "~")) or _parts(name)[0].is_dir()
+
+
+def own_folder(name: str) -> OwnFolder:
+    """Read FOLDER, or FOLDER:OPTION,...: the name of a protocol, `allow-missing`, `videos=DIR`.
+
+    Raises: UsageError for a folder that is not there, or options that contradict each other.
+    """
+    place, options = _parts(name)
+    folder, protocol, videos = _absolute(place), "", None
+    if not folder.is_dir():
+        raise UsageError(
+            f"There is no folder {folder}. Give a folder with videos and captions.csv, or a stream's name."
+        )
+    for option in filter(None, options):
+        if option.startswith(VIDEOS):
+            videos = _absolute(Path(option.removeprefix(VIDEOS)))
+            if not videos.is_dir():
+                raise UsageError(f"There is no folder {videos}, which {name!r} says has the videos.")
+        elif option != ALLOW_MISSING:
+            if protocol or difflib.get_close_matches(option, [ALLOW_MISSING], cutoff=0.7):
+                raise UsageError(
+                    f"{name!r}: after the colon come a protocol, {ALLOW_MISSING} and {VIDEOS}DIR, each once."
+                )
+            protocol = option
+    return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)
+
+
+def _parts(name: str) -> tuple[Path, list[str]]:
+    """The folder, which may have colons in its own name, and the options behind it."""
+    colons = [at for at, letter in enumerate(name) if letter == ":"]
+    for at in [len(name), *reversed(colons)]:
+        if (place := Path(name[:at]).expanduser()).is_dir():
+            return place, name[at + 1 :].split(",")
+    return Path(name).expanduser(), []
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
