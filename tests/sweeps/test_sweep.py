@@ -17,12 +17,14 @@ from optuna.trial import TrialState, create_trial
 from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
+from kinoray.data.manifest import write_manifest
 from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.copying import fetch_run
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.result import SWEEP_RECORD
+from kinoray.streams import TaskData
 from kinoray.sweeps.keeping import Keeper
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
@@ -31,7 +33,7 @@ from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
 from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
 from kinoray.sweeps.study import open_study, requeue
-from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.sweep import _few_to_choose_by, sweep
 from kinoray.sweeps.trial import TrialRun
 from kinoray.sweeps.trial_process import Clean
 from kinoray.sweeps.view import SweepView
@@ -308,6 +310,17 @@ def test_a_dry_run_says_what_would_happen_and_makes_nothing(micro, tmp_path) -> 
     assert outline["disk_bytes"] > 0
     assert outline["objectives"] == ["HM"]
     assert not list(tmp_path.iterdir())
+
+
+def test_tasks_with_too_few_validation_clips_to_choose_by_are_named(tmp_path) -> None:
+    def task(name: str, clips: int) -> TaskData:
+        rows = [{"id": str(n), "uri": f"{n}.mp4", "captions": ["x"], "split": "validation"} for n in range(clips)]
+        write_manifest(rows, tmp_path / f"{name}.parquet", tmp_path)
+        return TaskData(name, tmp_path / f"{name}.parquet")
+
+    enough, few = task("enough", 10), task("few", 9)
+    assert _few_to_choose_by([enough]) == ""
+    assert "few such clips: few 9. Below 10 luck decides" in _few_to_choose_by([enough, few])
 
 
 def test_importance_is_the_share_of_the_variance(tmp_path) -> None:

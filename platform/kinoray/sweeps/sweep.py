@@ -7,7 +7,7 @@ missing is run. Nothing of Tune's own state is stored.
 
 import contextlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,6 +15,7 @@ from typing import Any, Unpack
 import optuna
 from optuna.trial import TrialState
 
+from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
 from kinoray.display.text import printer
 from kinoray.errors import UsageError
@@ -25,6 +26,7 @@ from kinoray.runs.copying import parts_of
 from kinoray.runs.request import request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
+from kinoray.streams import TaskData
 from kinoray.streams.rendering import nothing_rendered
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.objectives import aims
@@ -43,6 +45,8 @@ from kinoray.tracking.logger import require_loggers
 
 WARM_TRIALS = 5
 """Settings taken over from another sweep: its best."""
+TOO_FEW = 10
+"""Validation clips of a task below which one clip is more than ten points of a score."""
 
 
 @shows_options(SweepRequest)
@@ -177,6 +181,8 @@ def _run(
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
             f"{share.concurrent} at a time, {where} ({cpus:g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
         )
+        if few := _few_to_choose_by(tasks):
+            say(f"{plan.label}: {few}")
         warm_cache([task.manifest for task in tasks], plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
         with SweepView(
@@ -195,6 +201,18 @@ def _run(
                 link_trials(plan.folder, study.get_trials(deepcopy=False))
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
+
+
+def _few_to_choose_by(tasks: Sequence[TaskData]) -> str:
+    """A line on tasks whose validation splits are too small to tell trials apart; "" where there are none."""
+    clips = {task.name: len(read_manifest(task.manifest).clips("validation")) for task in tasks}
+    few = [f"{name} {count}" for name, count in clips.items() if count < TOO_FEW]
+    if not few:
+        return ""
+    return (
+        f"trials are chosen by validation, and these tasks have few such clips: {', '.join(few)}. Below {TOO_FEW} luck "
+        "decides; name more in the captions."
+    )
 
 
 def _shared(plan: Plan) -> int:
