@@ -81,8 +81,8 @@ def one_line_errors(url: str) -> Iterator[None]:
         raise
     except ray.exceptions.AuthenticationError:
         raise UsageError(
-            f"{url} does not accept the token. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file that holds "
-            "the cluster's token (or RAY_AUTH_TOKEN)."
+            f"{url} does not accept the token. Set RAY_AUTH_MODE=token, which is enough for a cluster that you started "
+            "on this machine, and else RAY_AUTH_TOKEN_PATH to a file with the cluster's token (or RAY_AUTH_TOKEN)."
         ) from None
     except (requests.JSONDecodeError, requests.HTTPError, KeyError):
         raise UsageError(f"{url} answers, but not as the dashboard of a Ray cluster does.") from None
