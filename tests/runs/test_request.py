@@ -43,7 +43,11 @@ def test_help_shows_every_option_by_its_name_and_a_wrong_one_is_named() -> None:
     for function, kind in ((kinoray.run, RunRequest), (kinoray.dry_run, RunRequest), (kinoray.sweep, SweepRequest)):
         shown = inspect.signature(function).parameters
         assert set(shown) == names(kind) | {"method"}
-        assert all(shown[f.name].default == f.default for f in fields(kind) if f.name not in ("method", "settings"))
+        assert all(
+            shown[f.name].default == f.default
+            for f in fields(kind)
+            if f.name not in ("method", "settings", "per_worker")
+        )
     assert inspect.signature(kinoray.reproduce).parameters["seeds"].default is None
     with pytest.raises(UsageError, match=r"no option named 'sede'\. Did you mean 'seed'"):
         kinoray.run("base_moco", sede=3)

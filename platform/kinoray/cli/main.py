@@ -11,10 +11,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,17 +32,17 @@ from kinoray.cli import new_method as cli_new
 from kinoray.cli import pretrain as cli_pretrain
 from kinoray.cli import removal as cli_removal
 from kinoray.cli import reproduce as cli_reproduce
+from kinoray.cli import run as cli_run
 from kinoray.cli import search as cli_search
 from kinoray.cli import status as cli_status
 from kinoray.cli import sweep as cli_sweep
 from kinoray.cli import up_down as cli_up_down
-from kinoray.cli.options import WHICH_RUNS, CopyTo, Debug, DryRun, Json, Log, Quiet, Runs, Settings, Tags
-from kinoray.display.text import printable, printer
-from kinoray.errors import DONE, FAILED, INTERRUPTED, STOPPED, TERMINATED, KinorayError, UsageError
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
+from kinoray.display.text import printable
+from kinoray.errors import FAILED, INTERRUPTED, TERMINATED, KinorayError, UsageError
 
 if TYPE_CHECKING:
-    from kinoray.runs.request import RunRequest
-    from kinoray.runs.result import Result
+    pass
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -60,7 +58,6 @@ app.add_typer(cli_export.export_app, name="export")
 app.add_typer(cli_pretrain.pretrain_app, name="pretrain")
 app.add_typer(cli_new.new_app, name="new")
 
-EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
 GOES_ON = "The same command goes on from the last saved state."
 
 
@@ -119,149 +116,7 @@ def options_of_all(
     """What stands before a command."""
 
 
-@app.command()
-def run(
-    methods: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="METHOD...",
-            help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.",
-            autocompletion=completion.methods,
-        ),
-    ],
-    stream: Annotated[
-        str | None,
-        typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]", autocompletion=completion.streams),
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run. [0]")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="So many seeds from --seed on, side by side where possible.")
-    ] = None,
-    num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes; 0: in this one.")] = None,
-    settings: Settings = None,
-    config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
-    joint: Annotated[bool | None, typer.Option("--joint", help="All tasks at once: the upper bound.")] = None,
-    zero_shot: Annotated[bool | None, typer.Option("--zero-shot", help="No training: the lower bound.")] = None,
-    as_released: Annotated[
-        bool | None, typer.Option("--as-released", help="Settings of the authors' code, where it differs.")
-    ] = None,
-    smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
-    watch: Annotated[
-        int, typer.Option(min=0, help="Every N steps test the earlier tasks, beside the training. [never]")
-    ] = 0,
-    log: Log = None,
-    name: Annotated[
-        str | None, typer.Option(help="A readable name for lists and tables. [method and settings]")
-    ] = None,
-    tags: Tags = None,
-    copy_to: CopyTo = None,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show Ray's dashboard while it lasts, here.")] = False,
-    dry_run: DryRun = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
-    runs: Runs = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
-    from kinoray.runs.experiment_file import merged, parse_grid
-    from kinoray.runs.request import RunRequest
-
-    options: dict[str, Any] = {
-        "stream": stream,
-        "backbone": backbone,
-        "seed": seed,
-        "seeds": seeds,
-        "num_workers": num_workers,
-        "joint": joint,
-        "zero_shot": zero_shot,
-        "as_released": as_released,
-        "smoke": smoke,
-        "log": log or None,
-        "name": name,
-        "tags": tags or None,
-        "runs": runs,
-    }
-    requests = [
-        RunRequest(
-            method,
-            **merged(in_file, options),
-            settings=merged(set_in_file) | given,
-            fresh=fresh,
-            quiet=quiet,
-            watch=watch,
-            copy_to=copy_to,
-            dashboard=dashboard,
-        )
-        for method, in_file, set_in_file in _experiments(methods, config)
-        for given in parse_grid(settings or [])
-    ]
-    if dry_run:
-        printing.print_plans([kinoray.dry_run(request) for request in requests], as_json)
-        return
-    results = _carried_out(requests)
-    printing.print_results(results, as_json)
-    raise typer.Exit(_exit_code(results))
-
-
-def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
-    """The results of all requests; what is known to be finished needs neither torch nor Ray."""
-    from kinoray.runs.finished import finished_runs
-    from kinoray.runs.result import Result
-
-    known = [finished_runs(request) for request in requests]
-    results: list[Result] = []
-    with _one_ray([request for request, found in zip(requests, known, strict=True) if found is None]):
-        for request, found in zip(requests, known, strict=True):
-            if found is None:
-                made = kinoray.run(request)
-                found = [made] if isinstance(made, Result) else list(made)
-            results += found
-    return results
-
-
-def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
-    """One start of Ray for all methods, unless at most one of them has anything left to do there."""
-    if len(requests) < 2:
-        return nullcontext()
-    from kinoray.processes.ray_session import ray_session
-
-    on_ray = [r for r in requests if r.num_workers != 0 and (r.fresh or not _is_finished(r))]
-    return ray_session(on_ray[0].dashboard, printer(on_ray[0].quiet)) if len(on_ray) > 1 else nullcontext()
-
-
-def _is_finished(request: "RunRequest") -> bool:
-    from kinoray.runs.result import Result
-
-    plan = kinoray.dry_run(request)
-    folders = [Path(plan["folder"]) / f"seed-{seed}" for seed in plan["seeds"]]
-    return all((folder / "result.json").is_file() and Result(folder).state == "finished" for folder in folders)
-
-
-def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """(method, options, settings) of everything named: methods, and experiment files that name methods."""
-    from kinoray.runs.experiment_file import merged, read_experiment
-
-    base_options, base_settings = read_experiment(config) if config else ({}, {})
-    base_options.pop("method", None)  # the command line names the method
-    for name in methods:
-        if Path(name).suffix not in EXPERIMENT_FILES:
-            yield name, base_options, base_settings
-            continue
-        options, settings = read_experiment(name)
-        named = options.pop("method", None)
-        if not named:
-            raise UsageError(f"{name}: it names no method. Add a line `method: bmu_moco`.")
-        for method in named if isinstance(named, list) else [named]:
-            yield str(method), merged(base_options, options), merged(base_settings, settings)
-
-
-def _exit_code(results: "Iterable[Result]") -> int:
-    states = {result.state for result in results}
-    return FAILED if "failed" in states else STOPPED if states - {"finished"} else DONE
-
-
+app.command("run")(cli_run.run_command)
 app.command("sweep")(cli_sweep.sweep)
 app.command("copy")(cli_copying.copy_command)
 app.command("fetch")(cli_copying.fetch_command)

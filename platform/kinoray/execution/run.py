@@ -7,10 +7,11 @@ committed checkpoint. An error of the method itself is not retried. Ctrl-C and S
 import shutil
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Unpack
 
 from kinoray.config import plain
@@ -155,19 +156,20 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             from kinoray.execution.shared_storage import seen_by_all
 
             runs, cpus = seen_by_all(runs), num_cpus()
-            if num_workers is None and len(runs) > 1 and not num_gpus():
+            each = request.per_worker
+            if num_workers is None and len(runs) > 1 and not num_gpus() and not each:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(runs, request, signals, say)
                 return
             gpus = num_gpus()
             workers = num_workers or default_workers(runs, gpus)
-            if 0 < gpus < workers:
+            if 0 < gpus < workers and not each:
                 raise UsageError(
                     f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
                     f"num_workers={default_workers(runs, gpus)}."
                 )
             say(_outlook(runs, ways.on_workers(workers), cpus))
-            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, watch=request.watch), say)
+            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, None, request.watch, each), say)
         signals.check(runs[-1].label)
 
 
@@ -216,29 +218,37 @@ def on_workers(
     say: Callable[[str], None],
     cpus: float | None = None,
     watch: int = 0,
+    per_worker: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them)."""
+    """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them).
+
+    per_worker: as of `RunRequest`.
+    """
     signals.check(run.label)
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig
 
-    from kinoray.data.pipeline import decode_slots
+    from kinoray.execution.rank_share import patient, share_of
     from kinoray.execution.trainer import Trainer
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
-    from kinoray.processes.ray_session import num_cpus, num_gpus
 
-    gpu = num_gpus() >= workers
-    worker_cpus = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
-    slots = decode_slots(workers, worker_cpus)
+    share = share_of(workers, cpus, per_worker)
     spec = make_spec(
-        run, num_workers=workers, decode_slots=slots, gpu=gpu, say=say, abreast=workers, way=ways.on_workers(workers)
+        run,
+        num_workers=workers,
+        decode_slots=share.decode_slots,
+        gpu=share.gpu,
+        say=say,
+        abreast=workers,
+        threads=share.threads,
+        way=ways.on_workers(workers),
     )
-    with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar:
+    with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
         trainer = Trainer(
             train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
-            scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu, resources_per_worker={"CPU": worker_cpus}),
-            torch_config=TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=300),
+            scaling_config=ScalingConfig(num_workers=workers, use_gpu=share.gpu, resources_per_worker=share.resources),
+            torch_config=TorchConfig(backend="nccl" if share.gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
                 name=f"{run.label.replace('/', '-')}-{uuid.uuid4().hex[:8]}",  # as the dashboard lists it
                 storage_path=str(run.folder / ".ray"),
@@ -247,7 +257,7 @@ def on_workers(
         )
         bar.show(run.label, "starting its processes")
         try:
-            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals).return_value
+            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, share.of_all(workers)).return_value
         except KinorayError:
             raise
         except Exception as error:

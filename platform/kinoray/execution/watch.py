@@ -2,8 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from kinoray.display.progress import Course, RunProgress
@@ -16,11 +17,16 @@ PATIENCE_S = 30.0
 
 
 def attend(
-    work: Callable[[], Any], watched: dict[str, tuple[Resolved, Any]], bar: RunProgress, signals: Signals
+    work: Callable[[], Any],
+    watched: dict[str, tuple[Resolved, Any]],
+    bar: RunProgress,
+    signals: Signals,
+    asks: Mapping[str, float] = MappingProxyType({}),
 ) -> Any:
     """Do blocking work in a thread while this one shows progress and passes signals on as a request to stop.
 
-    watched: the runs that are on, with their monitors; the work may change it.
+    watched: the runs that are on, with their monitors; the work may change it. asks: what Ray may have to start a
+    machine for.
     """
     import ray
 
@@ -34,9 +40,20 @@ def attend(
                 last = ray.get(monitor.latest.remote(), timeout=5)
                 update_bar(bar, run, last)
                 if not last["begun"] and time.monotonic() - started_s > PATIENCE_S:
-                    bar.warn_once(_held_cpus(run.label))
+                    bar.warn_once(_awaited(run.label, asks) if asks else _held_cpus(run.label))
 
     return in_thread(work, look)
+
+
+def _awaited(label: str, asks: Mapping[str, float]) -> list[str]:
+    """What to say of a run that does not begin, whose ranks ask for more than the cluster has."""
+    import ray
+
+    there = ray.cluster_resources()
+    short = [f"{amount:g} {name} (there are {there.get(name, 0.0):g})" for name, amount in asks.items()
+             if amount > there.get(name, 0.0)]  # fmt: skip
+    return [f"{label} asks for {', '.join(short)}: a cluster that grows starts machines now; `ray status` says what it "
+            "does, Ctrl-C gives up."] if short else _held_cpus(label)  # fmt: skip
 
 
 def _held_cpus(label: str) -> list[str]:

@@ -155,17 +155,17 @@ def _on_loopback() -> Iterator[None]:
     address in its place, and all its servers would listen on every interface. So must the processes that it starts:
     some of the dashboard's would wait for the machine's address for ever, and its pages with them."""
     private: Any = ray._private
-    with replaced(private.ray_constants, "ENABLE_RAY_CLUSTER", False), _environment({KEEPS_LOOPBACK: "0"}):
+    with replaced(private.ray_constants, "ENABLE_RAY_CLUSTER", False), environment({KEEPS_LOOPBACK: "0"}):
         yield
 
 
 def _tracked(dashboard: bool) -> AbstractContextManager[None]:
     """Let trainers note what they do, where a dashboard shows it."""
-    return _environment({TRACKING: os.environ.get(TRACKING, "1")} if dashboard else {})
+    return environment({TRACKING: os.environ.get(TRACKING, "1")} if dashboard else {})
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def environment(values: dict[str, str]) -> Iterator[None]:
     """Variables of this process, and of those that it starts meanwhile."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

@@ -88,17 +88,20 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return merged(asdict(options)), settings
 
 
-def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """`["m_hat=0.95", "variant=local"]` as a dictionary; values are read as YAML, the later of two wins."""
+def parse_settings(pairs: Iterable[str], option: str = "--set", example: str = "m_hat=0.95") -> dict[str, Any]:
+    """`["m_hat=0.95", "variant=local"]` as a dictionary; values are read as YAML, the later of two wins.
+
+    Raises: UsageError that names the option, with an example.
+    """
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--set {pair}: it must be name=value, for example --set m_hat=0.95.")
+            raise UsageError(f"{option} {pair}: it must be name=value, for example {option} {example}.")
         try:
             settings[name.strip()] = _load(value)
         except (yaml.YAMLError, RecursionError) as error:
-            raise UsageError(f"--set {pair}: {_complaint(error)}.") from None
+            raise UsageError(f"{option} {pair}: {_complaint(error)}.") from None
     return settings
 
 

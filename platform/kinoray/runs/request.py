@@ -35,6 +35,9 @@ class RunRequest:
     """How many, from `seed` on; None: one run alone."""
     num_workers: int | None = field(default=None, kw_only=True)
     """0 runs in this process, N in N Ray workers; None: 1, or one per GPU."""
+    per_worker: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """What each worker asks of Ray, as {"CPU": 4, "GPU": 1}: waited for where the cluster has to start a machine first.
+    Empty: a share of what is there."""
     settings: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     """Values of the method's Config and of the stream's Recipe by name."""
     joint: bool = field(default=False, kw_only=True)
@@ -63,6 +66,7 @@ class RunRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", dict(self.settings or {}))
+        object.__setattr__(self, "per_worker", dict(self.per_worker or {}))
         object.__setattr__(self, "log", names_in(self.log))
         object.__setattr__(self, "tags", names_in(self.tags))
         check_words(self.name, self.tags)
@@ -71,6 +75,11 @@ class RunRequest:
             check_uri(self.copy_to)
         if self.watch and self.num_workers == 0:
             raise UsageError("`watch` needs a process beside the training, which num_workers=0 does without.")
+        for name, amount in self.per_worker.items():
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or amount < 0:
+                raise UsageError(f"`per_worker` must give amounts of 0 or more, but has {amount!r} for {name}.")
+        if self.per_worker and self.num_workers == 0:
+            raise UsageError("`per_worker` is asked of Ray, which num_workers=0 does without.")
         if self.dashboard and self.num_workers == 0:
             raise UsageError("`dashboard` is Ray's, which num_workers=0 does without.")
         if self.joint and self.zero_shot:
@@ -93,6 +102,7 @@ class RunOptions(TypedDict, total=False):
     seed: int
     seeds: int | None
     num_workers: int | None
+    per_worker: Mapping[str, float] | None
     settings: Mapping[str, Any] | None
     joint: bool
     zero_shot: bool

@@ -90,11 +90,14 @@ def make_spec(
     gpu: bool,
     say: Callable[[str], None],
     abreast: int = 1,
+    threads: int | None = None,
     way: Way = IN_PROCESS,
 ) -> RunSpec:
-    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start."""
-    cores = usable_cores()
-    threads = max(1, (cores - 1) // max(1, abreast))
+    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start.
+
+    threads: of each rank; None: its part of this machine.
+    """
+    threads = threads or max(1, (usable_cores() - 1) // max(1, abreast))
     note_a_move(run, num_workers, gpu, say)
     record = open_run(run, threads, num_workers, say, gpu, way)
     return describe_ranks(run, record["threads"], decode_slots, gpu)

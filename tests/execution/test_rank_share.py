@@ -1,0 +1,60 @@
+"""What ranks ask of Ray: a share of what is there, or what the user names."""
+
+import os
+
+import pytest
+
+from kinoray.errors import UsageError
+from kinoray.execution import rank_share
+from kinoray.execution.rank_share import PATIENCE, RankShare, patient, share_of
+from kinoray.execution.watch import _awaited
+from kinoray.runs.request import RunRequest
+
+
+def test_what_is_named_is_asked_for_whatever_is_there() -> None:
+    share = share_of(4, None, {"CPU": 8, "GPU": 1, "memory": 1e9})
+    assert share == RankShare(8, True, 1.0, 8, {"GPU": 1, "memory": 1e9}, is_named=True)
+    assert share.resources == {"CPU": 8, "GPU": 1, "memory": 1e9}
+    assert share.of_all(4) == {"CPU": 32, "GPU": 4, "memory": 4e9}
+    assert share_of(2, None, {"GPU": 0.5}).resources == {"CPU": 1.0, "GPU": 0.5}
+    assert not share_of(2, None, {"CPU": 0.5}).gpu
+
+
+@pytest.mark.parametrize(("workers", "cpus", "expected"), [(1, 4, 1.0), (4, 4, 0.75), (2, 1, 0.01)])
+def test_ranks_share_what_is_there_and_leave_a_cpu_for_decoding(monkeypatch, workers, cpus, expected) -> None:
+    monkeypatch.setattr(rank_share, "num_cpus", lambda: cpus)
+    monkeypatch.setattr(rank_share, "num_gpus", lambda: 0)
+    monkeypatch.setattr(rank_share, "decode_slots", lambda workers, each: 1.0)
+    share = share_of(workers, None, {})
+    assert share.cpus == expected and share.of_all(workers) == {}, "nothing that may be still to come"
+
+
+def test_a_trainer_waits_longer_for_machines_that_are_still_to_come() -> None:
+    (name,) = PATIENCE
+    before = os.environ.get(name)
+    with patient({"CPU": 2}):
+        assert os.environ[name] == PATIENCE[name]
+    with patient({}):
+        assert os.environ.get(name) == before
+
+
+def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0})
+    (line,) = _awaited("run/seed-0", {"CPU": 4, "GPU": 2})
+    assert line.startswith("run/seed-0 asks for 2 GPU (there are 0): a cluster that grows starts machines now")
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
+    (line,) = _awaited("run/seed-0", {"CPU": 4})
+    assert "waits for a CPU: other work holds 8" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"per_worker": {"CPU": -1}}, "amounts of 0 or more, but has -1 for CPU"),
+        ({"per_worker": {"GPU": "one"}}, "but has 'one' for GPU"),
+        ({"per_worker": {"CPU": 1}, "num_workers": 0}, "which num_workers=0 does without"),
+    ],
+)
+def test_demands_that_make_no_sense_are_refused(options, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        RunRequest("bmu_moco", **options)
