@@ -94,8 +94,9 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240).stderr
 
     try:
-        deadline = time.monotonic() + 60
-        while len([n for n in _nodes(head.address) if n["Alive"]]) < 2 and time.monotonic() < deadline:
+        deadline = time.monotonic() + 180
+        while len([n for n in _nodes(head.address) if n["Alive"]]) < 2:
+            assert time.monotonic() < deadline, "the other machine did not join"
             time.sleep(0.5)
         yield call
     finally:
