@@ -48,12 +48,11 @@ if fast_folder := _fast_folder():
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests render and cache in a folder of their own, which the processes of xdist share; the user's is not touched."""
+    """Tests render and cache in a folder of their own, which xdist's processes share; the user's is not touched."""
     own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(
-            "XDG_CACHE_HOME", str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache")
-        )
+        environment.setenv("XDG_CACHE_HOME", str(shared / "cache"))
         for name in ("KINORAY_CACHE", "KINORAY_CACHE_BYTES"):
             environment.delenv(name, raising=False)
         yield
