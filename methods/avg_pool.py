@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import TwoTower
+from kinoray.backbones.backbone import FrameTowers
 from kinoray.config import Positive, config
 from kinoray.equations import LARGEST_LOG_SCALE, clip_contrast, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
@@ -46,8 +46,9 @@ class Method(BaseMethod):
 
     suits = ("ctvr", "cvlm")
     uses_num_tasks = False
+    backbones = FrameTowers
 
-    def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: Config, backbone: FrameTowers, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone
         self.log_scale = nn.Parameter(torch.tensor(config.log_scale), requires_grad=config.learn_scale)
@@ -83,6 +84,6 @@ class Method(BaseMethod):
         """What the gallery stores."""
         return self.pooled(video)
 
-    def encoder(self) -> TwoTower:
+    def encoder(self) -> FrameTowers:
         """The trained towers."""
         return self.online

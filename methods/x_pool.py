@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.attention import identity_linear
-from kinoray.backbones.backbone import TwoTower
+from kinoray.backbones.backbone import FrameTowers
 from kinoray.config import Decay, Positive, config
 from kinoray.equations import LARGEST_LOG_SCALE, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
@@ -73,8 +73,9 @@ class Method(BaseMethod):
 
     suits = ("ctvr", "cvlm")
     uses_num_tasks = False
+    backbones = FrameTowers
 
-    def __init__(self, config: Config, backbone: TwoTower, num_tasks: int) -> None:
+    def __init__(self, config: Config, backbone: FrameTowers, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.online = backbone
         self.pooling = Pooling(backbone.dim)
@@ -122,7 +123,7 @@ class Method(BaseMethod):
         some = max(1, PAIRS_NUMEL // max(1, block.shape[0] * block.shape[2]))
         return torch.cat([cosines(part, self.pooling(part, block)) for part in queries.split(some)])
 
-    def encoder(self) -> TwoTower:
+    def encoder(self) -> FrameTowers:
         """The trained towers."""
         return self.online
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from kinoray.backbones.backbone import TwoTower
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
-from kinoray.runs.resolve import settings_for
+from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import resolve, settings_for
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
@@ -43,3 +45,17 @@ def test_settings_for_a_stream_are_those_of_all_of_its_protocol_of_its_kind_and_
     assert settings_for(by_stream, stream) == {"a": 4, "b": 3, "c": 2, "d": 1}
     other = replace(stream, name="shapes-10", protocol="cssl")
     assert settings_for(by_stream, other) == {"a": 3, "b": 3, "c": 1, "d": 1}
+
+
+class Whole(TwoTower):
+    """Towers that embed a clip as a whole."""
+
+
+def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_path, monkeypatch):
+    request = RunRequest("avg_pool", stream=micro, runs=tmp_path)
+    resolve(request)
+    monkeypatch.setattr("kinoray.runs.resolve.backbone_class", lambda name: Whole)
+    with pytest.raises(
+        UsageError, match=f"avg_pool builds on a FrameTowers, but the backbone {micro.backbone} is a Whole"
+    ):
+        resolve(request)

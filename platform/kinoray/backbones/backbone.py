@@ -76,17 +76,6 @@ class TwoTower(Backbone):
     mixes: ClassVar[bool] = False
     """Whether `embed_text` takes `MixedTokens`, too."""
 
-    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> (B, T, D), each by itself in the shared space, of any length.
-
-        Towers that have no such features override `embed_video` alone.
-        """
-        raise NotImplementedError(f"{type(self).__name__} embeds clips as a whole, not frame by frame.")
-
-    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """Normalised frames -> unit vectors (B, D): the mean over frames."""
-        return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
-
     def forget_video(self) -> None:
         """Let go of the video tower; only captions are embedded from then on."""
         raise NotImplementedError(f"{type(self).__name__} cannot do without its video tower.")
@@ -104,6 +93,18 @@ class TwoTower(Backbone):
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""
+
+
+class FrameTowers(TwoTower):
+    """Two towers of which one sees each frame by itself."""
+
+    @abstractmethod
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> (B, T, D), each by itself in the shared space, of any length."""
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """Normalised frames -> unit vectors (B, D): the mean over frames."""
+        return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
 
 
 def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Tokens, TwoTower, drawn_between, padded
+from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
 from kinoray.backbones.vision import open_clip
 from kinoray.errors import UsageError, unknown
 
@@ -46,7 +46,7 @@ class InFlight:
     """Position of each caption's end token, (B,)."""
 
 
-class ClipTowers(TwoTower):
+class ClipTowers(FrameTowers):
     """The two towers of an open_clip model, frame by frame and caption by caption."""
 
     def __init__(

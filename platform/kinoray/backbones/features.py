@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kinoray import backbones
 from kinoray.backbones.attention import identity_linear
-from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.backbone import FrameTowers, Tokens, TwoTower
 from kinoray.backbones.packing import side_for
 from kinoray.errors import UsageError
 
@@ -42,7 +42,7 @@ def unpacked(frames_BTCHW: Tensor, width: int) -> Tensor:
     return data[..., 4:].clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
-class FeatureTowers(TwoTower):
+class FeatureTowers(FrameTowers):
     """A linear map of given vectors, and another backbone's text tower."""
 
     mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

@@ -27,7 +27,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import MixedTokens, Tokens, TwoTower, drawn_between, padded
+from kinoray.backbones.backbone import FrameTowers, MixedTokens, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
 from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
 from kinoray.errors import UsageError
 
@@ -35,7 +36,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json", "vocab.txt"
 
 
-class VitBertTowers(TwoTower):
+class VitBertTowers(FrameTowers):
     """ViT per frame and BERT per token, each projected to `dim` and averaged."""
 
     mixes = True

@@ -7,7 +7,7 @@ Differs: where the paper and its released code disagree, and which one this file
 
 from torch import Tensor
 
-from kinoray.backbones.towers import TwoTower
+from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Positive, config
 from kinoray.equations import in_batch_nce
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, trainable
