@@ -22,7 +22,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError, VideoError
 from kinoray.execution.run import run
-from kinoray.streams import Stream, user_folder
+from kinoray.streams import Stream, load_stream
 from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import resolved, run_spec, spec_of
 
@@ -115,7 +115,7 @@ def folder_of(root: Path, width: int = 48, ending: str = "npy") -> Stream:
             else:
                 write_video(rng.integers(0, 255, (6, 32, 32, 3)).astype(np.uint8), root / name, 8)
             rows.writerow([name, f"a {('red', 'blue', 'green', 'white')[kind]} square", f"task{number // 12}"])
-    return user_folder.build(root)
+    return load_stream(str(root))
 
 
 def test_a_folder_of_vectors_is_learned_from_and_resumes(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     start = [Path(sys.executable).with_name("ray"), "start", f"--address={head.address}", "--num-cpus=2", "--block"]
     start += ["--object-store-memory=150000000", "--disable-usage-stats"]
     command = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh", *map(str, start)]
-    node = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    said = tmp_path / "node.txt"
+    with said.open("w") as log:
+        node = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def call(verb: str, method: str, **options: Any) -> str:
         (tmp_path / "job").write_bytes(pickle.dumps((verb, method, options)))
@@ -96,7 +98,7 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     try:
         deadline = time.monotonic() + 180
         while len([n for n in _nodes(head.address) if n["Alive"]]) < 2:
-            assert time.monotonic() < deadline, "the other machine did not join"
+            assert time.monotonic() < deadline and node.poll() is None, said.read_text()
             time.sleep(0.5)
         yield call
     finally:
