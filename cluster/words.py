@@ -108,10 +108,11 @@ def task(word: str, luggage: Luggage) -> str:
 def stream(word: str, luggage: Luggage) -> str:
     """A stream's or data set's name, or a folder of the cluster, maybe as FOLDER:OPTIONS (`streams.own_folder`)."""
     whole, mark, videos = word.partition(VIDEOS)
+    place = absolute(whole) if is_own_folder(whole) else _name_or_place(whole)
+    if not mark:
+        return place
     here, comma, rest = videos.partition(",")
-    return (absolute(whole) if is_own_folder(whole) else whole) + (
-        f"{mark}{absolute(here)}{comma}{rest}" if mark else ""
-    )
+    return f"{place}{mark}{absolute(here)}{comma}{rest}"
 
 
 def place(word: str, luggage: Luggage) -> str:

@@ -80,6 +80,9 @@ def test_every_verb_gets_the_clusters_paths(here: Path, tmp_path: Path) -> None:
         "search a-1 -- --runs": "search --runs R a-1 -- --runs",
         "data prepare msvd --root ./msvd --workers 0": f"data prepare msvd --root {here}/msvd --workers 0",
         "data check clips --deep": f"data check {here}/clips --deep",
+        "data stats clip.mp4": f"data stats {here}/clip.mp4",
+        "data check clips:ctvr": f"data check {here}/clips:ctvr",
+        "data check clips:videos=clips,ctvr": f"data check {here}/clips:videos={here}/clips,ctvr",
         "data stats moving-cvlm --out=a.png": f"data stats moving-cvlm --out={here}/a.png",
         "run own.py --backbone run:old --joint": f"run --runs R ./own.py --backbone run:{here}/old --joint",
     }
