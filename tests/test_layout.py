@@ -146,7 +146,7 @@ def test_ray_stays_in_a_handful_of_files() -> None:
     )
     allowed += ("datasets.probing",)
     allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")
-    allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit", "cli.main")
+    allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit")
     users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
     assert users <= {f"kinoray.{name}" for name in allowed}
 

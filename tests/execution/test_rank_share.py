@@ -6,18 +6,18 @@ import pytest
 
 from kinoray.errors import UsageError
 from kinoray.execution import rank_share
-from kinoray.execution.rank_share import PATIENCE, RankShare, patient, share_of
+from kinoray.execution.rank_share import PATIENCE, RankShare, patient, share_of_rank
 from kinoray.execution.watch import _awaited
 from kinoray.runs.request import RunRequest
 
 
 def test_what_is_named_is_asked_for_whatever_is_there() -> None:
-    share = share_of(4, None, {"CPU": 8, "GPU": 1, "memory": 1e9})
+    share = share_of_rank(4, None, {"CPU": 8, "GPU": 1, "memory": 1e9})
     assert share == RankShare(8, True, 1.0, 8, {"GPU": 1, "memory": 1e9}, is_named=True)
     assert share.resources == {"CPU": 8, "GPU": 1, "memory": 1e9}
     assert share.of_all(4) == {"CPU": 32, "GPU": 4, "memory": 4e9}
-    assert share_of(2, None, {"GPU": 0.5}).resources == {"CPU": 1.0, "GPU": 0.5}
-    assert not share_of(2, None, {"CPU": 0.5}).gpu
+    assert share_of_rank(2, None, {"GPU": 0.5}).resources == {"CPU": 1.0, "GPU": 0.5}
+    assert not share_of_rank(2, None, {"CPU": 0.5}).gpu
 
 
 @pytest.mark.parametrize(("workers", "cpus", "expected"), [(1, 4, 1.0), (4, 4, 0.75), (2, 1, 0.01)])
@@ -25,7 +25,7 @@ def test_ranks_share_what_is_there_and_leave_a_cpu_for_decoding(monkeypatch, wor
     monkeypatch.setattr(rank_share, "num_cpus", lambda: cpus)
     monkeypatch.setattr(rank_share, "num_gpus", lambda: 0)
     monkeypatch.setattr(rank_share, "decode_slots", lambda workers, each: 1.0)
-    share = share_of(workers, None, {})
+    share = share_of_rank(workers, None, {})
     assert share.cpus == expected and share.of_all(workers) == {}, "nothing that may be still to come"
 
 

@@ -36,7 +36,7 @@ class RankShare:
         return {name: workers * amount for name, amount in self.resources.items()} if self.is_named else {}
 
 
-def share_of(workers: int, cpus: float | None, per_worker: Mapping[str, float]) -> RankShare:
+def share_of_rank(workers: int, cpus: float | None, per_worker: Mapping[str, float]) -> RankShare:
     """The share of each of so many ranks.
 
     cpus: of the whole run (None: all there are). per_worker: what each asks for, by Ray's names; empty: a share of what

@@ -140,7 +140,7 @@ def _check_names(requests: Sequence[RunRequest], wanted: Sequence[Sequence[Resol
 
 def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]) -> None:
     """Choose where the runs happen and carry them out."""
-    num_workers, quiet = request.num_workers, request.quiet
+    num_workers, per_worker, quiet = request.num_workers, request.per_worker, request.quiet
     for run in runs:
         check_division(run, num_workers or 1)
     from kinoray.processes.ray_session import dashboard_line, num_cpus, num_gpus, ray_session
@@ -156,20 +156,19 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             from kinoray.execution.shared_storage import seen_by_all
 
             runs, cpus = seen_by_all(runs), num_cpus()
-            each = request.per_worker
-            if num_workers is None and len(runs) > 1 and not num_gpus() and not each:
+            if num_workers is None and len(runs) > 1 and not num_gpus() and not per_worker:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(runs, request, signals, say)
                 return
             gpus = num_gpus()
             workers = num_workers or default_workers(runs, gpus)
-            if 0 < gpus < workers and not each:
+            if 0 < gpus < workers and not per_worker:
                 raise UsageError(
                     f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
                     f"num_workers={default_workers(runs, gpus)}."
                 )
             say(_outlook(runs, ways.on_workers(workers), cpus))
-            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, None, request.watch, each), say)
+            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, None, request.watch, per_worker), say)
         signals.check(runs[-1].label)
 
 
@@ -228,11 +227,11 @@ def on_workers(
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig
 
-    from kinoray.execution.rank_share import patient, share_of
+    from kinoray.execution.rank_share import patient, share_of_rank
     from kinoray.execution.trainer import Trainer
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
 
-    share = share_of(workers, cpus, per_worker)
+    share = share_of_rank(workers, cpus, per_worker)
     spec = make_spec(
         run,
         num_workers=workers,

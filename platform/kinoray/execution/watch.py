@@ -40,20 +40,24 @@ def attend(
                 last = ray.get(monitor.latest.remote(), timeout=5)
                 update_bar(bar, run, last)
                 if not last["begun"] and time.monotonic() - started_s > PATIENCE_S:
-                    bar.warn_once(_awaited(run.label, asks) if asks else _held_cpus(run.label))
+                    bar.warn_once(_awaited(run.label, asks))
 
     return in_thread(work, look)
 
 
 def _awaited(label: str, asks: Mapping[str, float]) -> list[str]:
-    """What to say of a run that does not begin, whose ranks ask for more than the cluster has."""
+    """What to say of a run that does not begin: its ranks ask for more than the cluster has, or others hold it."""
     import ray
 
     there = ray.cluster_resources()
-    short = [f"{amount:g} {name} (there are {there.get(name, 0.0):g})" for name, amount in asks.items()
-             if amount > there.get(name, 0.0)]  # fmt: skip
-    return [f"{label} asks for {', '.join(short)}: a cluster that grows starts machines now; `ray status` says what it "
-            "does, Ctrl-C gives up."] if short else _held_cpus(label)  # fmt: skip
+    has = {name: there.get(name, 0.0) for name in asks}
+    short = [f"{amount:g} {name} (there are {has[name]:g})" for name, amount in asks.items() if amount > has[name]]
+    if not short:
+        return _held_cpus(label)
+    return [
+        f"{label} asks for {', '.join(short)}: a cluster that grows starts machines now; `ray status` says what it "
+        "does, Ctrl-C gives up."
+    ]
 
 
 def _held_cpus(label: str) -> list[str]:

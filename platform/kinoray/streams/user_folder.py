@@ -72,7 +72,8 @@ def _there(own: OwnFolder, file: Path, clips: list[ListedClip]) -> list[ListedCl
     videos = list(dict.fromkeys(clip.video for clip in clips))
     missing, outside = unusable(own.root, videos)
     if missing:
-        lack = f"{file}: {len(missing):,} of {len(videos):,} videos are not in {_where(own)}, first {missing[0]!r}."
+        where = own.videos or "the folder"
+        lack = f"{file}: {len(missing):,} of {len(videos):,} videos are not in {where}, first {missing[0]!r}."
         if not own.allow_missing:
             files = {str(path.relative_to(own.root)) for path in own.root.rglob("*") if path.is_file()}
             near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)
@@ -88,10 +89,6 @@ def _there(own: OwnFolder, file: Path, clips: list[ListedClip]) -> list[ListedCl
         )
     left_out = set(missing)
     return [clip for clip in clips if clip.video not in left_out]
-
-
-def _where(own: OwnFolder) -> str:
-    return "the folder" if own.videos is None else str(own.videos)
 
 
 def _announce(file: Path, tasks: dict[str, list[ListedClip]], rows: dict[str, list[dict[str, Any]]]) -> None:
