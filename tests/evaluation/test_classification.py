@@ -138,14 +138,15 @@ def test_tables_and_pages_speak_of_accuracy(coloured, tmp_path) -> None:
 
 
 def test_a_sweep_aims_at_accuracy_and_prunes_by_it(coloured, tmp_path) -> None:
-    assert objectives_of(None, "nearest-mean") == ["accuracy"]
-    assert aims("nearest-mean")["accuracy"] == "max"
+    record = {"protocol": "nearest-mean"}
+    assert objectives_of(None, record) == ["accuracy"]
+    assert aims(record)["accuracy"] == "max"
     with pytest.raises(UsageError, match="no metric to aim at named 'R@1'"):
-        objectives_of("R@1", "nearest-mean")
+        objectives_of("R@1", record)
     job = job_of(coloured, tmp_path / "runs", Pictures, objectives=("accuracy",), settings={})
     reports = whole_trial(job, {"learning_rate": 1e-3})
     assert [report["task"] for report in reports] == [1, 2] and "failed" not in reports[-1]
     outcome = json.loads((Path(reports[-1]["folders"][0]) / "result.json").read_text())
     assert reports[0]["accuracy"] == outcome["validation_matrix"]["accuracy"][0][0]
     assert reports[1]["accuracy"] == pytest.approx(outcome["validation"]["accuracy"])
-    assert falls_behind(reports[0]["accuracy"], [101.0] * 4, aims("nearest-mean")["accuracy"], 0.5, startup=2)
+    assert falls_behind(reports[0]["accuracy"], [101.0] * 4, aims(record)["accuracy"], 0.5, startup=2)

@@ -45,7 +45,7 @@ class Fake:
         self.study, self.store = open_study(folder, record, create=True)
         self.events: list[tuple[Any, ...]] = []
         self.search = StudySearch(
-            self.study, self.store, distributions(space), record["objectives"], aims("cvlm"), sampler=sampler, seed=0,
+            self.study, self.store, distributions(space), record["objectives"], aims(record), sampler=sampler, seed=0,
             num_tasks=3, tell=lambda event, number, **facts: self.events.append((event, number)),
         )  # fmt: skip
         self.rule = PruneRule(self.search, 0.5)

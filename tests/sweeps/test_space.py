@@ -96,16 +96,16 @@ def test_unknown_knobs_spaces_metrics_and_samplers_name_the_nearest() -> None:
     for wrong, near in (
         (lambda: check_space({"m_hut": {"low": 0.1, "high": 0.2}}, BMU, {}), "m_hat"),
         (lambda: load_space(BMU, "bmu-fig5"), "bmu-fig4"),
-        (lambda: objectives_of("HN", "cvlm"), "HM"),
+        (lambda: objectives_of("HN", {"protocol": "cvlm"}), "HM"),
         (lambda: check_sampler("tp"), "tpe"),
         (lambda: check_space({"m": 0.9}, BMU, {}), "varies nothing"),
         (lambda: check_space(SPACE, BMU, {"m": 0.5}), "stands in the space, too"),
-        (lambda: objectives_of(["HM", "HM"], "cvlm"), "must differ"),
+        (lambda: objectives_of(["HM", "HM"], {"protocol": "cvlm"}), "must differ"),
     ):
         with pytest.raises(UsageError, match=near):
             wrong()
-    assert objectives_of(None, "cvlm") == ["HM"]
-    assert objectives_of(None, "ctvr") == ["R@1"]
+    assert objectives_of(None, {"protocol": "cvlm"}) == ["HM"]
+    assert objectives_of(None, {"protocol": "ctvr"}) == ["R@1"]
 
 
 # Front and pruning

@@ -39,6 +39,12 @@ def sweep(
     objective: Annotated[
         list[str] | None, typer.Option(help="Metric to aim at; given several times: their Pareto front. [the stream's]")
     ] = None,
+    then: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Run it on each trial's encoder, on the downstream sets; aim at its metric."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs per trial, advancing task by task together.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="First of the seeds; also seeds the sampler.")] = 0,
     backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
@@ -86,6 +92,7 @@ def sweep(
         space=typed.space,
         sampler=sampler or ("grid" if typed.is_grid else "tpe"),
         objective=_split(objective),
+        then=then,
         seeds=seeds,
         seed=seed,
         backbone=backbone,

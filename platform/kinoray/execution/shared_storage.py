@@ -66,14 +66,17 @@ def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
     if not nodes:
         return stream
     root = root.absolute()
-    travelling = tuple(replace(task, manifest=_copied(task.manifest, root / MANIFESTS)) for task in stream.tasks)
+    tasks, downstream = (
+        tuple(replace(task, manifest=_copied(task.manifest, root / MANIFESTS)) for task in sets)
+        for sets in (stream.tasks, stream.downstream)
+    )
     token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
     token.write_text(word)
     try:
         _ask(nodes, Sight(str(token), word, _some_videos(stream), rendered_from(stream)))
     finally:
         token.unlink(missing_ok=True)
-    return replace(stream, tasks=travelling)
+    return replace(stream, tasks=tasks, downstream=downstream)
 
 
 def _other_nodes() -> list[dict[str, Any]]:

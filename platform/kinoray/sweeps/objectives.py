@@ -1,7 +1,8 @@
 """What a sweep aims at, and when a trial falls behind."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +20,42 @@ COSTS = ("wall_s", "adopted_s", "adopted_steps")
 """What a trial's runs cost and what shared prefixes spared them: seconds, seconds, optimizer steps."""
 
 
-def aims(protocol: str) -> dict[str, str]:
-    """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs."""
-    return load_protocol(protocol).objectives | OF_RUNS
+def aims(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs.
+
+    record: a sweep's (`sweep.json`), with its `protocol` and, where a method comes then, `then`, its name and protocol.
+    """
+    return load_protocol(record["protocol"]).objectives | OF_RUNS | _aims_then(record.get("then"))
 
 
-def objectives_of(names: str | Sequence[str] | None, protocol: str) -> list[str]:
-    """What a sweep aims at: these, or the protocol's own. Raises: UsageError for a metric that is not there."""
+def _aims_then(then: Sequence[str] | None) -> dict[str, str]:
+    """Metrics of the method that comes then, on the validation splits of the downstream sets: "classify/accuracy"."""
+    if not then:
+        return {}
+    method, protocol = then
+    return {of_then(method, name): better for name, better in load_protocol(protocol).objectives.items()}
+
+
+def of_then(method: str, metric: str) -> str:
+    """How a sweep calls a metric of the method that comes then."""
+    return f"{method}/{metric}"
+
+
+def objectives_of(names: str | Sequence[str] | None, record: Mapping[str, Any]) -> list[str]:
+    """What a sweep aims at: these, or the own metric of the method that comes then, or the protocol's.
+
+    record: as of `aims`. Raises: UsageError for a metric that is not there.
+    """
     if not names:
-        return [load_protocol(protocol).objective]
+        then = record.get("then")
+        return [
+            of_then(then[0], load_protocol(then[1]).objective) if then else load_protocol(record["protocol"]).objective
+        ]
     names = [names] if isinstance(names, str) else list(names)
+    known = aims(record)
     for name in names:
-        if name not in aims(protocol):
-            raise unknown("metric to aim at", name, aims(protocol))
+        if name not in known:
+            raise unknown("metric to aim at", name, known)
     if len(set(names)) < len(names):
         raise UsageError(f"The objectives must differ, but are {', '.join(names)}.")
     return names

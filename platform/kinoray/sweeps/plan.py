@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
 from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
-from kinoray.errors import ConfigMismatch
+from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.demands import check_division
-from kinoray.runs.method_source import find_method, with_learner
+from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.provenance import changes, code_digest
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve, tested
 from kinoray.runs.result import SWEEP_RECORD
-from kinoray.streams import load_stream
-from kinoray.sweeps.objectives import objectives_of
+from kinoray.streams import Stream, downstream_set, load_stream
+from kinoray.sweeps.objectives import objectives_of, of_then
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
 from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
@@ -44,6 +44,8 @@ class Plan:
     trials: int
     workers: int
     """Ray workers of each run; 0 trains in the trial's process."""
+    then: tuple[RunRequest, ...] = ()
+    """What is run on a trial's encoders at the end, for each downstream set; without backbone and seed."""
 
     @property
     def label(self) -> str:
@@ -59,6 +61,7 @@ USUAL: dict[str, Any] = {
     "prune": PRUNE_KEEPS,
     "storage": None,
     "workers_per_trial": 0,
+    "then": None,
 }
 """Values of the record that leave a sweep's name as it is. What is added to the record stands here as well, with the
 value that it had before: then no sweep is renamed."""
@@ -73,7 +76,9 @@ def make_plan(request: SweepRequest) -> Plan:
     space = plain_space(load_space(source, request.space))
     check_space(space, source, request.settings)
     points = len(grid(distributions(space))) if request.sampler == "grid" else None
-    objectives = objectives_of(request.objective, stream.protocol)
+    then = _then(request, stream)
+    aimed = {"protocol": stream.protocol, "then": _named(then)}
+    objectives = objectives_of(request.objective, aimed)
     run = RunRequest(
         source,
         stream=stream,
@@ -100,7 +105,8 @@ def make_plan(request: SweepRequest) -> Plan:
         "sampler": request.sampler,
         "seed": request.seed,
         "seeds": list(range(request.seed, request.seed + request.seeds)),
-        "prune": request.kept_share if len(objectives) == 1 else 1.0,
+        "then": aimed["then"],
+        "prune": request.kept_share if prunes(objectives, aimed["then"]) else 1.0,
         "num_tasks": len(stream.tasks),
         "workers_per_trial": workers,
         "storage": request.storage,
@@ -115,7 +121,37 @@ def make_plan(request: SweepRequest) -> Plan:
         base=base,
         trials=min(request.trials or points or TRIALS, points or request.trials or TRIALS),
         workers=workers,
+        then=then,
     )
+
+
+def _then(request: SweepRequest, stream: Stream) -> tuple[RunRequest, ...]:
+    """What is run on a trial's encoders at the end. Raises: UsageError where the stream has nothing to run it on."""
+    if request.then is None:
+        return ()
+    source = find_method(request.then)
+    if not stream.downstream:
+        raise UsageError(f"{stream.name} has no downstream set for {source.name} to run on: leave out `then`.")
+    return tuple(
+        RunRequest(
+            source, stream=tested(downstream_set(stream, data.name), source), smoke=request.smoke, runs=request.runs
+        )
+        for data in stream.downstream
+    )
+
+
+def _named(then: Sequence[RunRequest]) -> list[str] | None:
+    """The method that comes then and the protocol that tests it, as the record has them."""
+    if not then:
+        return None
+    source, stream = then[0].method, then[0].stream
+    assert isinstance(source, MethodSource) and isinstance(stream, Stream)
+    return [source.name, stream.protocol]
+
+
+def prunes(objectives: Sequence[str], then: Sequence[str] | None) -> bool:
+    """Whether trials can fall behind: one objective, known after each task."""
+    return len(objectives) == 1 and not (then and objectives[0].startswith(of_then(then[0], "")))
 
 
 def identity(record: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,10 @@ class SweepRequest:
     sampler: str = field(default="tpe", kw_only=True)
     """tpe, qmc, random or grid."""
     objective: str | Sequence[str] | None = field(default=None, kw_only=True)
-    """One metric, or several for their Pareto front; None: the protocol's."""
+    """One metric, or several for their Pareto front; None: the protocol's, or that of `then`."""
+    then: "str | Path | type[BaseMethod] | MethodSource | None" = field(default=None, kw_only=True)
+    """A method that is run on the encoder of each trial's runs when they have learned everything, on each downstream
+    set of the stream, as `classify`; its metrics can be aimed at, as "classify/accuracy", a mean over the sets."""
     seeds: int = field(default=1, kw_only=True)
     """Runs per trial, numbered from `seed`."""
     seed: int = field(default=0, kw_only=True)
@@ -144,6 +147,7 @@ class SweepOptions(MeasureOptions, total=False):
     space: str | Mapping[str, Any] | None
     sampler: str
     objective: str | Sequence[str] | None
+    then: "str | Path | type[BaseMethod] | MethodSource | None"
     workers_per_trial: int | None
     time_budget_s: float | None
     prune: bool | float

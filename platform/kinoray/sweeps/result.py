@@ -14,7 +14,7 @@ from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import SWEEP_RECORD, Result, Results
-from kinoray.sweeps.objectives import aims, pareto_front
+from kinoray.sweeps.objectives import aims, of_then, pareto_front
 from kinoray.sweeps.study import open_study, quiet_optuna, retried
 
 if TYPE_CHECKING:
@@ -33,19 +33,28 @@ class BestTrial:
     """What the sweep aimed at, on the validation splits: means over the seeds."""
     runs: Results
     """Its runs, one per seed."""
+    then: Results
+    """What ran on their encoders then, for each downstream set."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics on the test splits, means over the seeds."""
-        by_seed = [run.metrics for run in self.runs]
-        names = [n for n in by_seed[0] if all(metrics.get(n) is not None for metrics in by_seed)] if by_seed else []
-        return {name: sum(float(metrics[name] or 0.0) for metrics in by_seed) / len(by_seed) for name in names}
+        """Metrics on the test splits, means over the seeds; of what ran then over seeds and downstream sets."""
+        later = {of_then(run.method, name): value for run in self.then[:1] for name, value in means(self.then).items()}
+        return means(self.runs) | later
 
     def __repr__(self) -> str:
-        brief = self.runs[0].protocol.brief if self.runs else ()
+        brief = list(self.runs[0].protocol.brief) if self.runs else []
+        brief += [of_then(run.method, name) for run in self.then[:1] for name in run.protocol.brief]
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
         return f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds)"
+
+
+def means(runs: Results) -> dict[str, float]:
+    """Metrics that all runs have, means over the runs."""
+    by_run = [run.metrics for run in runs]
+    names = [n for n in by_run[0] if all(metrics.get(n) is not None for metrics in by_run)] if by_run else []
+    return {name: sum(float(metrics[name] or 0.0) for metrics in by_run) / len(by_run) for name in names}
 
 
 class SweepResult:
@@ -60,7 +69,7 @@ class SweepResult:
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]
         self.protocol = load_protocol(self.record["protocol"])
-        self.better = aims(self.record["protocol"])
+        self.better = aims(self.record)
         """What can be aimed at -> which way is better, "max" or "min"."""
 
     @property
@@ -113,9 +122,11 @@ class SweepResult:
     def trial(self, number: int) -> BestTrial:
         """One trial by its number."""
         trial = self.trials[number]
-        folders = [Path(f) for f in trial.user_attrs.get("folders", [])]
-        runs = Results(Result(f) for f in folders if (f / "run.json").is_file())
-        return BestTrial(number, trial.params, dict(zip(self.objectives, trial.values or (), strict=False)), runs)
+        runs, then = (
+            Results(Result(f) for f in map(Path, trial.user_attrs.get(name, [])) if (f / "run.json").is_file())
+            for name in ("folders", "then")
+        )
+        return BestTrial(number, trial.params, dict(zip(self.objectives, trial.values or (), strict=False)), runs, then)
 
     @property
     def frame(self) -> "pd.DataFrame":

@@ -22,6 +22,7 @@ from kinoray.lineage.prefix_key import prefix_key
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
+from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
@@ -29,7 +30,7 @@ from kinoray.runs.result import MADE_BY
 from kinoray.runs.run_spec import make_spec
 from kinoray.runs.ways import TRIAL
 from kinoray.streams import Stream
-from kinoray.sweeps.objectives import COSTS
+from kinoray.sweeps.objectives import COSTS, of_then
 from kinoray.training.distributed import World
 
 STOP_FILE = "stop"
@@ -53,6 +54,8 @@ class Job:
     """CPUs of each run with workers."""
     shared_tasks: int = 0
     """How many first tasks trials may have in common (`lineage.shared_tasks`)."""
+    then: tuple[RunRequest, ...] = ()
+    """What is run on the encoders of a trial's runs at their end (`Plan.then`)."""
 
     @property
     def stream(self) -> Stream:
@@ -70,6 +73,16 @@ class Job:
     def resolved(self, params: dict[str, Any], seed: int) -> Resolved:
         """One seed's run with a trial's parameters."""
         return resolve(replace(self.run, settings={**self.run.settings, **params}), seed)
+
+    def known_after(self, task: int) -> list[str]:
+        """The objectives that are known after so many tasks: those of what comes then at the end."""
+        late = tuple(of_then(name_of(request), "") for request in self.then)
+        return [name for name in self.objectives if task == self.num_tasks or not name.startswith(late)]
+
+
+def name_of(request: RunRequest) -> str:
+    """A request's method by name."""
+    return find_method(request.method).name
 
 
 class Halt(Exception):

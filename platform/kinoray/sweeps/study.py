@@ -71,7 +71,7 @@ SQLITE_WAIT_S = 20.0
 def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) -> tuple[optuna.Study, Any]:
     """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
     quiet_optuna()
-    better = aims(record["protocol"])
+    better = aims(record)
     try:
         if create:
             cut_torn_line(folder / JOURNAL)

@@ -100,12 +100,12 @@ class StudySearch(_NotPickled, OptunaSearch):
             return
         trial, task = self._ot_trials[trial_id], int(result["task"])
         if task not in self.reported[trial_id]:
-            values = [result[name] for name in self.objectives]
+            values = [result.get(name) for name in self.objectives]
             self._save(trial, result)  # before the value, which says that this task needs nothing more
-            if len(values) == 1:
+            if len(values) == 1 and values[0] is not None:
                 patiently(lambda: trial.report(values[0], task))
             self.reported[trial_id].add(task)
-        self.tell("advanced", trial.number, task=task, value=result[self.objectives[0]])
+        self.tell("advanced", trial.number, task=task, value=result.get(self.objectives[0]))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended: by itself, by pruning, or with what went wrong."""
@@ -139,7 +139,7 @@ class StudySearch(_NotPickled, OptunaSearch):
     def _save(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
         """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
         numbers = {k: v for k, v in result.items() if k in (*self.better, *COSTS) and isinstance(v, int | float)}
-        attributes = {name: result[name] for name in ("folders", "made", "node") if name in result} | {
+        attributes = {name: result[name] for name in ("folders", "then", "made", "node") if name in result} | {
             "metrics": numbers
         }
         for name, value in attributes.items():

@@ -23,15 +23,15 @@ from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.runs.copier import copying
 from kinoray.runs.copying import parts_of
-from kinoray.runs.request import request_of, shows_options
+from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
-from kinoray.streams import TaskData
+from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import nothing_rendered
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
-from kinoray.sweeps.plan import Plan, make_plan, open_record, outline
+from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes
 from kinoray.sweeps.request import SweepOptions, SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
@@ -54,18 +54,19 @@ def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
     """Search a method's settings; the same call goes on with an unfinished sweep and returns a finished one.
 
     method, stream, backbone, settings, smoke, runs: as for `run`; method may be a `SweepRequest`, whose fields the
-    options replace. trials: how many in all (32; a grid: all points).
-    space: a name of the method's SPACES, a YAML file, or a mapping; default its SPACE. sampler: tpe, qmc, random or
-    grid. objective: one metric, or several for their Pareto front (then nothing is pruned); default by the stream's
-    protocol. seeds: runs per trial, numbered from `seed`, which also seeds the sampler. concurrent: trials at a time
-    (default: what the cluster holds). workers_per_trial: 0 trains in the trial's process, N in N Ray workers.
-    time_budget_s: start nothing after so many seconds and stop what runs; it goes on with the same call. prune: after
-    each task keep the best half, or the best share given; False keeps all. keep_best: trials whose checkpoints stay
-    (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials again. warm_start:
-    another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the trials in the
-    sweep's folder. share_prefixes: trials that agree in all that matters so far learn those tasks once
-    (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in optuna-dashboard
-    on loopback until the sweep ends. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
+    options replace. trials: how many in all (32; a grid: all points). space: a name of the method's SPACES, a YAML
+    file, or a mapping; default its SPACE. sampler: tpe, qmc, random or grid. objective: one metric, or several for
+    their Pareto front (then nothing is pruned); default by the stream's protocol. then: a method that is run on each
+    trial's encoders at the end, on each downstream set of the stream, and whose own metric on their validation splits
+    is the default objective. seeds: runs per trial, numbered from `seed`, which also seeds the sampler. concurrent:
+    trials at a time (default: what the cluster holds). workers_per_trial: 0 trains in the trial's process, N in N Ray
+    workers. time_budget_s: start nothing after so many seconds and stop what runs; it goes on with the same call.
+    prune: after each task keep the best half, or the best share given; False keeps all. keep_best: trials whose
+    checkpoints stay (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials
+    again. warm_start: another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the
+    trials in the sweep's folder. share_prefixes: trials that agree in all that matters so far learn those tasks once
+    (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in optuna-dashboard on
+    loopback until the sweep ends. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
     tasks are copied to. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
@@ -108,8 +109,9 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
     if missing <= 0:
         say(f"{plan.label} is finished already: {plan.folder}")
         return
-    if request.prune and len(record["objectives"]) > 1:
-        say("Several objectives: nothing is pruned.")
+    if request.prune and not prunes(record["objectives"], record.get("then")):
+        several = len(record["objectives"]) > 1
+        say(f"{'Several objectives' if several else 'The objective is known at the end'}: nothing is pruned.")
     with shown(plan.folder, printer(False)) if request.dashboard else contextlib.nullcontext():
         _run(plan, record, study, store, missing, say)
 
@@ -170,10 +172,11 @@ def _run(
             workers=plan.workers,
             cpus=share.run_cpus,
             shared_tasks=_shared(plan) if request.share_prefixes else 0,
+            then=_on(stream, plan),
         )
         complete = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
-        better = aims(record["protocol"])[name]
+        better = aims(record)[name]
         pick = max if better == "max" else min
         free = shutil.disk_usage(plan.folder).free / 1e9
         where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
@@ -213,6 +216,17 @@ def _few_to_choose_by(tasks: Sequence[TaskData]) -> str:
         f"trials are chosen by validation, and these tasks have few such clips: {', '.join(few)}. Below {TOO_FEW} luck "
         "decides; name more in the captions."
     )
+
+
+def _on(stream: Stream, plan: Plan) -> tuple[RunRequest, ...]:
+    """What comes then, on the downstream sets of the stream as all machines see it."""
+    sets = {f"{stream.name}/{data.name}": data for data in stream.downstream}
+    requests = []
+    for request in plan.then:
+        assert isinstance(request.stream, Stream)
+        seen = replace(request.stream, tasks=(sets[request.stream.name],))
+        requests.append(replace(request, stream=seen, runs=str(plan.folder.parent)))
+    return tuple(requests)
 
 
 def _shared(plan: Plan) -> int:

@@ -8,7 +8,9 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, hold_run
-from kinoray.sweeps.objectives import COSTS
+from kinoray.sweeps.objectives import COSTS, of_then
 from kinoray.sweeps.seed_run import Halt, Job, SeedRun, made_by
 from kinoray.sweeps.trial_links import link_run
 
@@ -33,6 +35,8 @@ class TrialRun:
     def __init__(self, job: Job, number: int, params: dict[str, Any]) -> None:
         self.job, self.number, self.params = job, number, params
         self.seeds: list[SeedRun] = []
+        self.then: list[SeedRun] = []
+        """What ran on their encoders, when they had learned everything."""
         self.active: SeedRun | None = None
         self.parameters: int | None = None
         self.task = 0
@@ -48,6 +52,8 @@ class TrialRun:
                 self.active = seed
                 seed.reach(self.task + 1)
             self.task += 1
+            if self.task == self.job.num_tasks:
+                self._run_then()
             return self._report()
         except Halt:
             return {"task": self.task, "halted": True, "done": True}
@@ -57,41 +63,68 @@ class TrialRun:
     def _open(self) -> None:
         for number in self.job.seeds:
             run = self.job.resolved(self.params, number)
-            self.locks.enter_context(patient_lock(run, self.job.stop_file))
+            self.seeds.append(self._begun(self.job, run, run.folder.name))
             link_run(Path(self.job.folder), self.number, run.folder)
-            self.active = SeedRun(self.job, run)
-            self.seeds.append(self.active)
-            self._first_met(self.active)
-            self.active.open()
+            self.seeds[-1].open()
 
-    def _first_met(self, seed: SeedRun) -> None:
-        """Save what a run had cost when this trial met it, also for a process that goes on with the trial."""
+    def _run_then(self) -> None:
+        """Run what comes then on the encoder of every seed, to its end."""
+        for seed in self.seeds:
+            for request in self.job.then:
+                job = replace(
+                    self.job, run=replace(request, backbone=f"run:{seed.run.folder}"), then=(), shared_tasks=0
+                )
+                run = job.resolved({}, seed.run.seed)
+                self.then.append(self._begun(job, run, run.label))
+                self.then[-1].open()
+                for task in range(job.num_tasks):
+                    self.then[-1].reach(task + 1)
+                self.then[-1].close()
+
+    def _begun(self, job: Job, run: Resolved, name: str) -> SeedRun:
+        """A run of the trial, locked; what it had cost when this trial met it is saved by its name, also for a process
+        that goes on with the trial."""
+        self.locks.enter_context(patient_lock(run, job.stop_file))
+        self.active = SeedRun(job, run)
         known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
-        if seed.run.folder.name not in known:
+        if name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.clocks, known | {seed.run.folder.name: seed.clock})
+            write_json(self.clocks, known | {name: self.active.clock})
+        return self.active
 
     def _cost(self) -> dict[str, float]:
         """Seconds that the trial's runs took, starts included, and what prefixes spared them, in all its processes."""
         before = json.loads(self.clocks.read_text())
         clocks = [(seed.clock, before[seed.run.folder.name]) for seed in self.seeds]
-        return {name: sum(max(0.0, now[name] - then[name]) for now, then in clocks) for name in COSTS}
+        clocks += [(then.clock, before[then.run.label]) for then in self.then]
+        return {name: sum(max(0.0, now[name] - first[name]) for now, first in clocks) for name in COSTS}
+
+    def _values_then(self) -> dict[str, float]:
+        """Validation metrics of what came then, means over the seeds and the downstream sets."""
+        found: dict[str, list[float]] = {}
+        for then in self.then:
+            for name, value in then.values(then.job.num_tasks).items():
+                found.setdefault(of_then(then.run.method.name, name), []).append(value)
+        return {name: fmean(values) for name, values in found.items() if len(values) == len(self.then)}
 
     def _report(self) -> dict[str, Any]:
         by_seed = [seed.values(self.task) for seed in self.seeds]
         report: dict[str, Any] = {"task": self.task, "done": self.task == self.job.num_tasks}
         for name in sorted(set.intersection(*map(set, by_seed))):
             report[name] = float(np.mean([values[name] for values in by_seed]))
+        report |= self._values_then()
         if "parameters" in self.job.objectives:
             self.parameters = self.parameters or trained_parameters(self.seeds[0].run)
             report["parameters"] = float(self.parameters)
-        for name in self.job.objectives:
+        for name in self.job.known_after(self.task):
             if name not in report or not math.isfinite(report[name]):
                 raise RunFailed(f"{name} on the validation splits is {report.get(name, 'not there')}.")
         report |= self._cost()
         report["folders"] = [str(seed.run.folder) for seed in self.seeds]
-        report["made"] = [str(s.run.folder) for s in self.seeds if made_by(s.run.folder) == Path(self.job.folder).name]
-        report["notes"] = sorted({note for seed in self.seeds for note in seed.notes})
+        report["then"] = [str(then.run.folder) for then in self.then]
+        runs, own = [*self.seeds, *self.then], Path(self.job.folder).name
+        report["made"] = [str(run.run.folder) for run in runs if made_by(run.run.folder) == own]
+        report["notes"] = sorted({note for run in runs for note in run.notes})
         return report
 
     def _explain(self, error: Exception) -> str:
@@ -103,9 +136,9 @@ class TrialRun:
 
     def close(self) -> None:
         """Leave the runs where they stand."""
-        for seed in self.seeds:
-            seed.close()
-        self.seeds = []
+        for run in (*self.seeds, *self.then):
+            run.close()
+        self.seeds, self.then = [], []
         self.locks.close()
 
 

@@ -81,7 +81,7 @@ def carry_out(
         store,
         distributions(plan.space),
         job.objectives,
-        aims(job.stream.protocol),
+        aims(record),
         sampler=request.sampler,
         seed=request.seed,
         num_tasks=job.num_tasks,
