@@ -48,6 +48,15 @@ class VideoResNet(Backbone):
         return self.stages(frames_BTCHW.transpose(1, 2))
 
 
+def middle_width(width_in: int, width: int, kernel: tuple[int, int]) -> int:
+    """Channels between the two halves of a convolution, over space and over time: as many weights as it has whole.
+
+    kernel: its size in time, and in height and width. Source: Tran et al., CVPR 2018, Sec. 3.5.
+    """
+    time, side = kernel
+    return time * side**2 * width_in * width // (side**2 * width_in + time * width)
+
+
 def split_norms(module: nn.Module, groups: int) -> nn.Module:
     """The module with `SplitBatchNorm3d` in place of each new `nn.BatchNorm3d`."""
     for name, child in module.named_children():
@@ -71,22 +80,17 @@ def _shallow(kind: str) -> nn.Module:
 
     parts = torchvision.models.video.resnet
 
-    def middle(width_in: int, width: int, kernel: tuple[int, int]) -> int:
-        """Channels between the two halves of a convolution: as many weights as it would have whole."""
-        time, side = kernel
-        return time * side**2 * width_in * width // (side**2 * width_in + time * width)
-
     class Halved(parts.Conv2Plus1D):  # type: ignore[name-defined, misc]
         """Each by the widths of its own; torchvision's second in a block has the first one's middle."""
 
         def __init__(self, width_in: int, width: int, middle_of_block: int, stride: int = 1) -> None:
-            super().__init__(width_in, width, middle(width_in, width, (3, 3)), stride)
+            super().__init__(width_in, width, middle_width(width_in, width, (3, 3)), stride)
 
     def stem() -> nn.Sequential:
         if kind == "r3d":
             layers: list[nn.Module] = [nn.Conv3d(3, 64, 7, stride=(1, 2, 2), padding=3, bias=False)]
         else:
-            between = middle(3, 64, (7, 7))
+            between = middle_width(3, 64, (7, 7))
             layers = [
                 nn.Conv3d(3, between, (1, 7, 7), stride=(1, 2, 2), padding=(0, 3, 3), bias=False),
                 nn.BatchNorm3d(between),

@@ -6,7 +6,7 @@ claims that measured numbers answer. `catalogue` holds them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kinoray.papers.claims import Claim
@@ -78,6 +78,13 @@ class MethodRow:
     """By name; "": that of the command, or the stream's."""
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     """What takes the place of some of `settings` on the stream of the paper, where sizes differ."""
+    paper_backbone: str = ""
+    """What takes the place of `backbone` there."""
+
+    def on_paper_stream(self) -> "MethodRow":
+        """The row as it is learned on the stream of the paper."""
+        settings = {**self.settings, **self.paper_settings}
+        return replace(self, settings=settings, backbone=self.paper_backbone or self.backbone)
 
     @property
     def is_bound(self) -> bool:

@@ -143,10 +143,8 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     best = tuned.settings_by_row(known)
     base = _best(entry, common["stream"])
     on_paper = family_of(_name_of(common["stream"])) == entry.paper_stream
-    rows = [
-        replace(row, settings={**base.get(row.best_of, {}), **row.settings, **(row.paper_settings if on_paper else {})})
-        for row in entry.rows
-    ]
+    rows = [row.on_paper_stream() if on_paper else row for row in entry.rows]
+    rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in rows]
     requests = {SHARED: {name: r for row in rows for name, r in _requests(entry, row, {}, common).items()}}
     if best:
         competing = [row for row in rows if row.label in best and not row.is_bound]
