@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+from support.pictures import assert_equal, finished, weights_of
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,7 +29,9 @@ from kinoray.testing.engine import (
     run_spec,
     spec_of,
 )
+from kinoray.testing.small_stream import facts_of
 from kinoray.training.distributed import World
+from kinoray.training.loop import RunState
 from kinoray.training.optim import set_gradients
 
 
@@ -71,6 +74,8 @@ def test_a_queue_of_the_papers_size_forgets_as_the_paper_says() -> None:
     weights = 0.99999 ** places(torch.tensor(0), 65_536).double()
     assert weights.min().item() == pytest.approx(0.5192534, abs=1e-7)
     assert 0.999 ** places(torch.tensor(7), 8000).max().item() == pytest.approx(0.00033412, abs=1e-8)
+    released_ages = 65_536 // 128  # in steps: the batches that a queue holds
+    assert 0.99999**released_ages == pytest.approx(0.9948931, abs=1e-7)
 
 
 def test_weights_of_one_make_it_info_nce() -> None:
@@ -82,21 +87,34 @@ def test_weights_of_one_make_it_info_nce() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(each, q)[0] for each in (loss, plain)))
 
 
-def test_the_decay_makes_one_matrix_of_logits_and_no_other() -> None:
-    made: list[str] = []
+def test_the_decay_makes_one_matrix_of_logits_and_its_gradient_and_no_other() -> None:
+    made: list[tuple[str, int]] = []
 
     class Watch(TorchDispatchMode):
         """Notes what is as large as the logits."""
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            made.extend([func.name()] if isinstance(out, Tensor) and out.numel() >= 4 * 50 else [])
+            if isinstance(out, Tensor) and out.numel() >= 4 * 50:
+                made.append((func.name(), out.untyped_storage().data_ptr()))
             return out
 
     q, key, queue, log_weight = torch.randn(4, 3), torch.randn(4, 3), torch.randn(50, 3), torch.randn(50)
     with Watch():
-        decayed_info_nce(q.requires_grad_(), key, queue, log_weight, 0.07)
-    assert made == ["aten::addmm"]
+        loss = decayed_info_nce(q.requires_grad_(), key, queue, log_weight, 0.07)
+    assert [name for name, _ in made] == ["aten::addmm"]
+    with Watch():
+        loss.backward()
+    # Backwards, the gradient of the logits and what `logsumexp` makes of the logits for it; `decay.py` has the peak.
+    assert len({place for _, place in made}) <= 4
+
+
+def test_keys_are_put_into_the_queue_in_place(stream: Stream, tmp_path: Path) -> None:
+    method, _ = begun(stream, tmp_path)
+    places_before = method.keys.queue.keys_KD.data_ptr(), method.ages_K.data_ptr()
+    for _ in range(4):
+        method.after_step({"key": torch.randn(8, 128)}, None)
+    assert (method.keys.queue.keys_KD.data_ptr(), method.ages_K.data_ptr()) == places_before
 
 
 def test_equation_6_is_its_plain_loop() -> None:
@@ -145,6 +163,13 @@ def gradients(method: Any, batch: Batch) -> dict[str, dict[str, Tensor | None]]:
     return {name: {key: p.grad for key, p in group.params.items()} for name, group in groups.items()}
 
 
+def distance(first: Any, second: Any) -> float:
+    """Between two tensors, or two lists of them taken together, as a share of the second's length."""
+    pairs = [(first, second)] if isinstance(first, Tensor) else list(zip(first, second, strict=True))
+    apart = sum(float((a - b).double().square().sum()) for a, b in pairs)
+    return math.sqrt(apart / sum(float(b.double().square().sum()) for _, b in pairs))
+
+
 @pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("removal", ["mean", "drop"])
 def test_each_network_follows_its_own_equation(sees: bool, removal: str, stream: Stream, tmp_path: Path) -> None:
@@ -175,14 +200,13 @@ def test_each_network_follows_its_own_equation(sees: bool, removal: str, stream:
     encoder = list(method.online.parameters())
     by_hand = torch.autograd.grad(contrast(method.online.embed_video(masked.detach())), encoder)
     for own, (name, value) in zip(by_hand, found["encoder"].items(), strict=True):
-        torch.testing.assert_close(value, own, rtol=1e-4, atol=1e-6, msg=name)
+        assert distance(value, own) < 1e-3, name
     fixed = method.online.requires_grad_(False)
     q = fixed.embed_video(masked)
     objective = -100 * (q - fixed.embed_video(clip)).abs().mean() + (contrast(q) if sees else 0)
     by_hand = torch.autograd.grad(objective, list(method.generator.parameters()))
-    assert max(value.abs().max() for value in by_hand) > 1e-6
-    for own, (name, value) in zip(by_hand, found["generator"].items(), strict=True):
-        torch.testing.assert_close(value, own, rtol=1e-3, atol=1e-6, msg=name)
+    assert distance(found["generator"].values(), by_hand) < 1e-3
+    assert distance(found["generator"].values(), [2 * value for value in by_hand]) > 0.4, "it is not all zeros"
 
 
 def test_the_generator_rests_and_no_frame_is_lost_in_the_first_half_of_a_task(stream: Stream, tmp_path: Path) -> None:
@@ -254,12 +278,53 @@ def test_two_ranks_equal_one_in_values_gradients_queue_and_statistics(stream: St
             assert "error" not in rank, rank["error"]
             assert rank["values"] == pytest.approx(alone["values"], rel=1e-4, abs=1e-5)
             assert rank["gradients"].keys() == alone["gradients"].keys()
-            for key, value in alone["gradients"].items():
-                torch.testing.assert_close(rank["gradients"][key], value, rtol=1e-3, atol=1e-4, msg=key)
+            for part in ("generator.", "online."):
+                names = [key for key in alone["gradients"] if key.startswith(part)]
+                assert bool(names) == (part == "online." or name != "random")
+                of_rank, of_one = ([each["gradients"][key] for key in names] for each in (rank, alone))
+                assert not names or distance(of_rank, of_one) < 0.01, part
             for key, value in alone["after"].items():
                 if "running" in key or "queue" in key or value.dtype == torch.int64:
                     torch.testing.assert_close(rank["after"][key], value, rtol=1e-4, atol=1e-4, msg=key)
         assert all(torch.equal(ranks[0]["after"][key], value) for key, value in ranks[1]["after"].items())
+
+
+RING = {"memory_capacity": 6, "dropout_from": 0.5}
+
+
+def test_under_er_ring_rows_of_the_memory_lose_frames_too(stream: Stream, tmp_path: Path) -> None:
+    spec = spec_of("er_ring:video_moco", stream, tmp_path, settings=SMALL | RING | {"dropout": "random"})
+    seen: list[Tensor] = []
+    session = fresh_session(spec)
+    with session.batches(spec.stages[1], 0, RunState()) as batches:
+        batch = next(found for _, found in batches if found.step.step >= 2)
+    method = session.method.train()
+    for task in (0, 1):
+        method.grow(facts_of(task))
+    method.learner.online.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    embed = method.learner.online.backbone.embed_video
+    method.learner.online.backbone.embed_video = lambda x: seen.append(x) or embed(x)
+    output = method.loss(batch)
+    assert batch.replay is not None and len(batch.replay.ids) == 8, "as many rows of the memory as of the task"
+    (query,) = seen
+    gone = (query.flatten(2).std(dim=2) < 1e-6).sum(dim=1).tolist()
+    assert gone == [2] * (8 + 8), "two of eight frames, of replayed clips as of the task's own"
+    assert len(output.carry["key"]) == 8 + 8
+
+
+def test_under_er_ring_it_resumes_and_at_capacity_0_it_is_itself(stream: Stream, tmp_path: Path) -> None:
+    whole, broken = (
+        spec_of("er_ring:video_moco", stream, tmp_path / name, settings=SMALL | RING) for name in ("whole", "broken")
+    )
+    assert run_spec(whole)
+    for looks in (0, 2, 3, 1):
+        assert not run_spec(broken, StopAfter(broken.folder, looks))
+    assert run_spec(broken)
+    assert digest_of_run(broken) == digest_of_run(whole)
+    off = RING | {"memory_capacity": 0}
+    alone = finished(spec_of("video_moco", stream, tmp_path / "alone", settings=SMALL | {"dropout_from": 0.5}))
+    within = finished(spec_of("er_ring:video_moco", stream, tmp_path / "off", settings=SMALL | off))
+    assert_equal(alone, weights_of(within, "learner."))
 
 
 def test_defaults_are_the_papers_and_what_was_released_builds() -> None:
