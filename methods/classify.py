@@ -9,9 +9,13 @@ by the new classes of each and tells all classes so far apart; with `--joint` it
     kinoray run classify --stream ucl-cifar10 --joint --backbone run:runs/base_moco-ucl-cifar10-1f2e3d4c
     kinoray run classify --stream moving-actions/downstream --backbone run:runs/video_moco-moving-actions-1f2e3d4c
 
+Where a stream's recipe is that of fine-tuning (`video-ssl`, `moving-actions`), `kinoray sweep classify --space probe`
+has the probe's.
+
 Differs: the releases keep the weights of the best epoch on the test set; here the validation split chooses. VideoMoCo's
 paper fine-tunes with batches of 32 at 0.05, its code (`--as-released`) with 256 at 0.005 and the whole network in eval
-mode. Samples without a label teach nothing, and count in the mean as zeros.
+mode; its crops of 224 px and its ten random clips of a video in each epoch are not offered under that name (`size_px`
+and `epochs` set them). Samples without a label teach nothing, and count in the mean as zeros.
 """
 
 # B batch   T frames   F features   C classes so far

@@ -101,6 +101,7 @@ RELEASED = {
         "batch_size": 32,
         "augmentation": "video-moco-released",
     },
+    "moving-actions": {"clip_frames": 8, "clip_px": 32},
 }
 
 
@@ -173,6 +174,8 @@ class Method(BaseMethod):
     def loss(self, batch: Batch) -> StepOutput:
         """Eq. 6 for the encoder, Eq. 4 for the generator. Features: `video`, the query, and `key`."""
         clip, other = batch.views[:2]
+        if isinstance(self.generator, ReleasedGenerator):
+            self.generator.check(clip)  # in the first step, long before it is asked
         drops = self.config.dropout != "none" and batch.step.step >= self.first_drop
         with torch.no_grad():
             whole_BD = self.online.embed_video(clip) if drops and self.generator is not None else None

@@ -6,8 +6,13 @@ SPACE = {
 }
 
 SPACES = {
-    "probe": {  # the best rate depends on how long the features are
+    "probe": {  # MoCo's linear classification; the best rate depends on how long the features are
         "train": "head",
+        "epochs": 100,
+        "batch_size": 256,
+        "schedule": "steps",
+        "milestones": (60, 80),
+        "weight_decay": 0.0,
         "learning_rate": {"low": 0.1, "high": 100.0, "log": True},  # MoCo 30
     },
     "fine-tune": {

@@ -1,6 +1,7 @@
 """3D networks: sizes as published, the order of frames, groups of batch normalisation, first weights by the seed."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -36,6 +37,13 @@ def test_a_network_has_as_many_weights_as_the_published_one(name: str, weights: 
         features = net.eval().embed_video(clips(1, 4, 3, 32, 32))
     assert features.shape == (1, net.dim) == (1, 512)
     assert features.std() > 0.01, "the signal does not fade"
+
+
+def test_c3d_with_its_fully_connected_layers_would_have_the_published_count() -> None:
+    """They read 512 maps of 1 x 4 x 4 and tell 101 classes apart; here features are means over places."""
+    layers = (8192, 4096, 4096, 101)
+    dense = sum(width_in * width + width for width_in, width in itertools.pairwise(layers))
+    assert sum(p.numel() for p in load_backbone("c3d").parameters()) + dense == 78_409_573
 
 
 def test_the_deep_network_computes_what_torchvisions_does() -> None:

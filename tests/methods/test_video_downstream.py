@@ -8,9 +8,11 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
+from support.sweeps import whole_trial
 
 import kinoray
 from kinoray.data.manifest import read_manifest
+from kinoray.errors import KinorayError
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE, FINE_TUNED_OCCLUDED, MapEntry
 from kinoray.papers.maps import MapReproduction
@@ -20,6 +22,9 @@ from kinoray.report.tables import compare
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, downstream_set, moving_actions
 from kinoray.streams.events import EVENTS
+from kinoray.sweeps.plan import make_plan
+from kinoray.sweeps.request import SweepRequest
+from kinoray.sweeps.seed_run import Job
 
 PRETEXT = {"queue_size": 32, "max_steps": 4}
 FINE_TUNE = {"max_steps": 4, "validations": 1}
@@ -59,6 +64,32 @@ def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream:
     measured = occlusion(found[0])
     assert 0 < measured[ENTROPY] <= np.log(len(EVENTS)) and 0 <= measured[FINE_TUNED_OCCLUDED] <= 100
     assert measured[ENTROPY_RISE] == pytest.approx(measured[ENTROPY_OCCLUDED] - measured[ENTROPY])
+
+
+def test_what_was_released_learns_and_refuses_other_clips_in_its_first_step(stream: Stream, tmp_path: Path) -> None:
+    result = learned("video_moco", stream, tmp_path, settings=PRETEXT, as_released=True)
+    settings = result.config["method"]
+    assert (settings["generator"], settings["decay"], settings["dropped"]) == ("released", "released", "lowest")
+    assert result.losses["gap"].notna().sum() == 2, "frames are lost from the middle on"
+    with pytest.raises(KinorayError, match=r"made for 8 frames of 32 px, but got 4 of 32 x 32 px\. Set clip_frames"):
+        learned("video_moco", stream, tmp_path, settings=PRETEXT | {"frames": 4}, as_released=True)
+    (stopped,) = [r for r in map(Result, tmp_path.glob("*/seed-0")) if r.state == "failed"]
+    assert not (stopped.folder / "metrics.jsonl").exists() or stopped.losses.empty
+
+
+def test_a_classifier_on_a_run_is_searched_like_any_other(stream: Stream, tmp_path: Path) -> None:
+    parent = learned("video_moco", stream, tmp_path, settings=PRETEXT)
+    downstream = downstream_set(stream, "downstream")
+    request = SweepRequest("classify", stream=downstream, space="probe", backbone=f"run:{parent.folder}", runs=tmp_path)
+    plan = make_plan(request)
+    assert plan.record["settings"]["weight_decay"] == 0.0 and plan.base.recipe.milestones == (60, 80)
+    run = replace(plan.run, settings={**plan.run.settings, "max_steps": 2, "validations": 1})
+    job = Job(folder=str(tmp_path / "s"), run=run, seeds=(0,), objectives=("accuracy",), threads=1)
+    reports = [whole_trial(job, {"learning_rate": rate}, number)[-1] for number, rate in enumerate((0.1, 10.0))]
+    runs = [Result(report["folders"][0]) for report in reports]
+    assert [run.config["recipe"]["learning_rate"] for run in runs] == [0.1, 10.0]
+    assert all(run.run["backbone"] == f"run:{parent.folder}" and run.state == "finished" for run in runs)
+    assert [report["accuracy"] for report in reports] == [run.outcome["validation"]["accuracy"] for run in runs]
 
 
 def test_two_rows_are_looked_through_clip_by_clip(stream: Stream, tmp_path: Path) -> None:

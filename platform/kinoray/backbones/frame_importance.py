@@ -123,12 +123,7 @@ class ReleasedGenerator(nn.Module):
 
         Raises: UsageError for clips of another shape than it was made for.
         """
-        if frames_BTCHW.shape[1:] != self.shape:
-            made, (frames, _, *sides) = self.shape, frames_BTCHW.shape[1:]
-            raise UsageError(
-                f"The released generator was made for {made[0]} frames of {made[2]} px, but got {frames} of "
-                f"{sides[0]} x {sides[1]} px. Set clip_frames and clip_px, or use generator=conv_lstm."
-            )
+        self.check(frames_BTCHW)
         x = frames_BTCHW.transpose(1, 2).flatten(1, 2)  # channel c of frame t is channel c T + t
         for _ in range(3):
             x = F.max_pool2d(self.shared(x), 2, stride=1, padding=1)
@@ -137,6 +132,15 @@ class ReleasedGenerator(nn.Module):
             x = F.avg_pool2d(self.again(self.again(x)), 2)
         hidden_BTS, _ = self.lstm(x.flatten(2))  # (B, T, P)
         return self.score(hidden_BTS[:, -1]).softmax(dim=1)
+
+    def check(self, frames_BTCHW: Tensor) -> None:
+        """Raises: UsageError for clips of another shape than it was made for."""
+        if frames_BTCHW.shape[1:] != self.shape:
+            made, (frames, _, *sides) = self.shape, frames_BTCHW.shape[1:]
+            raise UsageError(
+                f"The released generator was made for {made[0]} frames of {made[2]} px, but got {frames} of "
+                f"{sides[0]} x {sides[1]} px. Set clip_frames and clip_px, or use generator=conv_lstm."
+            )
 
 
 def _normed(convolution: nn.Conv2d, eps: float = 1e-5) -> nn.Sequential:
