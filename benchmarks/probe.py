@@ -1,0 +1,64 @@
+"""The fast linear probe against the papers': L-BFGS after every task, and SGD over augmented views as a run of its own.
+
+    python benchmarks/probe.py [--json] [--keep] [--stream shapes-5] [--seeds 3] [--runs FOLDER]
+
+MoCo learns the stream's tasks one after the other; at the end `cssl` has fitted the fast probe to the whole stream's
+classes (`evaluation.linear_probe`). Then `classify` probes the same frozen encoder on all tasks at once, by MoCo's
+linear classification (`train=head`: 100 epochs of SGD, the rate chosen by validation for these streams). Both see the
+same training pictures, choose by the same validation pictures and are tested on the same test pictures.
+
+Bar: the two accuracies differ by 0.5 points or less, as a mean over the seeds. `--keep` writes `results/probe.md`;
+with `--runs` the runs stay, and a second call goes on. Some minutes a seed.
+"""
+
+import argparse
+import contextlib
+import tempfile
+from pathlib import Path
+from statistics import fmean
+
+from shared.numbers_page import show_numbers
+
+import kinoray
+from kinoray.runs.result import Result, Results
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def measure(stream: str, seeds: int, runs: Path) -> dict[str, float]:
+    """Accuracies of both probes, in percent: each seed's, and means over the seeds."""
+    encoders = kinoray.run("moco", stream=stream, seeds=seeds, runs=runs)
+    assert isinstance(encoders, Results)
+    numbers, pairs = {}, []
+    for encoder in encoders:
+        options = {"stream": stream, "joint": True, "seed": encoder.seed, "runs": runs}
+        probed = kinoray.run("classify", backbone=f"run:{encoder.folder}", num_workers=0, **options)
+        assert isinstance(probed, Result) and probed.config["method"]["train"] == "head"
+        fast, slow = float(encoder.metrics["accuracy"] or 0), float(probed.metrics["accuracy"] or 0)
+        pairs.append((fast, slow))
+        numbers |= {f"seed {encoder.seed}: fast probe": fast, f"seed {encoder.seed}: probe by SGD": slow}
+    return numbers | {
+        "fast probe": fmean(fast for fast, _ in pairs),
+        "probe by SGD": fmean(slow for _, slow in pairs),
+        "apart": abs(fmean(fast - slow for fast, slow in pairs)),
+        "apart at most": max(abs(fast - slow) for fast, slow in pairs),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--stream", default="shapes-5")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=Path)
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        runs = options.runs or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinoray-bench-")))
+        numbers = measure(options.stream, options.seeds, runs)
+    title = f"Two linear probes on MoCo's encoders after {options.stream}, accuracy in %"
+    show_numbers(title, numbers, RESULTS / "probe.md" if options.keep else None, options.json)
+
+
+if __name__ == "__main__":
+    main()
