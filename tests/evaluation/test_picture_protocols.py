@@ -277,7 +277,7 @@ def test_tables_and_pages_speak_of_accuracy(coloured: Stream, tmp_path: Path) ->
 
 
 def test_a_sweep_aims_at_accuracy(coloured: Stream, tmp_path: Path) -> None:
-    assert objectives_of(None, coloured.protocol) == ["accuracy"]
+    assert objectives_of(None, {"protocol": coloured.protocol}) == ["accuracy"]
     job = job_of(coloured, tmp_path / "runs", Pictures, objectives=("accuracy",), settings={})
     reports = whole_trial(job, {"learning_rate": 1e-3})
     assert [report["task"] for report in reports] == [1, 2] and "failed" not in reports[-1]

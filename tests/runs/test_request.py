@@ -2,7 +2,6 @@
 
 import inspect
 from dataclasses import fields
-from typing import get_type_hints
 
 import pytest
 
@@ -33,8 +32,8 @@ def test_a_request_is_checked_when_it_is_made(options, said) -> None:
 
 
 def test_what_python_type_checkers_and_experiment_files_may_ask_is_what_a_request_holds() -> None:
-    assert set(get_type_hints(RunOptions)) == names(RunRequest)
-    assert set(get_type_hints(SweepOptions)) == names(SweepRequest)
+    assert set(RunOptions.__annotations__) == names(RunRequest)
+    assert set(SweepOptions.__annotations__) == names(SweepRequest)
     assert set(MeasureOptions.__annotations__) < names(SweepRequest)
     assert names(Options) < names(RunRequest)
 
