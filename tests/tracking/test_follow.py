@@ -15,10 +15,12 @@ from support.trackers import Series, in_mlflow, in_tensorboard, in_wandb, wandb_
 
 from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import UsageError
+from kinoray.execution.extend import extend
 from kinoray.execution.run import dry_run, run
 from kinoray.processes.signals import Stopped
 from kinoray.report.export_mlflow import export_mlflow
 from kinoray.runs.result import Result
+from kinoray.testing.small_stream import tasks_of
 from kinoray.tracking.exported import name_of, scores_of
 from kinoray.tracking.follow import Followed, follow
 from kinoray.tracking.logger import logger_names, require_loggers
@@ -86,6 +88,14 @@ def test_a_run_that_was_stopped_and_went_on_is_in_all_trackers_with_each_step_on
     assert_in_all(folder, uri)
     (there,) = export_mlflow([folder], uri)
     assert not there.new, "an export leaves a run alone that was logged live"
+
+
+def test_an_extended_run_is_in_all_trackers_from_its_first_task_on(micro, tmp_path) -> None:
+    finished = run("base_moco", stream=tasks_of(micro, 1), num_workers=0, runs=tmp_path, quiet=True)
+    longer = extend(finished, tasks_of(micro, 2).tasks[1], num_workers=0, quiet=True, log=ALL)
+    assert len(longer.tasks) == 2
+    assert_in_all(longer.folder, f"sqlite:///{tmp_path}/mlflow.db")
+    assert not (finished.folder / "tensorboard").exists(), "the earlier run is left alone"
 
 
 def stop_at(patch: pytest.MonkeyPatch, steps: int) -> None:
@@ -190,8 +200,8 @@ def test_a_logger_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp_
 
 def test_loggers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:
     assert set(ALL) <= set(logger_names())
-    for command in ("run", "sweep"):
-        code, out, err = kino(command, "base_moco", "--log", "tensorbord", "--runs", tmp_path / "runs")
+    for command in (["run", "base_moco"], ["sweep", "base_moco"], ["reproduce", "bmu-table3"]):
+        code, out, err = kino(*command, "--log", "tensorbord", "--runs", tmp_path / "runs")
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert "tensorboard" in err
     monkeypatch.setattr("kinoray.tracking.logger.find_spec", lambda name: None)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kinoray.cli import completion
-from kinoray.cli.options import Debug, Json, Quiet
+from kinoray.cli.options import Debug, Json, Log, Quiet
 
 
 def extend_command(
@@ -21,6 +21,7 @@ def extend_command(
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Training processes. [as before]")] = None,
     root: Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [the run's own]")] = None,
+    log: Log = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -35,6 +36,13 @@ def extend_command(
     from kinoray.runs.selection import select_run
 
     done = extend(
-        select_run(run, root), task, stream=stream, method=method, num_workers=num_workers, runs=root, quiet=quiet
+        select_run(run, root),
+        task,
+        stream=stream,
+        method=method,
+        num_workers=num_workers,
+        runs=root,
+        quiet=quiet,
+        log=log or (),
     )
     printing.print_results(done if isinstance(done, Results) else Results([done]), as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinoray.cli.options import Debug, DryRun, Json, Quiet, Runs
+from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, Runs
 from kinoray.errors import DONE, SOME_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def reproduce_command(
     smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
     dry_run: DryRun = False,
     runs: Runs = None,
+    log: Log = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -66,6 +67,7 @@ def reproduce_command(
         smoke=smoke,
         dry_run=dry_run,
         quiet=quiet,
+        log=log or (),
     )
     if dry_run:
         if "runs" in made:

@@ -59,19 +59,20 @@ def extend(
     num_workers: int | None = None,
     runs: str | Path | None = None,
     quiet: bool = False,
+    log: str | Sequence[str] = (),
 ) -> Result | Results:
     """Let a finished run, or all seeds of one, learn one more task; the same call resumes, or returns the result.
 
     run_folder: a run or seed folder. task: a task file (.yaml), "STREAM/TASK", or a name and manifest. stream, method:
     needed only where the run's folder does not hold them: a stream made by a program whose manifests are gone, a class
     of a notebook. The method's recorded code is executed. num_workers: by default as before. runs: where the new run
-    goes; by default beside the old one.
+    goes; by default beside the old one. log: as of `run`.
     Raises: UsageError where the run is not finished, its data changed, or it made no room for another task.
     """
     old_runs = run_folder if isinstance(run_folder, Result) else load(run_folder)
     new = task if isinstance(task, TaskData) else read_task(task)
     say = printer(quiet)
-    changes: dict[str, Any] = {"runs": runs, "num_workers": num_workers, "quiet": quiet}
+    changes: dict[str, Any] = {"runs": runs, "num_workers": num_workers, "quiet": quiet, "log": log}
     # Every seed is checked before the first one starts.
     planned = []
     for old in old_runs if isinstance(old_runs, Results) else [old_runs]:

@@ -38,7 +38,7 @@ def reproduce(
     checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
     clips: video files that a figure of attention maps looks at, in place of the stream's.
     stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
-    with. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
+    with. log: follows every run of it. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
     Returns: a Reproduction, with its CSV, LaTeX, PNG, SVG, JSON and Markdown page written; of dry_run a dict.
     Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM.
     """
@@ -170,7 +170,7 @@ def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any
     if not entry.then:
         return {}
     stream = load_stream(common["stream"]) if isinstance(common["stream"], str) else common["stream"]
-    names = ("smoke", "runs", "quiet")
+    names = ("smoke", "runs", "quiet", "log")
     options = {name: common[name] for name in names if common.get(name) is not None}
     pairs = [(parent, data.name) for parent in parents if parent.state == "finished" for data in stream.downstream]
     requests = [
@@ -214,7 +214,7 @@ def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
     stream = family_of(_name_of(common["stream"]))  # its first world; the table is of another
-    names = ("runs", "quiet")
+    names = ("runs", "quiet", "log")
     best, objective = {}, ""
     for row in entry.rows:
         if row.is_bound:
@@ -258,7 +258,7 @@ def _requests(
 
 def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
     """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
-    names = ("stream", "backbone", "seed", "seeds", "smoke", "runs", "quiet")
+    names = ("stream", "backbone", "seed", "seeds", "smoke", "runs", "quiet", "log")
     options = {name: common[name] for name in names if common.get(name) is not None}
     return RunRequest(
         row.method,

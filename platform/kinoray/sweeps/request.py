@@ -138,6 +138,7 @@ class MeasureOptions(TypedDict, total=False):
     smoke: bool
     dry_run: bool
     quiet: bool
+    log: str | Sequence[str]
 
 
 class SweepOptions(MeasureOptions, total=False):
@@ -157,6 +158,5 @@ class SweepOptions(MeasureOptions, total=False):
     warm_start: str | Path | None
     share_prefixes: bool
     tensorboard: bool
-    log: str | Sequence[str]
     dashboard: bool
     copy_to: str | None
