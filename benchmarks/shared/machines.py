@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,13 +43,14 @@ class Machines:
         start += [f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
         own_disk = f'mount -t tmpfs tmpfs {self.private} && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", own_disk, "sh", *start]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.joined.append(subprocess.Popen(command, start_new_session=True, **quiet))  # type: ignore[call-overload]
-        end = time.monotonic() + JOIN_S
-        while _alive(self.address) <= known:
-            if self.joined[-1].poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"No machine joined within {JOIN_S:g} s.")
-            time.sleep(0.5)
+        with tempfile.TemporaryFile("w+") as said:
+            self.joined.append(subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said))
+            end = time.monotonic() + JOIN_S
+            while _alive(self.address) <= known:
+                if self.joined[-1].poll() is not None or time.monotonic() > end:
+                    said.seek(0)
+                    raise RuntimeError(f"No machine joined within {JOIN_S:g} s:\n{said.read()}")
+                time.sleep(0.5)
 
     def ranks(self) -> tuple[int, int]:
         """How many workers of a run are on the head, and on the machine that joined last."""
@@ -66,24 +68,31 @@ class Machines:
 
 
 @contextmanager
-def machines(private: Path, environment: dict[str, str], cpus: int) -> Iterator[Machines]:
-    """A head of so many CPUs, whose temporary folder is in the private one; environment: of its processes, too."""
+def machines(
+    private: Path, environment: dict[str, str], cpus: int, jobs: tuple[int, int] = (0, 0)
+) -> Iterator[Machines]:
+    """A head of so many CPUs, whose temporary folder is in the private one; environment: of its processes, too.
+
+    jobs: ports of the dashboard and of its agent, which take jobs, on 127.0.0.1; 0: no jobs are taken.
+    """
     import ray._private.utils as utils
     from ray.cluster_utils import Cluster
 
     private.mkdir(parents=True, exist_ok=True)
     alone = mock.patch.object(utils, "write_ray_address", lambda address, temp_dir=None: None)
     with alone, mock.patch.dict(os.environ, environment):
-        place = {"num_cpus": cpus, "temp_dir": str(private / "ray"), "object_store_memory": STORE_BYTES}
-        head = Cluster(
-            initialize_head=True, head_node_args=place | {"include_dashboard": False}, shutdown_at_exit=False
-        )
+        place: dict[str, Any] = {"num_cpus": cpus, "temp_dir": str(private / "ray"), "object_store_memory": STORE_BYTES}
+        place |= {"include_dashboard": any(jobs), "dashboard_host": "127.0.0.1"}
+        if any(jobs):
+            place |= dict(zip(("dashboard_port", "dashboard_agent_listen_port"), jobs, strict=True))
+        head = Cluster(initialize_head=True, head_node_args=place, shutdown_at_exit=False)
         found = Machines(head, private)
         try:
             yield found
         finally:
             for process in found.joined:
-                os.killpg(process.pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
                 process.wait(30)
             head.shutdown()
             shutil.rmtree(private, ignore_errors=True)
