@@ -7,8 +7,8 @@ stream of two tasks under the first protocol that it suits, in one process (`num
 network, its encoder probed and fine-tuned. A run is learned to its end undisturbed; a second one gets `--kills`
 SIGKILLs, each followed by the same command. Every other one comes after a number of steps drawn at random, the rest in
 what follows the last step of a task: selections, evaluations, commits. The two runs' `state_digest`, logged records,
-ranks and scores must be equal. `kills.py` does the same to one method and all that is around it: Ray's workers,
-decoders, actors and machines.
+ranks and scores must be equal. A pair that does not go together must say so before anything is committed. `kills.py`
+does the same to one method and all that is around it: Ray's workers, decoders, actors and machines.
 
 A process imports everything once, and each run is a fork of it. Bar: 0 mismatches. About 10 minutes.
 """
@@ -176,6 +176,8 @@ class Outcome:
     seconds: float = 0.0
     differs: list[str] = field(default_factory=list)
     """What is not equal, or what went wrong."""
+    refused: str = ""
+    """Why the two do not go together, where the run said so before it committed anything."""
 
 
 def suffer(home: Path, folder: Path, kills: int, seed: int, row: Row) -> Outcome:
@@ -196,7 +198,11 @@ def suffer(home: Path, folder: Path, kills: int, seed: int, row: Row) -> Outcome
         outcome.differs += [part for part in vars(whole) if getattr(whole, part) != getattr(end, part, None)]
     except (TimeoutError, RuntimeError) as error:
         said = [line for path in own.glob("*/output.txt") for line in path.read_text().splitlines()]
-        outcome.differs.append(f"{error} {said[-1:]}")
+        last = said[-1] if said else ""
+        if last.startswith("kinoray.errors.UsageError: ") and not (own / "killed").exists():
+            outcome.refused = last.partition(": ")[2]
+        else:
+            outcome.differs.append(f"{error} {last}")
     outcome.seconds = time.monotonic() - began
     return outcome
 
@@ -282,12 +288,13 @@ def main() -> None:
         work = partial(suffer, folder / "cache", folder, options.kills, seed)
         for done in as_completed([pool.submit(work, row) for row in rows]):
             outcomes.append(outcome := done.result())
-            told = "equal" if not outcome.differs else f"DIFFERS: {'; '.join(outcome.differs)}"
+            told = f"DIFFERS: {'; '.join(outcome.differs)}" if outcome.differs else outcome.refused or "equal"
             print(f"{outcome.name}: {outcome.kills} kills, {outcome.seconds:.0f} s, {told}", flush=True)
             if not options.keep and not outcome.differs:
                 shutil.rmtree(own_folder(folder, outcome.name))
     numbers = {
         "rows": len(outcomes),
+        "refused": sum(bool(outcome.refused) for outcome in outcomes),
         "kills": sum(outcome.kills for outcome in outcomes),
         "mismatches": sum(bool(outcome.differs) for outcome in outcomes),
     }

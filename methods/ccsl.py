@@ -75,6 +75,7 @@ class Method(Rule):
     """The learner, its teacher, and the queue of exemplars' keys."""
 
     suits = ("cssl", "ucl")
+    compares_encoders = True
     uses_num_tasks = False
     teaches: Tensor
 

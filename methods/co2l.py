@@ -55,6 +55,7 @@ class Method(Rule):
     """The learner, and the encoders that it had before the task."""
 
     suits = ("cvlm", "ctvr")
+    compares_encoders = True
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
         super().__init__(config, learner, num_tasks)

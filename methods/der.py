@@ -70,7 +70,7 @@ class Method(Rule):
         keys = config.logit_keys if self.of_pairs else 0
         self.register_buffer("keys_N2CD", torch.zeros(num_tasks, 2, keys, encoder.dim))
         self.task = 0
-        self.logits = Payloads(rows, 2, keys) if self.of_pairs else Payloads(rows, 1, encoder.trunk.dim)
+        self.logits = Payloads(rows, 2, keys) if self.of_pairs else Payloads(rows, 1, encoder.features_dim)
 
     @classmethod
     def needs(cls, config: Config) -> Needs:

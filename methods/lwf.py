@@ -41,6 +41,7 @@ class Method(Rule):
     """The learner, and the encoders that it had before the task."""
 
     suits = ("cvlm", "ctvr")
+    compares_encoders = True
     uses_num_tasks = False
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:

@@ -139,6 +139,11 @@ class Columns(Backbone):
         """(B, E), unit norm, of the newest column."""
         return unit(self.project(frames_BTCHW, self.newest))
 
+    @property
+    def features_dim(self) -> int:
+        """F, the same for all columns."""
+        return self.columns[0].backbone.features_dim
+
     def features(self, frames_BTCHW: Tensor) -> Tensor:
         """(B, F), the newest column's."""
         return self.features_of(frames_BTCHW, self.newest)
@@ -157,6 +162,7 @@ class Method(BaseMethod):
     suits = ("ucl", "cssl")
     backbones = StagedBackbone
     whole = True
+    encoder_by_task = True
     uses_num_tasks = False
 
     def __init__(self, config: Config, backbone: StagedBackbone, num_tasks: int) -> None:

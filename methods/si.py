@@ -43,6 +43,7 @@ class Method(Rule):
     """The learner and, for each weight of its backbone: importance, gain in this task, and where it stood."""
 
     uses_num_tasks = False
+    compares_encoders = True
     importance_P: Tensor
     gain_P: Tensor
     start_P: Tensor

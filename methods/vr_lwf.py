@@ -18,8 +18,8 @@ import torch
 from kinoray.backbones.backbone import TwoTower
 from kinoray.config import Count, Positive, Weight, config, from_task
 from kinoray.equations import similarities, soft_cross_entropy
-from kinoray.errors import RunFailed
-from kinoray.method import BaseMethod, Batch, StepOutput, Task, Tokens
+from kinoray.errors import UsageError
+from kinoray.method import BaseMethod, Batch, StepOutput, Task, TaskFacts, Tokens
 from kinoray.momentum import Frozen, copy_into
 from kinoray.rule import Rule
 
@@ -45,6 +45,7 @@ class Method(Rule):
     """The learner, its copy from before the task, and what that makes of random sentences."""
 
     suits = ("ctvr", "cvlm")
+    compares_encoders = True
     uses_num_tasks = False
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
@@ -57,6 +58,12 @@ class Method(Rule):
             words = towers.random_tokens(config.vocabulary_texts, config.vocabulary_words)
             self.register_buffer("sentences", words.ids)
             self.register_buffer("texts", torch.zeros(config.vocabulary_texts, towers.dim))
+
+    def grow(self, task: TaskFacts) -> None:
+        """The copy has what the learner has."""
+        super().grow(task)
+        if self.teaches:
+            self.old = Frozen(self.learner)
 
     def begin_task(self, task: Task) -> None:
         """The learner as it is becomes the old one, and reads the sentences."""
@@ -77,7 +84,7 @@ class Method(Rule):
         with torch.no_grad():
             old_BD = self.old.module.embed_video(batch.video, 0)
         if old_BD.ndim != 2:
-            raise RunFailed("vr_lwf needs a learner that embeds a video as one vector.")
+            raise UsageError("vr_lwf needs a learner that embeds a video as one vector.")
         settings = self.config
         temperature = settings.distill_temperature / settings.distill_scale
         texts_ND, whole = self.get_buffer("texts"), batch.gather

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kinoray.config import Capacity, Positive, Weight, config, from_task
 from kinoray.equations import similarities, soft_cross_entropy
-from kinoray.errors import RunFailed
+from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, Reference, StepInfo, StepOutput, Task
 from kinoray.momentum import Frozen, Momentum, average_into, copy_into
 from kinoray.rule import Rule, encoded
@@ -56,6 +56,7 @@ class Method(Rule):
     """The learner, the encoder that it began with, and the mean of its weights in a task."""
 
     suits = ("ctvr", "cvlm")
+    compares_encoders = True
     uses_num_tasks = False
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:
@@ -89,7 +90,7 @@ class Method(Rule):
         with torch.no_grad():
             old = encoded(self.old.module, batch.reference)
         if now["video"].ndim != 2:
-            raise RunFailed("zscl needs an encoder that embeds a video as one vector.")
+            raise UsageError("zscl needs an encoder that embeds a video as one vector.")
         term = self._term(now["video"], old["video"], old["text"], batch)
         if self.config.distill_texts:
             term = term + self._term(now["text"], old["text"], old["video"], batch)

@@ -11,7 +11,6 @@ the machine and the folder. Takes about three minutes.
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,14 +32,6 @@ JOBS = {
     "data": ["data", "stats", STREAM],
 }
 """Those that write runs get the folder of runs."""
-
-
-def free_ports() -> tuple[int, int]:
-    """Two that nobody listens on."""
-    with socket.socket() as first, socket.socket() as second:
-        for listener in (first, second):
-            listener.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 def submitted(words: list[str], address: str, environment: dict[str, str], here: Path) -> tuple[int, str]:
@@ -68,12 +59,12 @@ def answering(address: str, environment: dict[str, str], here: Path) -> None:
 
 
 def measure(root: Path) -> dict[str, Any]:
-    private, ports = root / "own", free_ports()
-    address = f"http://127.0.0.1:{ports[0]}"
+    private = root / "own"
     environment = {"XDG_CACHE_HOME": str(private / "cache"), "RAY_AUTH_MODE": "disabled"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of the jobs' python
     found: dict[str, Any] = {}
-    with machines(private, environment, 0, ports) as cluster:
+    with machines(private, environment, 0, jobs=True) as cluster:
+        address = cluster.dashboard
         cluster.join(CPUS)
         answering(address, environment, root)
         for name, words in JOBS.items():

@@ -3,12 +3,13 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,18 @@ class Machines:
     def address(self) -> str:
         return self.head.address
 
+    @property
+    def dashboard(self) -> str:
+        """Where it takes jobs."""
+        return f"http://{self.head.head_node.webui_url}"
+
     def join(self, cpus: int) -> None:
         """Another machine, whose private folder is empty. Raises: RuntimeError where it does not come."""
         known = _alive(self.address)
         start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={self.address}", "--block"]
         start += [f"--num-cpus={cpus}", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats"]
+        # The agent's default port may be that of another Ray here, which would then be given this one's jobs.
+        start += [f"--dashboard-agent-listen-port={free_ports(1)[0]}"]
         own_disk = f'mount -t tmpfs tmpfs {self.private} && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", own_disk, "sh", *start]
         with tempfile.TemporaryFile("w+") as said:
@@ -67,13 +75,20 @@ class Machines:
         machine.wait(10)
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
+
+
 @contextmanager
-def machines(
-    private: Path, environment: dict[str, str], cpus: int, jobs: tuple[int, int] = (0, 0)
-) -> Iterator[Machines]:
+def machines(private: Path, environment: dict[str, str], cpus: int, jobs: bool = False) -> Iterator[Machines]:
     """A head of so many CPUs, whose temporary folder is in the private one; environment: of its processes, too.
 
-    jobs: ports of the dashboard and of its agent, which take jobs, on 127.0.0.1; 0: no jobs are taken.
+    jobs: whether it takes jobs, on 127.0.0.1.
     """
     import ray._private.utils as utils
     from ray.cluster_utils import Cluster
@@ -82,9 +97,9 @@ def machines(
     alone = mock.patch.object(utils, "write_ray_address", lambda address, temp_dir=None: None)
     with alone, mock.patch.dict(os.environ, environment):
         place: dict[str, Any] = {"num_cpus": cpus, "temp_dir": str(private / "ray"), "object_store_memory": STORE_BYTES}
-        place |= {"include_dashboard": any(jobs), "dashboard_host": "127.0.0.1"}
-        if any(jobs):
-            place |= dict(zip(("dashboard_port", "dashboard_agent_listen_port"), jobs, strict=True))
+        place |= {"include_dashboard": jobs, "dashboard_host": "127.0.0.1"}
+        if jobs:
+            place |= dict(zip(("dashboard_port", "dashboard_agent_listen_port"), free_ports(2), strict=True))
         head = Cluster(initialize_head=True, head_node_args=place, shutdown_at_exit=False)
         found = Machines(head, private)
         try:

@@ -246,6 +246,9 @@ class BaseMethod(nn.Module, ABC):
     per_block: bool = False
     """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once. Settings
     may decide it in `__init__`."""
+    encoder_by_task: ClassVar[bool] = False
+    """Whether `encoder()` is another one for each task: gets weights with it, or goes another way. Rules that compare
+    it with what it was are then refused."""
     uses_num_tasks: ClassVar[bool] = True
     """Whether `num_tasks` can reach the state. False lets finished runs learn one more task (`kinoray extend`) and runs
     of longer streams share their first tasks. True is always safe."""

@@ -36,6 +36,8 @@ class Rule(BaseMethod):
 
     parts: ClassVar[tuple[type[BaseMethod], ...]] = ()
     """The rule and the learner that a class was composed of; empty for a rule by itself."""
+    compares_encoders: ClassVar[bool] = False
+    """Whether the rule holds the encoder, weight by weight or by what it finds, to what it was: one for all tasks."""
 
     def __init__(self, config: Any, learner: BaseMethod, num_tasks: int) -> None:
         nn.Module.__init__(self)  # a rule has no backbone of its own
@@ -136,8 +138,8 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
 
     `RECIPES` and `RELEASED` are the learner's, then the rule's; `uses_num_tasks` and `per_block` hold if they hold for
     either; protocols are those that both suit, in the learner's order; backbones are the learner's; `needs` are joined.
-    Raises: UsageError where the first is no rule, the second is one, both name the same setting, or no protocol suits
-    both.
+    Raises: UsageError where the first is no rule, the second is one, both name the same setting, no protocol suits
+    both, or the rule compares encoders and the learner has one for each task.
     """
     label = f"{title(rule)}:{title(learner)}"
     if not issubclass(rule, Rule) or rule.parts:
@@ -148,6 +150,11 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     if both:
         raise UsageError(
             f"{label}: both have a setting {both[0]}. Name the rule's by its role, as distill_{both[0]} or the like."
+        )
+    if rule.compares_encoders and learner.encoder_by_task:
+        raise UsageError(
+            f"{label}: {title(rule)} compares the encoder with what it was, and that of {title(learner)} is another "
+            "one for each task. Take another learner."
         )
     suits = tuple(name for name in learner.suits or rule.suits if not rule.suits or name in rule.suits)
     if not suits and rule.suits:
@@ -177,6 +184,7 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
             "backbones": learner.backbones,
             "uses_num_tasks": rule.uses_num_tasks or learner.uses_num_tasks,
             "per_block": rule.per_block or learner.per_block,
+            "encoder_by_task": learner.encoder_by_task,
         },
     )
 

@@ -201,6 +201,12 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
     class ForImages(Distill):
         suits = ("ucl",)
 
+    class Comparing(Distill):
+        compares_encoders = True
+
+    class ByTask(Pairs):
+        encoder_by_task = True
+
     class ForText(Pairs):
         suits = ("cvlm",)
 
@@ -211,6 +217,7 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
         (Distill, compose(Rehearse, Pairs), "is a rule, too"),
         (compose(Rehearse, Pairs), Pairs, "is no rule"),
         (ForImages, ForText, "the rule suits ucl, the learner cvlm"),
+        (Comparing, ByTask, "Comparing compares the encoder with what it was"),
     ):
         with pytest.raises(UsageError, match=said) as error:
             compose(rule, learner)

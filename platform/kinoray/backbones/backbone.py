@@ -64,6 +64,11 @@ class Backbone(nn.Module, ABC):
         return None
 
     @property
+    def features_dim(self) -> int:
+        """F, the width of `features`."""
+        return self.dim
+
+    @property
     def trunk(self) -> "Backbone":
         """The backbone without a head that a method put on it."""
         return self

@@ -38,6 +38,11 @@ class Projected(Backbone):
         return self.backbone.features(frames_BTCHW)
 
     @property
+    def features_dim(self) -> int:
+        """Of the backbone's."""
+        return self.backbone.features_dim
+
+    @property
     def trunk(self) -> Backbone:
         """The backbone alone."""
         return self.backbone.trunk

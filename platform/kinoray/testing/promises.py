@@ -67,6 +67,9 @@ def grows_the_same_again(subject: Subject) -> None:
         old.grow(task)
         new.grow(task)
     place = place_of(subject.cls, "grow")
+    start, grown = (_shapes(method.encoder()) for method in (built(subject.spec), old))
+    what = "a task brings `encoder()` weights that it did not have: set `encoder_by_task = True`"
+    expect(start == grown or subject.cls.encoder_by_task, what, place)
     try:
         new.load_state_dict(old.state_dict(), strict=True)
     except RuntimeError as error:
@@ -228,6 +231,10 @@ def with_another(subject: Subject, field: str, task: int) -> list[Resolved]:
             if value != old and cls.Config(**first.settings | {field: value}):
                 return [first, subject.resolved(field, stream, settings={field: value})]
     raise BrokenPromise(f"{field} takes no other value than {old}", place_of(cls, "__init__"))
+
+
+def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in module.named_parameters()}
 
 
 def _differing(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
