@@ -10,14 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from support.places import REPOSITORY
 from torch import nn
 
-from kinoray.execution.vitals import Vitals, drift
-from kinoray.momentum import Momentum, average_into
+from kinoray.backbones.attention import Gates, top_k_gates
+from kinoray.execution.vitals import Vitals, drift, gate_values, gradient_norm
+from kinoray.momentum import Momentum, Queue, average_into
 from kinoray.monitoring.gauges import METRICS, Gauges
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 
@@ -170,12 +172,54 @@ def test_vitals_count_training_alone_and_only_where_a_step_was_made() -> None:
     vitals = Vitals(Encoding(), feed, clock, batch_size=8)  # type: ignore[arg-type]
     vitals.steps, clock.now, clock.eval_s = 4, 10.0, 2.0
     looked = vitals()
-    assert looked.pop("drift").keys() == {"near", "far"}
-    counts = {"clips_cached": 6, "clips_decoded": 2}
+    assert looked["drift"].keys() == {"near", "far"}
+    counts = {"clips_cached": 6, "clips_decoded": 2, "queue_age": {}}
+    counts |= {"drift": looked["drift"], "gradient_norm": None}
     assert looked == counts | {"step_seconds": 2.0, "data_wait_seconds": 0.25, "clips_per_second": 4.0}
     assert vitals() == counts
     vitals.steps, clock.now, clock.commits_s = 5, 12.0, 1.0
     assert vitals() == counts | {"step_seconds": 1.0, "data_wait_seconds": 0.0, "clips_per_second": 8.0}
+
+
+def test_a_gradients_length_is_that_of_all_weights_together() -> None:
+    method = Encoding()
+    assert gradient_norm(method) is None  # type: ignore[arg-type]
+    for weight in method.towers.parameters():
+        weight.grad = torch.full_like(weight, 0.5)
+    assert gradient_norm(method) == pytest.approx(0.5 * 8**0.5)  # type: ignore[arg-type]
+
+
+def test_gates_have_an_entropy_and_a_busiest_expert() -> None:
+    even, alone = torch.full((3, 4), 0.25), torch.eye(4)[[1, 1, 1]]
+    assert gate_values([even]) == pytest.approx({"router_entropy": np.log(4), "expert_load": 0.25})
+    assert gate_values([even, alone]) == pytest.approx({"router_entropy": np.log(4) / 2, "expert_load": 0.625})
+    assert gate_values([torch.eye(4)]) == pytest.approx({"router_entropy": 0.0, "expert_load": 0.25})
+    assert gate_values([]) == {}
+
+
+def test_the_gates_of_one_training_step_are_looked_at_and_queues_count_what_a_step_puts_in() -> None:
+    method = Encoding()
+    method.queue = Queue(12, 2)
+    clock = SimpleNamespace(now_s=lambda: 0.0, eval_s=0.0, commits_s=0.0)
+    feed = SimpleNamespace(cached=0, decoded=0, wait_s={})
+    vitals = Vitals(method, feed, clock, batch_size=4)  # type: ignore[arg-type]
+
+    def step() -> None:
+        top_k_gates(torch.zeros(4, 3), k=3)
+        method.queue.enqueue(torch.ones(4, 2))
+        vitals.step_made()
+
+    step()
+    assert vitals()["queue_age"] == {} and Gates.seen_by is not None
+    with torch.no_grad():
+        top_k_gates(torch.zeros(4, 3), k=1)  # of a test
+    step()
+    assert Gates.seen_by is None, "one step is enough"
+    looked = vitals()
+    assert looked["queue_age"] == {"queue": 3.0}
+    assert looked["router_entropy"] == pytest.approx(np.log(3)) and looked["expert_load"] == pytest.approx(1 / 3)
+    step()
+    assert vitals()["router_entropy"] == looked["router_entropy"]
 
 
 @pytest.mark.ray

@@ -22,11 +22,27 @@ MONITORING = REPOSITORY / "cluster" / "monitoring"
 BOARD = json.loads((MONITORING / "grafana-kinoray.json").read_text(encoding="utf-8"))
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
 DRIVER = """
-import sys
+import sys, threading, time
+from dataclasses import replace
 from pathlib import Path
 import ray
 import kinoray
-from kinoray.testing.small_stream import small_stream
+from kinoray.testing.small_stream import small_stream, suited
+
+
+def ask_its_store(folder, answers):  # while the run is on, once its first task is committed
+    for _ in range(600):
+        time.sleep(0.1)
+        try:
+            (run,) = folder.glob("frame_fusion_moe*/seed-0")
+            store = kinoray.feature_store(run)
+            if isinstance(store, kinoray.execution.feature_store.LiveFeatureStore):
+                answers.append(store.search(store.block(0).features[:1], 1))
+        except (ValueError, kinoray.errors.KinorayError):
+            continue
+        if len(answers) > 10:
+            return
+
 
 folder = Path(sys.argv[1])
 stream = small_stream(folder / "videos")
@@ -37,6 +53,14 @@ sys.stdin.readline()
 kinoray.run("bmu_moco", stream=stream, runs=folder, num_workers=1, quiet=True)
 kinoray.sweep("bmu_moco", stream=stream, space="momenta", settings={"queue_size": 16}, trials=2, sampler="random",
               name="s", runs=folder, quiet=True)
+mixtures = suited("frame_fusion_moe", stream)
+mixtures = replace(mixtures, recipe=replace(mixtures.recipe, epochs=100, max_steps=150))
+answers = []
+asking = threading.Thread(target=ask_its_store, args=(folder, answers))
+asking.start()
+kinoray.run("frame_fusion_moe", stream=mixtures, runs=folder, num_workers=1, quiet=True)
+asking.join()
+assert answers
 print("done", flush=True)
 sys.stdin.readline()
 """

@@ -3,6 +3,7 @@
 # N sequences   L tokens   M tokens asked   W width   h heads   E experts   B clips   T frames   C channels
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,17 @@ def identity_linear(width: int) -> nn.Linear:
     return layer
 
 
+class Gates:
+    """Who looks at the gates of all mixtures of this process, if anybody does: metrics, for a step at a time."""
+
+    seen_by: ClassVar[Callable[[Tensor], None] | None] = None
+    """Called with the weights (N, E) of a mixture's rows."""
+
+
 def top_k_gates(logits_NE: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """softmax over the k largest logits, 0 elsewhere: weights (N, E), and which are chosen (N, k)."""
     top = logits_NE.topk(min(k, logits_NE.shape[1]), dim=1)
-    return torch.zeros_like(logits_NE).scatter(1, top.indices, top.values.softmax(dim=1)), top.indices
+    weights_NE = torch.zeros_like(logits_NE).scatter(1, top.indices, top.values.softmax(dim=1))
+    if Gates.seen_by is not None:
+        Gates.seen_by(weights_NE.detach())
+    return weights_NE, top.indices

@@ -4,11 +4,13 @@ Both answer alike, from what is committed. torch is imported with the first ques
 actor without it.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import UsageError
+from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.cores import usable_cores
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results, load, run_folder
@@ -30,6 +32,7 @@ class FeatureActor:
         self.position: tuple[int, ...] = ()
         self.facts: Mapping[str, Any] | None = None
         self.store: FeatureStore | None = None
+        self.gauges = Gauges("run", f"{self.folder.parent.name}/{self.folder.name}")
 
     def publish(self, position: tuple[int, ...], facts: Mapping[str, Any]) -> bool:
         """Take what a checkpoint names as it is committed; False if the newest is as new (a repeated call)."""
@@ -37,6 +40,8 @@ class FeatureActor:
             return False
         if facts != self.facts:
             self.facts, self.store = facts, None
+            files = [self.folder / "features" / fact["file"] for fact in facts.values()]
+            self.gauges.set({"store_bytes": sum(file.stat().st_size for file in files if file.is_file())})
         self.position = position
         return True
 
@@ -48,7 +53,10 @@ class FeatureActor:
             # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
             torch.set_num_threads(usable_cores())
             self.store = committed_features(self.folder, self.facts)
-        return _answer(self.store, verb, arguments)
+        begun = time.perf_counter()
+        answer = _answer(self.store, verb, arguments)
+        self.gauges.set({"search_seconds": time.perf_counter() - begun})
+        return answer
 
 
 class LiveFeatureStore:

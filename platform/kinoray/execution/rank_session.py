@@ -174,7 +174,7 @@ class RankSession(StageFacts):
 
     def step_made(self, position: Position) -> None:
         """Count a step; where somebody watches and it is time, send the weights of a task that has others before it."""
-        self.vitals.steps += 1
+        self.vitals.step_made()
         stores = self.commits.stores
         if stores is None or stores.watcher is None or not self.world.is_first or position.step % stores.watch_every:
             return

@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kinoray.backbones.attention import Gates
 from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
-from kinoray.momentum import Momentum
+from kinoray.momentum import Momentum, Queue
 from kinoray.training.batches import Feed
 
 DRIFT_EVERY_S = 10.0
-"""How often the weights are compared: as often as Ray exports."""
+"""How often weights, gradients and gates are looked at: as often as Ray exports."""
 
 
 class Vitals:
@@ -25,10 +27,24 @@ class Vitals:
         """Steps made by this process."""
         self.before = (0, 0.0, 0.0)
         self.compared_at = -DRIFT_EVERY_S
+        self.looked: dict[str, Any] = {}
+        """What is looked at now and then, as it was last: told every time, as Ray may miss a number told once."""
+        self.cursors: list[dict[str, int]] = []
+        """Where each queue stood behind this process's first two steps."""
+        self.gates: list[Tensor] = []
+        """Of each mixture in the step that was looked at, (N, E)."""
+
+    def step_made(self) -> None:
+        """Count a step, and see what it left."""
+        self.steps += 1
+        if len(self.cursors) < 2:
+            self.cursors.append({name: int(queue.cursor) for name, queue in self._queues().items()})
+        Gates.seen_by = None
 
     def __call__(self) -> dict[str, Any]:
         """Metrics by name; those of speed where a step was made meanwhile."""
         values: dict[str, Any] = {"clips_cached": self.feed.cached, "clips_decoded": self.feed.decoded}
+        values |= {"queue_age": self._queue_age()}
         training_s = self.clock.now_s() - self.clock.eval_s - self.clock.commits_s
         now = (self.steps, training_s, sum(self.feed.wait_s.values()))
         steps, took_s, waited_s = (new - old for new, old in zip(now, self.before, strict=True))
@@ -38,8 +54,47 @@ class Vitals:
             values |= {"clips_per_second": steps * self.batch_size / took_s if took_s > 0 else None}
         if time.monotonic() - self.compared_at >= DRIFT_EVERY_S:
             self.compared_at = time.monotonic()
-            values["drift"] = drift(self.method)
-        return values
+            self.looked |= {"drift": drift(self.method), "gradient_norm": gradient_norm(self.method)}
+            Gates.seen_by = self._look  # at the next step
+        self.looked |= gate_values(self.gates)
+        self.gates = []
+        return values | self.looked
+
+    def _look(self, gates_NE: Tensor) -> None:
+        if torch.is_grad_enabled():
+            self.gates.append(gates_NE)
+
+    def _queues(self) -> dict[str, Queue]:
+        return {name: module for name, module in self.method.named_modules() if isinstance(module, Queue)}
+
+    def _queue_age(self) -> dict[str, float]:
+        """Of each queue: its keys over those that a step puts in; {} before the second step."""
+        if len(self.cursors) < 2:
+            return {}
+        first, second = self.cursors
+        sizes = {name: len(queue.keys_KD) for name, queue in self._queues().items()}
+        return {name: sizes[name] / ((second[name] - first[name]) % sizes[name] or sizes[name]) for name in first}
+
+
+@torch.no_grad()
+def gradient_norm(method: BaseMethod) -> float | None:
+    """Length of the gradient of all weights of the newest step; None where none stands."""
+    gradients = [p.grad for p in method.parameters() if p.grad is not None]
+    return _norm(gradients) if gradients else None
+
+
+@torch.no_grad()
+def gate_values(gates: Sequence[Tensor]) -> dict[str, float]:
+    """Metrics of mixtures by the gates (N, E) of their rows, each mixture's rows adding up to 1; {} without any.
+
+    router_entropy: of a row's gates, in nats, 0 where one expert has all. expert_load: the busiest expert's share, from
+    1 / E to 1. Means over mixtures.
+    """
+    if not gates:
+        return {}
+    entropies = [float(torch.special.entr(rows.float()).sum(dim=1).mean()) for rows in gates]
+    loads = [float(rows.float().mean(dim=0).max()) for rows in gates]
+    return {"router_entropy": fmean(entropies), "expert_load": fmean(loads)}
 
 
 @torch.no_grad()
