@@ -189,6 +189,25 @@ def test_a_gradients_length_is_that_of_all_weights_together() -> None:
     assert gradient_norm(method) == pytest.approx(0.5 * 8**0.5)  # type: ignore[arg-type]
 
 
+def test_looks_at_weights_that_take_long_are_rarer(monkeypatch) -> None:
+    clock = SimpleNamespace(now_s=lambda: 0.0, eval_s=0.0, commits_s=0.0)
+    feed = SimpleNamespace(cached=0, decoded=0, wait_s={})
+    vitals = Vitals(Encoding(), feed, clock, batch_size=4)  # type: ignore[arg-type]
+    now, looks = [100.0], []
+    monkeypatch.setattr("kinoray.execution.vitals.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(method: Any) -> dict[str, float]:
+        looks.append(now[0])
+        now[0] += 0.5
+        return {}
+
+    monkeypatch.setattr("kinoray.execution.vitals.drift", slow)
+    for at in (100.0, 111.0, 149.0, 151.0):
+        now[0] = at
+        vitals()
+    assert looks == [100.0, 151.0], "half a second of fifty is a hundredth"
+
+
 def test_gates_have_an_entropy_and_a_busiest_expert() -> None:
     even, alone = torch.full((3, 4), 0.25), torch.eye(4)[[1, 1, 1]]
     assert gate_values([even]) == pytest.approx({"router_entropy": np.log(4), "expert_load": 0.25})

@@ -16,6 +16,8 @@ from kinoray.training.batches import Feed
 
 DRIFT_EVERY_S = 10.0
 """How often weights, gradients and gates are looked at: as often as Ray exports."""
+MOST_SHARE = 0.01
+"""Of the time that these looks may take; where they take longer, they are rarer."""
 
 
 class Vitals:
@@ -26,7 +28,7 @@ class Vitals:
         self.steps = 0
         """Steps made by this process."""
         self.before = (0, 0.0, 0.0)
-        self.compared_at = -DRIFT_EVERY_S
+        self.look_at = 0.0
         self.looked: dict[str, Any] = {}
         """What is looked at now and then, as it was last: told every time, as Ray may miss a number told once."""
         self.cursors: list[dict[str, int]] = []
@@ -52,10 +54,11 @@ class Vitals:
             self.before = now
             values |= {"step_seconds": took_s / steps, "data_wait_seconds": waited_s / steps}
             values |= {"clips_per_second": steps * self.batch_size / took_s if took_s > 0 else None}
-        if time.monotonic() - self.compared_at >= DRIFT_EVERY_S:
-            self.compared_at = time.monotonic()
+        begun = time.monotonic()
+        if begun >= self.look_at:
             self.looked |= {"drift": drift(self.method), "gradient_norm": gradient_norm(self.method)}
             Gates.seen_by = self._look  # at the next step
+            self.look_at = begun + max(DRIFT_EVERY_S, (time.monotonic() - begun) / MOST_SHARE)
         self.looked |= gate_values(self.gates)
         self.gates = []
         return values | self.looked
