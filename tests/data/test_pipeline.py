@@ -3,15 +3,18 @@
 import os
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
 import pytest
+import ray
 from support import clips
 
 from kinoray.data import clip_reading, guarded, pipeline, process_rows, ray_rows
@@ -414,6 +417,35 @@ def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos,
     rows = list(pipeline._local(feed, 0, 0))
     assert [row.video is None for row in rows] == [number == 3 for number in range(6)]
     assert rows[3].bad == KILLED
+
+
+def test_a_row_that_no_cpu_is_free_for_is_decoded_by_a_process_of_our_own(videos, tmp_path, monkeypatch, by_value):
+    """As where a machine died and the ranks that are left hold all CPUs: nothing is waited for without a limit."""
+    feed = clip_feed(manifests_of(videos, tmp_path)[0], range(3))
+    asked, cancelled = [], []
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *words: asked.append(words)))
+    full = SimpleNamespace(
+        remote=lambda function: task,
+        wait=lambda answers, timeout: ([], answers),
+        cancel=cancelled.append,
+        available_resources=lambda: {"CPU": 0.0},
+    )
+    monkeypatch.setattr(ray_rows, "ray", full)
+    monkeypatch.setattr(ray_rows, "_starved", threading.Event())
+    rows = list(ray_rows.rows_alone(feed, [(0, 0), (0, 1), (1, 0)], 1.0))
+    assert len(asked) == len(cancelled) == 1, "the next ones need not wait as long to know"
+    assert [row.trouble for row in rows] == [ray_rows.STARVED] * 3
+    for row, other in zip(rows, pipeline._local(feed, 0, 0), strict=True):
+        assert np.array_equal(row.video, other.video)
+
+
+def test_rows_that_were_lost_with_a_machine_are_decoded_anew() -> None:
+    lost = ray.exceptions.ObjectLostError("0" * 56, None, "stack")
+    wrapped = RuntimeError("of Ray Data")
+    wrapped.__cause__ = lost
+    assert ray_rows._died(lost) and ray_rows._died(wrapped)
+    assert ray_rows._died(ray.exceptions.NodeDiedError("dead")) and not ray_rows._died(RuntimeError("of a method"))
+    assert ray_rows.RETRIES == 0, "Ray would make them again in silence, once a CPU is free"
 
 
 @pytest.mark.ray

@@ -49,7 +49,7 @@ def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) 
             except BrokenProcessPool:
                 in_flight = [slot for waiting, _ in [(batch, None), *ahead] for slot in waiting]
                 ahead.clear()
-                with _alone() as alone:
+                with alone_in_a_process() as alone:
                     yield from guarded_rows(feed, in_flight, alone)
             else:
                 for slot, answer in zip(batch, sent, strict=True):
@@ -60,7 +60,7 @@ def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) 
 
 
 @contextmanager
-def _alone() -> Iterator[Alone]:
+def alone_in_a_process() -> Iterator[Alone]:
     """Decodes a row at a time in a process of its own; another one where it died."""
     pools: list[ProcessPoolExecutor] = []
 

@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,11 +17,18 @@ import ray
 import ray.data
 from ray.data import DataContext, ExecutionResources
 from ray.data.exceptions import ExecutionTimeoutError
-from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
+from ray.exceptions import (
+    GetTimeoutError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayError,
+    WorkerCrashedError,
+)
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
-from kinoray.data.process_rows import process_rows
+from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
 from kinoray.processes.pool import or_the_process_ends
 
@@ -29,8 +37,10 @@ TASK_BYTES = 32 << 20
 
 With half of it decoding takes 5 % longer (benchmarks/decode.py).
 """
-RETRIES = 1
-"""Of a task whose process died."""
+RETRIES = 0
+"""Of a task whose process died. One that may be repeated is repeated, too, where its rows were lost with a machine,
+and who waits for them then waits for a CPU, without a limit; else both are errors at once, and rows are decoded anew.
+"""
 TASK_ROWS = 64
 """Rows of one Ray task at most."""
 FIRST_TASKS, MORE_TASKS = 512, 4096
@@ -95,24 +105,39 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
 
 def _still_starved(slots: float) -> bool:
     """Whether an execution of this process waited in vain, and there is no free CPU for another now."""
-    if _starved.is_set() and ray.available_resources().get("CPU", 0.0) >= min(1.0, slots):
+    if _starved.is_set() and _free_cpu(slots):
         _starved.clear()
     return _starved.is_set()
 
 
+def _free_cpu(slots: float) -> bool:
+    return ray.available_resources().get("CPU", 0.0) >= min(1.0, slots)
+
+
 def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
-    """The rows of some slots, each by a Ray task of its own."""
+    """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
     task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
 
-    def alone(feed: Feed, group: int, slot: int) -> Row:
-        try:
-            return ray.get(task.remote(feed, group, slot))
-        except RayError as error:
-            if not _died(error):
-                raise
-            raise ProcessDied from error
+    with alone_in_a_process() as own:
 
-    return guarded_rows(feed, places, alone)
+        def alone(feed: Feed, group: int, slot: int) -> Row:
+            if not _still_starved(slots):
+                answer = task.remote(feed, group, slot)
+                try:
+                    # A task that takes so long may have the last CPU itself: it is then done here once more.
+                    while ray.wait([answer], timeout=STARVED_S)[0] or _free_cpu(slots):
+                        with suppress(GetTimeoutError):
+                            return ray.get(answer, timeout=0)
+                except RayError as error:
+                    if not _died(error):
+                        raise
+                    raise ProcessDied from error
+                ray.cancel(answer)
+                _starved.set()
+            row = own(feed, group, slot)
+            return replace(row, trouble=row.trouble or STARVED)
+
+        yield from guarded_rows(feed, places, alone)
 
 
 @or_the_process_ends
@@ -121,8 +146,8 @@ def _decode_alone(feed: Any, group: int, slot: int) -> Row:
 
 
 def _died(error: BaseException) -> bool:
-    """Whether an error, or what it came from, is the death of a task's process."""
-    causes, deaths = [error], (WorkerCrashedError, OutOfMemoryError, NodeDiedError)
+    """Whether an error, or what it came from, is the death of a task's process, or of the machine with its rows."""
+    causes, deaths = [error], (WorkerCrashedError, OutOfMemoryError, NodeDiedError, ObjectLostError)
     while (cause := causes[-1].__cause__ or getattr(causes[-1], "cause", None)) is not None:
         causes.append(cause)
     return any(isinstance(cause, deaths) for cause in causes)

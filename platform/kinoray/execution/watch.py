@@ -31,6 +31,7 @@ def attend(
     import ray
 
     started_s = time.monotonic()
+    begun: set[str] = set()  # a monitor that died forgot it
 
     def look() -> None:
         for run, monitor in list(watched.values()):
@@ -39,7 +40,8 @@ def attend(
                     monitor.request_stop.remote()
                 last = ray.get(monitor.latest.remote(), timeout=5)
                 update_bar(bar, run, last)
-                if not last["begun"] and time.monotonic() - started_s > PATIENCE_S:
+                begun.update([run.label] if last["begun"] else [])
+                if run.label not in begun and time.monotonic() - started_s > PATIENCE_S:
                     bar.warn_once(_awaited(run.label, asks))
 
     return in_thread(work, look)

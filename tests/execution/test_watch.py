@@ -1,0 +1,40 @@
+"""What the driver says while it waits for a run."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kinoray.execution import watch
+from kinoray.execution.watch import attend
+
+
+def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
+    """What is said of a run whose monitor answers so, look after look, where all CPUs are held and patience is over."""
+    said: list[str] = []
+    answers, over = list(begun), threading.Event()
+
+    def answer(*_: Any, **__: Any) -> dict[str, Any]:
+        if not answers:
+            over.set()
+        return {"notes": [], "doing": "", "begun": answers.pop(0) if answers else True}
+
+    monkeypatch.setattr(watch, "PATIENCE_S", -1.0)
+    monkeypatch.setattr("ray.get", answer)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
+    monitor = SimpleNamespace(latest=SimpleNamespace(remote=lambda: None))
+    bar = SimpleNamespace(warn_once=said.extend, show=lambda *_: None)
+    run = SimpleNamespace(label="run/seed-0")
+    attend(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    return said
+
+
+def test_a_run_that_has_not_begun_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = warned(monkeypatch, [False])
+    assert said and all("run/seed-0 waits for a CPU" in line for line in said)
+
+
+def test_a_run_whose_monitor_died_in_its_midst_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert warned(monkeypatch, [True, False, False]) == []
