@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinoray.metrics import Ranks
 
@@ -32,6 +33,8 @@ EXACT_NUMEL = 1 << 17
 """Numbers that an exact scoring holds at a time: 1 MiB of float64, twice, which a core's cache holds."""
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32."""
+ONE_DNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+"""What `torch.compile` calls for x W^T; private, so done without where it is gone."""
 
 
 @dataclass(frozen=True)
@@ -139,20 +142,26 @@ def _products(
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """Number of the block, position of the first video, the videos (W, D) of each strip, and their products.
 
-    Products: (Q, G, COLUMNS), video g * COLUMNS + s at [:, g, s], -inf behind the last; overwritten by the next strip.
+    Products: (Q, G, COLUMNS), video g * COLUMNS + s at [:, g, s], -inf behind the last.
     """
-    count = rows.stop - rows.start
-    widest = -(-min(STRIP, max(map(len, blocks), default=0)) // COLUMNS) * COLUMNS
-    buffer = torch.empty(count, widest)
     before = 0
     for number, block in enumerate(blocks):
-        query = queries[number][rows].float()
+        query = queries[number][rows].float().contiguous()
         for start in range(0, len(block), STRIP):
             strip = block[start : start + STRIP]
-            torch.mm(query, strip.T, out=buffer[:, : len(strip)])
-            buffer[:, len(strip) :] = -torch.inf
-            yield number, before + start, strip, buffer.view(count, -1, COLUMNS)
+            product = _product(query, strip)
+            if missing := -len(strip) % COLUMNS:
+                product = F.pad(product, (0, missing), value=-torch.inf)
+            yield number, before + start, strip, product.view(len(query), -1, COLUMNS)
         before += len(block)
+
+
+def _product(query: Tensor, strip: Tensor) -> Tensor:
+    """Float32 dot products (Q, W), by oneDNN where this torch has it: on some processors `torch.mm` leaves half of the
+    vector units idle (benchmarks/store.py)."""
+    if ONE_DNN is None:
+        return query @ strip.T
+    return ONE_DNN(query, strip, None, "none", [], "")
 
 
 def _chunks(count: int) -> Iterator[slice]:
