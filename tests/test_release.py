@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.browser import rendered
 from support.places import REPOSITORY
 
 import kinoray
@@ -55,15 +56,34 @@ def test_variables_of_the_page_are_read_somewhere() -> None:
     assert told and told - read <= {"HF_HOME"}, "huggingface_hub reads that one"
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
     pytest.importorskip("sphinx", reason="pip install 'kinoray[docs]'")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-d", tmp_path / "trees"]
-    made = subprocess.run([*command, DOCS, tmp_path / "html"], capture_output=True, text=True, check=False)
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "-d", folder / "trees"]
+    made = subprocess.run([*command, DOCS, folder / "html"], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    page = (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+    return folder / "html"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(site: Path) -> None:
+    page = (site / "api.html").read_text(encoding="utf-8")
     for name in ("kinoray.run", "kinoray.method.BaseMethod.loss", "kinoray.rule.Rule.with_term"):
         assert f'id="{name}"' in page
+
+
+@pytest.mark.slow
+def test_the_sites_pages_show_in_a_browser(site: Path, tmp_path: Path) -> None:
+    for name, told in (
+        ("index", ("Continual video-language learning on", "kinoray reproduce bmu-table1", "Operations")),
+        ("methods", ("FrameFusionMoE", "partly: of", "kinoray run bmu_moco")),
+        ("operations", ("Exit codes", "KINORAY_RUNS")),
+        ("api", ("momentum_weights", "Returns")),
+    ):
+        text = re.sub(r"<[^>]+>|\s+", " ", rendered((site / f"{name}.html").as_uri(), tmp_path / "profile"))
+        assert [words for words in told if words not in text] == []
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.browser import rendered
 from support.places import REPOSITORY
 
 FOLDER = REPOSITORY / "notebooks"
@@ -66,6 +67,28 @@ def test_what_is_kept_of_its_outputs_is_small_whole_and_of_no_machine(script: Pa
     assert not found
     assert not re.search(r"/(home|root|work|Users|tmp|var)/|site-packages", told)
     assert "RAY_AUTH_TOKEN=" not in text
+
+
+SHOWN = {
+    "1_quick_start": ("bmu_moco", "HM", "after", "street"),
+    "4_sweep_and_figure": ("m_hat", "complete"),
+    "6_search": ("a red square slides to the left", "red"),
+}
+"""Words of what a few notebooks show."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_a_notebook_keeps_of_its_outputs_shows_in_a_browser(name: str, tmp_path: Path) -> None:
+    parts = []
+    for cell in notebook(Path(name)).cells:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            picture = f'<img src="data:image/png;base64,{data.get("image/png", "")}">'
+            parts.append(data.get("text/html") or (picture if "image/png" in data else ""))
+    (tmp_path / "page.html").write_text("<meta charset=utf-8>" + "<hr>".join(parts), encoding="utf-8")
+    text = re.sub(r"<[^>]+>|\s+", " ", rendered((tmp_path / "page.html").as_uri(), tmp_path / "profile"))
+    assert [words for words in SHOWN[name] if words not in text] == []
 
 
 @pytest.mark.slow
