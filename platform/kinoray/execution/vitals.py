@@ -35,13 +35,15 @@ class Vitals:
         """Where each queue stood behind this process's first two steps."""
         self.gates: list[Tensor] = []
         """Of each mixture in the step that was looked at, (N, E)."""
+        self.looks_next = False
+        """Whether the next step's gates are wanted; asked in the midst of one, as its numbers are sent."""
 
     def step_made(self) -> None:
         """Count a step, and see what it left."""
         self.steps += 1
         if len(self.cursors) < 2:
             self.cursors.append({name: int(queue.cursor) for name, queue in self._queues().items()})
-        Gates.seen_by = None
+        Gates.seen_by, self.looks_next = (self._look if self.looks_next else None), False
 
     def __call__(self) -> dict[str, Any]:
         """Metrics by name; those of speed where a step was made meanwhile."""
@@ -57,7 +59,7 @@ class Vitals:
         begun = time.monotonic()
         if begun >= self.look_at:
             self.looked |= {"drift": drift(self.method), "gradient_norm": gradient_norm(self.method)}
-            Gates.seen_by = self._look  # at the next step
+            self.looks_next = True
             self.look_at = begun + max(DRIFT_EVERY_S, (time.monotonic() - begun) / MOST_SHARE)
         self.looked |= gate_values(self.gates)
         self.gates = []
