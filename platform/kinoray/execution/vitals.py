@@ -29,10 +29,10 @@ class Vitals:
         """Steps made by this process."""
         self.before = (0, 0.0, 0.0)
         self.look_at = 0.0
-        self.looked: dict[str, Any] = {}
+        self.looked: dict[str, Any] = {"queue_age": {}}
         """What is looked at now and then, as it was last: told every time, as Ray may miss a number told once."""
-        self.cursors: list[dict[str, int]] = []
-        """Where each queue stood behind this process's first two steps."""
+        self.cursors: dict[str, int] = {}
+        """Where each queue stood behind this process's first step."""
         self.gates: list[Tensor] = []
         """Of each mixture in the step that was looked at, (N, E)."""
         self.looks_next = False
@@ -41,14 +41,13 @@ class Vitals:
     def step_made(self) -> None:
         """Count a step, and see what it left."""
         self.steps += 1
-        if len(self.cursors) < 2:
-            self.cursors.append({name: int(queue.cursor) for name, queue in self._queues().items()})
+        if self.steps <= 2:
+            self._follow_queues()
         Gates.seen_by, self.looks_next = (self._look if self.looks_next else None), False
 
     def __call__(self) -> dict[str, Any]:
         """Metrics by name; those of speed where a step was made meanwhile."""
         values: dict[str, Any] = {"clips_cached": self.feed.cached, "clips_decoded": self.feed.decoded}
-        values |= {"queue_age": self._queue_age()}
         training_s = self.clock.now_s() - self.clock.eval_s - self.clock.commits_s
         now = (self.steps, training_s, sum(self.feed.wait_s.values()))
         steps, took_s, waited_s = (new - old for new, old in zip(now, self.before, strict=True))
@@ -69,16 +68,15 @@ class Vitals:
         if torch.is_grad_enabled():
             self.gates.append(gates_NE)
 
-    def _queues(self) -> dict[str, Queue]:
-        return {name: module for name, module in self.method.named_modules() if isinstance(module, Queue)}
-
-    def _queue_age(self) -> dict[str, float]:
-        """Of each queue: its keys over those that a step puts in; {} before the second step."""
-        if len(self.cursors) < 2:
-            return {}
-        first, second = self.cursors
-        sizes = {name: len(queue.keys_KD) for name, queue in self._queues().items()}
-        return {name: sizes[name] / ((second[name] - first[name]) % sizes[name] or sizes[name]) for name in first}
+    def _follow_queues(self) -> None:
+        """See in two steps how many keys each queue takes; its age is all of its keys over those of a step."""
+        queues = {name: module for name, module in self.method.named_modules() if isinstance(module, Queue)}
+        if self.steps == 1:
+            self.cursors = {name: int(queue.cursor) for name, queue in queues.items()}
+            return
+        for name, before in self.cursors.items():
+            size = len(queues[name].keys_KD)
+            self.looked["queue_age"][name] = size / ((int(queues[name].cursor) - before) % size or size)
 
 
 @torch.no_grad()

@@ -22,6 +22,9 @@ from kinoray.streams import Stream, downstream_set, family_of, load_stream
 from kinoray.sweeps.request import MeasureOptions, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
+CARRIED_OUT = ("runs", "quiet", "log")
+"""Options that say how every run of a table is carried out, and nothing of what it is."""
+
 
 @shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seed=None, seeds=None)
 def reproduce(
@@ -170,7 +173,7 @@ def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any
     if not entry.then:
         return {}
     stream = load_stream(common["stream"]) if isinstance(common["stream"], str) else common["stream"]
-    names = ("smoke", "runs", "quiet", "log")
+    names = ("smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
     pairs = [(parent, data.name) for parent in parents if parent.state == "finished" for data in stream.downstream]
     requests = [
@@ -214,7 +217,6 @@ def _best(entry: Entry, stream: str | Stream) -> dict[str, Any]:
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     """Search every row's best settings with the same number of trials each, and keep them."""
     stream = family_of(_name_of(common["stream"]))  # its first world; the table is of another
-    names = ("runs", "quiet", "log")
     best, objective = {}, ""
     for row in entry.rows:
         if row.is_bound:
@@ -228,7 +230,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 prune=False,
                 keep_best=0,
                 settings={**entry.settings, **row.settings},
-                **{name: common[name] for name in names if name in common},
+                **{name: common[name] for name in CARRIED_OUT if name in common},
             )
         )
         objective = f"{searched.objectives[0]} of the validation splits"
@@ -258,7 +260,7 @@ def _requests(
 
 def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
     """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
-    names = ("stream", "backbone", "seed", "seeds", "smoke", "runs", "quiet", "log")
+    names = ("stream", "backbone", "seed", "seeds", "smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
     return RunRequest(
         row.method,
