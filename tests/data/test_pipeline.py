@@ -324,21 +324,32 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     assert_same(consumed + list(rows), expected)
 
 
-@pytest.mark.parametrize(("world", "limit"), [(1, 2.5e9), (4, 0.625e9), (1000, 3 << 25)])
-def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, limit):
+@pytest.mark.parametrize(("world", "times"), [(1, 8.0), (4, 8.0), (10, 2.73), (1000, 2.0)])
+def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, times):
+    """A quarter of 10 GB, in what a consumer of two blocks of 32 MB holds; enough for a few blocks in any case."""
     import ray.data
 
     class Looked(Exception):
         pass
 
     def looks(*_, **options):
-        raise Looked(ray.data.DataContext.get_current().execution_options.resource_limits.object_store_memory)
+        raise Looked(ray.data.DataContext.get_current())
 
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"object_store_memory": 1e10})
     monkeypatch.setattr(ray.data, "from_items", looks)
     with pytest.raises(Looked) as seen:
         next(ray_rows._execution(replace(feed, world=world), [(0, 1)], 1.0))
-    assert seen.value.args[0] == pytest.approx(limit, rel=0.05)
+    assert seen.value.args[0].downstream_capacity_backpressure_ratio == pytest.approx(times, rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "slots"), [(1, 1.0), (7, 0.5), (100, 1.0), (1000, 2.0), (5000, 16.0)])
+def test_tasks_begin_small_and_end_small_but_not_tiny(rows, slots):
+    spans = list(ray_rows._spans(3, 3 + rows, 27, slots))
+    counts = [count for _, count in spans]
+    assert [first for first, _ in spans] == [3 + sum(counts[:n]) for n in range(len(counts))] and sum(counts) == rows
+    assert counts[:3] == [1, 2, 4][: len(counts)] and max(counts) <= 27
+    assert all(count >= ray_rows.FEWEST_ROWS for count in counts[3:-1])
+    assert counts[-1] <= max(ray_rows.FEWEST_ROWS, 1)
 
 
 @dataclass(frozen=True)

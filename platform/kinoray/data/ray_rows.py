@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import ray
 import ray.data
-from ray.data import DataContext, ExecutionResources
+from ray.data import DataContext
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import (
     GetTimeoutError,
@@ -58,8 +58,13 @@ STARVED = (
 )
 NO_NAME = re.compile(r"[^\w.-]")
 """What may not stand in the name of a dataset, which also names a file."""
-STORE_SHARE, MIN_STORE_BYTES = 0.25, 3 * TASK_BYTES
-"""Of the cluster's object store, what all ranks of a run may fill together; of each rank at least a few blocks."""
+STORE_SHARE = 0.25
+"""Of the cluster's object store, what all ranks of a run may fill together; of each rank a few blocks in any case."""
+MIN_AHEAD, MAX_AHEAD = 2.0, 8.0
+"""Decoded bytes that may wait, in those that the consumer holds. With 2, Ray Data's default, a task that ends before
+those in front of it keeps the next from starting: tasks run in lockstep and CPUs wait for the slowest (10 %)."""
+FEWEST_ROWS = 4
+"""Of the last tasks: between two tasks a process waits 0.1 s for Ray Data's loop."""
 
 
 def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
@@ -158,9 +163,16 @@ def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[
     that no CPU waits for another's last task."""
     count = 1
     while begin < end:
-        count = min(count, max_rows, -(-(end - begin) // (4 * max(1, int(slots)))))
+        share = (end - begin) // (2 * (max(1, int(slots)) + 1))
+        count = min(count, max_rows, end - begin, max(FEWEST_ROWS, share))
         yield begin, count
         begin, count = begin + count, 2 * count
+
+
+def ahead(cluster: dict[str, float], world: int) -> float:
+    """How many times the consumer's bytes may lie decoded in the object store: several ranks must not make it spill."""
+    share = STORE_SHARE * cluster.get("object_store_memory", 0.0) / world
+    return min(MAX_AHEAD, max(MIN_AHEAD, share / (2 * TASK_BYTES) - 1))  # the consumer holds up to two blocks
 
 
 def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
@@ -172,10 +184,8 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
     context.print_on_execution_start = False
     context.execution_no_progress_timeout_s = STARVED_S
     context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
-    # Of the cluster's object store each execution would take a quarter, whatever others take: several ranks spill.
-    whole = ray.cluster_resources().get("object_store_memory", 0.0)
-    share = max(MIN_STORE_BYTES, STORE_SHARE * whole / feed.world)
-    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=share)
+    # Without reservation Ray Data heeds no limit in bytes, only this one.
+    context.downstream_capacity_backpressure_ratio = ahead(ray.cluster_resources(), feed.world)
     at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
     # Ray 2.60 has no other way to bound the retries of a task, and says that this one will go.
     with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
