@@ -167,7 +167,7 @@ def ffa_vs_attention(frames: int, rounds: int) -> float:
             attention(states, states, states, need_weights=False)
 
     found = []
-    for number in range(rounds + 1):
+    for number in range(4 * rounds + 1):  # the difference of two long times, of which one round says little
         took = [seconds(lambda: tower.embed_video(video)) for tower in (method.towers, plain)]  # noqa: B023
         extra = seconds(attentions)
         if number:
