@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 
 from kinoray.data.manifest import read_manifest, write_manifest
@@ -126,6 +125,8 @@ def _planned(source: Source, path: Path, folder: Path) -> Path:
 
 def write_video(frames: np.ndarray, path: Path, rate_fps: int) -> None:
     """Encode uint8 frames (T, H, W, 3), even sides, as H.264 in MP4."""
+    import av  # a stream that is opened to look at a finished run renders nothing
+
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=rate_fps, options=ENCODER)
         stream.height, stream.width, stream.pix_fmt = frames.shape[1], frames.shape[2], "yuv420p"
