@@ -7,10 +7,9 @@ classes (`evaluation.linear_probe`). Then `classify` probes the same frozen enco
 linear classification (`train=head`: 100 epochs of SGD, the rate chosen by validation for these streams). Both see the
 same training pictures, choose by the same validation pictures and are tested on the same test pictures.
 
-Bar: the two accuracies differ by 0.5 points or less, as a mean over the seeds. On `shapes-5` they are 11.7 apart, the
-fast one ahead: at the rate that validation chose SGD still underfits after 100 epochs (27 % of the training pictures),
-and augmentation is a third of that (without it 38 instead of 34 % on seed 0, against 45 %). `--keep` writes
-`results/probe.md`; with `--runs` the runs stay, and a second call goes on. Some minutes a seed.
+Bar: the two accuracies differ by 0.5 points or less, as a mean over the seeds. The SGD probe's rate and augmentation
+were chosen by the validation pictures of seed 0, so seeds from 3 on are measured. `--keep` writes `results/probe.md`;
+with `--runs` the runs stay, and a second call goes on. Some minutes a seed.
 """
 
 import argparse
@@ -25,11 +24,13 @@ import kinoray
 from kinoray.runs.result import Result, Results
 
 RESULTS = Path(__file__).parent / "results"
+FIRST_SEED = 3
+"""Those before chose."""
 
 
 def measure(stream: str, seeds: int, runs: Path) -> dict[str, float]:
     """Accuracies of both probes, in percent: each seed's, and means over the seeds."""
-    encoders = kinoray.run("moco", stream=stream, seeds=seeds, runs=runs)
+    encoders = kinoray.run("moco", stream=stream, seed=FIRST_SEED, seeds=seeds, runs=runs)
     assert isinstance(encoders, Results)
     numbers, pairs = {}, []
     for encoder in encoders:
