@@ -349,7 +349,7 @@ def test_tasks_begin_small_and_end_small_but_not_tiny(rows, slots):
     assert [first for first, _ in spans] == [3 + sum(counts[:n]) for n in range(len(counts))] and sum(counts) == rows
     assert counts[:3] == [1, 2, 4][: len(counts)] and max(counts) <= 27
     assert all(count >= ray_rows.FEWEST_ROWS for count in counts[3:-1])
-    assert counts[-1] <= max(ray_rows.FEWEST_ROWS, 1)
+    assert counts[-1] <= ray_rows.FEWEST_ROWS
 
 
 @dataclass(frozen=True)

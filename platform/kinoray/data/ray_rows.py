@@ -76,7 +76,7 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     """
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
     max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
-    in_flight = max_rows * 2 * (max(1, int(slots)) + 1)
+    in_flight = max_rows * 2 * _tasks_at_once(slots)
     places, tasks = coming(feed, done), FIRST_TASKS
     here = next(places, None)
     while here is not None:
@@ -158,12 +158,17 @@ def _died(error: BaseException) -> bool:
     return any(isinstance(cause, deaths) for cause in causes)
 
 
+def _tasks_at_once(slots: float) -> int:
+    """One more than there are CPUs, for the moment between two tasks."""
+    return max(1, int(slots)) + 1
+
+
 def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:
     """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
     that no CPU waits for another's last task."""
     count = 1
     while begin < end:
-        share = (end - begin) // (2 * (max(1, int(slots)) + 1))
+        share = (end - begin) // (2 * _tasks_at_once(slots))
         count = min(count, max_rows, end - begin, max(FEWEST_ROWS, share))
         yield begin, count
         begin, count = begin + count, 2 * count
@@ -186,7 +191,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
     context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
     # Without reservation Ray Data heeds no limit in bytes, only this one.
     context.downstream_capacity_backpressure_ratio = ahead(ray.cluster_resources(), feed.world)
-    at_once = max(1, int(slots)) + 1  # one more than there are CPUs, for the moment between two tasks
+    at_once = _tasks_at_once(slots)
     # Ray 2.60 has no other way to bound the retries of a task, and says that this one will go.
     with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
         tasks = [{"first": first, "count": count} for first, count in spans]
