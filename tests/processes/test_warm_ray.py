@@ -26,7 +26,9 @@ from kinoray.processes.ray_session import ray_session
 
 def seen():
     import os, sys
-    return [os.getpid(), "torch" in sys.modules, [name for name in sys.modules if name.startswith("kinoray")]]
+    import psutil
+    kinoray = [name for name in sys.modules if name.startswith("kinoray")]
+    return [os.getpid(), psutil.Process().create_time(), "torch" in sys.modules, kinoray]
 
 class Worker:
     def seen(self):
@@ -189,13 +191,11 @@ def up_patiently() -> WarmRay:
     return up_down.up(idle_minutes=10)
 
 
-def idle_workers(keeper: psutil.Process, least: int) -> set[int]:
-    """Their process numbers, once there are so many."""
+def await_idle_workers(keeper: psutil.Process, least: int) -> None:
     until = time.monotonic() + 180
     while time.monotonic() < until:
-        idle = {process.pid for process in family(keeper) if process.name() == "ray::IDLE"}
-        if len(idle) >= least:
-            return idle
+        if sum(process.name() == "ray::IDLE" for process in family(keeper)) >= least:
+            return
         time.sleep(0.2)
     raise AssertionError(f"fewer than {least} workers became ready")
 
@@ -210,15 +210,17 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
     warm = up_patiently()
     keeper = psutil.Process(warm.pid)
     try:
-        ready = idle_workers(keeper, 3)
+        await_idle_workers(keeper, 3)
+        asked_at = time.time()
         driver = subprocess.run(
             [sys.executable, "-c", IN_WORKERS], capture_output=True, text=True, check=True, timeout=300
         )
         joined, answer = driver.stdout.splitlines()
         assert warm.address in joined
-        numbers = [number for number, torch, kinoray in json.loads(answer) if torch and not kinoray]
-        assert len(set(numbers)) == 3, "a task, a trainer's controller and its worker"
-        assert set(numbers) <= ready, "none was started for them"
+        workers = json.loads(answer)
+        assert len({number for number, *_ in workers}) == 3, "a task, a trainer's controller and its worker"
+        assert all(torch and not kinoray for _, _, torch, kinoray in workers)
+        assert all(started_at < asked_at for _, started_at, _, _ in workers), "none was started for them"
         processes = family(keeper)
         addresses = {address for process in processes for address, _ in listening(process)}
         assert addresses and addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
