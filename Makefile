@@ -31,8 +31,9 @@ demo: setup
 test: setup
 	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
+# Three processes for two cores: these tests wait for others' starts and ends half of their time.
 test-slow: setup $(VENV)/s3-server/.installed
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	$(BIN)/pytest -m slow -n 3 --dist loadfile
 
 # Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
 check: setup
