@@ -12,16 +12,15 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 setup: $(STAMP)
 
-# Of 26,000 files a tenth is ever imported: compiled then, set-up takes half the CPU time.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 # The S3 server of two slow tests: its libraries need older ones than ours.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt
 	$(PYTHON) -m venv $(VENV)/s3-server
-	$(VENV)/s3-server/bin/pip install --quiet --no-compile --requirement tests/support/s3_server.txt
+	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt
 	touch $@
 
 demo: setup
@@ -31,9 +30,8 @@ demo: setup
 test: setup
 	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 
-# Three processes for two cores: these tests wait for others' starts and ends half of their time.
 test-slow: setup $(VENV)/s3-server/.installed
-	$(BIN)/pytest -m slow -n 3 --dist loadfile
+	$(BIN)/pytest -m slow -n 2 --dist loadfile
 
 # Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
 check: setup
