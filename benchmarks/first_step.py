@@ -157,6 +157,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     os.environ.pop("RAY_ADDRESS", None)
+    # Where it is set, each process compiles all of kinoray anew, and torch, which pip compiled, it does not.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     seconds = measured(asked.rounds, not asked.no_ray)
     usual = {side: statistics.median(values) for side, values in seconds.items()}
     unit = usual["import torch"]
