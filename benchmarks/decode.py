@@ -387,10 +387,9 @@ def main() -> None:
     if options.peers:  # for the processes, too
         sys.path.append(str(options.peers))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
-    import ray
-
     from kinoray.decoding.clip import Clip
     from kinoray.decoding.probe import probe_clip
+    from kinoray.processes.ray_session import apply_settings, own_ray
 
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
@@ -402,8 +401,8 @@ def main() -> None:
             make_manifest(clips, probed, round(options.rows * case.share), made / f"{number}.parquet")
             for number, case in enumerate(CASES)
         ]
-        ray.init(num_cpus=options.processes, include_dashboard=False, log_to_driver=False, _temp_dir=str(made / "ray"))
-        try:
+        apply_settings()
+        with own_ray():  # as a run has it
             cold_s, warm_s = first_batches(manifests[0], options.processes)
             numbers |= {"decode_first_batch_cold_s": cold_s, "decode_first_batch_warm_s": warm_s}
             peers = usable(PEERS, manifests[0].clip(0).path)
@@ -411,8 +410,6 @@ def main() -> None:
                 compare(manifest, case, peers, options.processes, options.rounds)
                 for manifest, case in zip(manifests, CASES, strict=True)
             ]
-        finally:
-            ray.shutdown()
     numbers |= {name: min(result[name] for result in results) for name in results[0]}
     print()
     for name, value in numbers.items():
