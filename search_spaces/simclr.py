@@ -6,6 +6,9 @@ SPACE = {
 }
 
 SPACES = {
+    "recipe": {  # how the recipe of an embedded stream is chosen: of these the shared 0.01 is best over `shapes-5`
+        "learning_rate": {"choices": [0.003, 0.01, 0.03, 0.06, 0.12]},
+    },
     "budget": {  # the search that every row of a table gets: the rate, and the method's main knob
         "learning_rate": {"choices": [0.005, 0.01, 0.02]},
         "temperature": {"choices": [0.1, 0.2]},
