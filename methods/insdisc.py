@@ -43,8 +43,9 @@ class Config:
 
 
 EMBEDDED = {"negatives": 512, "temperature": 0.7}
-"""A task has a few hundred pictures: the whole bank follows a young encoder, whose embeddings are all alike, within an
-epoch, and exp(1 / T) stands far above the noise. At T = 0.2 or less the contrast is then deaf, and all stays alike."""
+"""A task has a few hundred pictures: within an epoch its whole bank follows a young encoder, whose embeddings are all
+alike. At T = 0.2 or less every P_i then stands far above the noise, the contrast's gradient vanishes, and they stay so.
+"""
 RECIPES: dict[str, dict[str, Any]] = {
     "digits-5": EMBEDDED,
     "shapes-*": EMBEDDED | {"learning_rate": 0.03},
