@@ -93,6 +93,16 @@ def test_many_runs_say_how_many_are_done_and_when_all_will_be() -> None:
     ]
 
 
+def test_a_run_whose_last_step_nobody_saw_is_done_all_the_same() -> None:
+    console, file = plain_console()
+    times = iter(range(0, 1000, 20))
+    with many(console, lambda: float(next(times))) as bar:
+        bar.update("run 0", 0, 2, 1.0, 8)
+        bar.end("run 0")
+        bar.update("run 0", 0, 3, 1.0, 8)  # looked at before, told after
+    assert lines_of(file)[-1] == "run 0: finished; all runs: 1 of 7 done, ETA 2:30"  # 60 steps at 8 in 20 s
+
+
 def test_in_a_terminal_only_those_of_many_runs_that_are_on_have_a_bar() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=160)

@@ -46,6 +46,7 @@ class _Line:
         self.doing = ""
         self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.printed_at: float | None = None
+        self.ended = False
 
     def describe(self, now: float, task: int, step: int, loss: float, clips_per_step: int, epoch: int) -> str:
         """`step` steps of `task` are done. The speed is that of the last updates; a resumed run starts anew."""
@@ -158,9 +159,9 @@ class RunProgress:
         self, run: str, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0, beside: str = ""
     ) -> None:
         """After `step` steps of `task`; task and epoch are counted from 0. beside: more to say of the run."""
-        if self._quiet:
-            return
         line, now = self._lines[run], self._now()
+        if self._quiet or line.ended:
+            return
         before, line.doing = line.done, ""
         line.text = ", ".join(filter(None, [line.describe(now, task, step, loss, clips_per_step, epoch), beside]))
         if self._all:
@@ -186,7 +187,7 @@ class RunProgress:
         Without a terminal a line for every other `what`, and now and then for its details.
         """
         line, now = self._lines[run], self._now()
-        if self._quiet or doing == line.doing:
+        if self._quiet or line.ended or doing == line.doing:
             return
         other = doing.partition(":")[0] != line.doing.partition(":")[0]
         line.doing = line.text = doing
@@ -199,6 +200,19 @@ class RunProgress:
         elif other or line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S:
             line.printed_at = now
             self._print(f"{line.name}: {doing}")
+
+    def end(self, run: str) -> None:
+        """A run has finished: who looks now and then may never have seen its last step. Nothing is shown of it then."""
+        line = self._lines[run]
+        line.done, line.ended = line.total, True
+        if self._quiet or not self._all:
+            return
+        self._all.describe(self._now())
+        if self._bars:
+            self._bars.update(self._bar_of(line), visible=False)
+            self._bars.update(self._bar_of(self._all), completed=self._all.done, text=self._all.text)
+        elif not self._cell:
+            self._print(f"{run}: finished; {self._all.name}: {self._all.text}")
 
     def warn(self, text: str) -> None:
         """A line that also a quiet run shows."""

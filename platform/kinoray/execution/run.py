@@ -284,9 +284,12 @@ def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, s
             with run_actors(run, spec, request.watch) as (monitor, stores):
                 watched[run.label] = run, monitor
                 try:
-                    return run_alone(spec, monitor, stores)
+                    answer = run_alone(spec, monitor, stores)
                 finally:
                     del watched[run.label]
+            if answer.get("finished"):
+                bar.end(run.label)
+            return answer
         except Exception as error:  # of Ray's, say: an answer of this run, and no end of those that wait
             return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
 
