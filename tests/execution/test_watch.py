@@ -1,6 +1,7 @@
 """What the driver says while it waits for a run."""
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from kinoray.execution import watch
 from kinoray.execution.watch import attend
+from kinoray.processes.actors import start_actor
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
@@ -24,7 +26,8 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
     monkeypatch.setattr("ray.get", answer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
-    monitor = SimpleNamespace(latest=SimpleNamespace(remote=lambda: None))
+    latest = SimpleNamespace(remote=lambda: None, options=lambda **_: latest)
+    monitor = SimpleNamespace(latest=latest)
     bar = SimpleNamespace(warn_once=said.extend, show=lambda *_: None)
     run = SimpleNamespace(label="run/seed-0")
     attend(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
@@ -38,3 +41,32 @@ def test_a_run_that_has_not_begun_says_what_it_waits_for(monkeypatch: pytest.Mon
 
 def test_a_run_whose_monitor_died_in_its_midst_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warned(monkeypatch, [True, False, False]) == []
+
+
+class Slow:
+    """A monitor that is asked when its run ends."""
+
+    def latest(self) -> dict[str, Any]:
+        time.sleep(2)
+        return {"notes": [], "doing": "", "begun": True}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_monitor_that_is_taken_away_while_it_is_asked_leaves_no_words_of_rays(
+    cluster: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    monitor = start_actor(Slow, "monitor:slow/seed-0@test")
+    ray.get(monitor.latest.remote())
+
+    def work() -> None:
+        time.sleep(1)  # the first look is on
+        ray.kill(monitor)
+
+    bar, run = SimpleNamespace(warn_once=lambda _: None), SimpleNamespace(label="slow/seed-0")
+    attend(work, {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    time.sleep(2)  # for Ray to tell
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kinoray.display.progress import Course, RunProgress
+from kinoray.processes.actors import unrepeated
 from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
@@ -37,8 +38,8 @@ def attend(
         for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
-                    monitor.request_stop.remote()
-                last = ray.get(monitor.latest.remote(), timeout=5)
+                    unrepeated(monitor.request_stop).remote()
+                last = ray.get(unrepeated(monitor.latest).remote(), timeout=5)
                 update_bar(bar, run, last)
                 begun.update([run.label] if last["begun"] else [])
                 if run.label not in begun and time.monotonic() - started_s > PATIENCE_S:
