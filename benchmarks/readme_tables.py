@@ -18,7 +18,7 @@ from typing import Any
 from kinoray.display.markup import markdown_table
 from kinoray.display.text import show
 from kinoray.papers.catalogue import REPRODUCTIONS
-from kinoray.papers.entries import PUBLISHED, SHARED, TUNED
+from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -73,8 +73,10 @@ def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _methods_of(entry: Any) -> set[str]:
-    """Methods, rules and learners that an entry runs."""
-    names = [row.method for row in getattr(entry, "rows", ())] + list(getattr(entry, "sweeps", ()))
+    """Methods, rules and learners that an entry runs; an X in a row's is each of the columns' in turn."""
+    columns = list((getattr(entry, "across", None) or {"": ""}).values())
+    rows = [filled(row.method, column) for row in getattr(entry, "rows", ()) for column in columns]
+    names = rows + list(getattr(entry, "sweeps", ()))
     return {part for name in names for part in name.split(":")}
 
 
