@@ -18,7 +18,7 @@ def tag_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Tag runs, all that RUN means; without a tag, show those that they have."""
+    """Tag runs. Without a tag, show those that they have."""
     from kinoray.runs.about import name_run, read_about, untag_run
     from kinoray.runs.selection import select_runs, whole_runs
 
@@ -40,7 +40,7 @@ def note_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Keep a note with a run, beside its seeds; without a text, show its notes."""
+    """Keep a note with a run. Without a text, show its notes."""
     from dataclasses import asdict
 
     from kinoray.runs.about import note_run, read_about

@@ -34,7 +34,7 @@ def list_command(
     root: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Methods, streams, backbones, or the runs so far: all, or some of them."""
+    """Methods, streams, backbones, or the runs so far."""
     from kinoray.browse import listing as catalogue
 
     if kind is Kind.runs:
@@ -53,7 +53,10 @@ def ui_command(
     root: Runs = None,
     debug: Debug = False,
 ) -> None:
-    """One live page over all runs and sweeps until Ctrl-C: filter, sort, group, curves, configurations side by side."""
+    """One live page over all runs and sweeps, until Ctrl-C.
+
+    Filter, sort and group; curves, and configurations side by side.
+    """
     from kinoray.browse.ui import serve
 
     with contextlib.suppress(KeyboardInterrupt):
@@ -61,7 +64,7 @@ def ui_command(
 
 
 def doctor_command(root: Runs = None, as_json: Json = False) -> None:
-    """Check the machine: what is there, what is missing, what to do about it."""
+    """What this machine has, what it lacks, what to do about it."""
     from kinoray.browse.doctor import examine
 
     findings = examine(runs_root(root))

@@ -15,7 +15,7 @@ def check_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Try a method against every promise, in about a minute: what breaks which, with file and line."""
+    """Try a method against every promise, in about a minute. Names what breaks which, with file and line."""
     import kinoray
 
     outcomes = []

@@ -19,7 +19,7 @@ def init_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the files of one kind of cluster, to be changed; nothing that exists is overwritten."""
+    """Write the files of one kind of cluster, to be changed. Nothing that exists is overwritten."""
     from kinoray.cluster.starting import KINDS, write_cluster_files
 
     if kind is not None:

@@ -24,7 +24,7 @@ def copy_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Copy runs to S3-compatible storage, every file verified; the same command again sends what is missing."""
+    """Copy runs to S3-compatible storage, every file verified. The same command again sends what is missing."""
     from kinoray.runs.result import run_folder
 
     copied = kinoray.copy_runs([run_folder(name, root) for name in runs], to, verify=verify)
@@ -42,7 +42,7 @@ def fetch_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Bring a copied run back into the runs folder, every file verified; there it goes on, or is read."""
+    """Bring a copied run back, every file verified. In the runs folder it goes on, or is read."""
     folders: list[Path] = kinoray.fetch_run(run, source, root)
     if as_json:
         print(json.dumps({"folders": [str(folder) for folder in folders]}, indent=1))

@@ -41,7 +41,7 @@ def prepare_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Read a set's annotations, probe every file, write its manifest; the same command goes on where it stopped."""
+    """Read a set's annotations and probe its files. Writes its manifest; the same command goes on where it stopped."""
     from kinoray.datasets.prepare import prepare
 
     report = prepare(name, root or _default_root(name), workers, progress=not quiet)
@@ -103,7 +103,7 @@ def check_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """All bad files at once: of a prepared set what is gone or changed, of a folder what cannot be used.
+    """All bad files at once. Of a prepared set what is gone or changed, of a folder what cannot be used.
 
     Exits with 1 where there are any.
     """
@@ -172,7 +172,7 @@ def show_command(
 
 @data_app.command("list")
 def list_command(as_json: Json = False, debug: Debug = False) -> None:
-    """The data sets that can be prepared: paper, licence, published counts, prepared or not."""
+    """The data sets that can be prepared. Paper, licence, published counts, prepared or not."""
     rows = list(list_data_sets())
     if as_json:
         print(json.dumps({"data_sets": rows}, indent=1))

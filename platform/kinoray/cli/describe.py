@@ -17,7 +17,7 @@ def describe_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Settings with their meaning and range, recipes, search spaces; a stream's protocol, tasks and what it needs."""
+    """Settings of a method, or the tasks of a stream. With ranges, recipes and spaces; protocol and what it needs."""
     import kinoray
 
     facts = kinoray.describe(name)

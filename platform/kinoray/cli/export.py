@@ -24,7 +24,7 @@ def mlflow_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Copy finished runs into MLflow, one MLflow run each; what is there already is left alone."""
+    """Copy finished runs into MLflow. Each is one MLflow run; what is there already is left alone."""
     from kinoray.report.export_mlflow import export_mlflow
     from kinoray.runs.selection import select_runs
 
@@ -53,7 +53,7 @@ def weights_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a run's encoder as safetensors and JSON that load without kinoray."""
+    """A run's encoder as safetensors that load without kinoray."""
     from kinoray.execution.export_weights import export_weights
     from kinoray.runs.selection import select_run
 
@@ -67,7 +67,7 @@ def dashboard_command(
     root: Runs = None,
     debug: Debug = False,
 ) -> None:
-    """Show the study of a sweep, finished or going on, in optuna-dashboard until Ctrl-C."""
+    """A sweep's study in optuna-dashboard, until Ctrl-C. The sweep may be finished or going on."""
     import contextlib
 
     from kinoray.sweeps.dashboard import serve

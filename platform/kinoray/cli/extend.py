@@ -26,7 +26,7 @@ def extend_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Let a finished run learn one more task; nothing earlier is trained again.
+    """Let a finished run learn one more task. Nothing earlier is trained again.
 
     The task file has a line `task: moving-cvlm:3/radar`, or `folder: ./videos` (with captions.csv), and maybe `name:`.
     """

@@ -17,7 +17,9 @@ jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_a
 
 Address = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The cluster's dashboard. [RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]"),
+    typer.Option(
+        metavar="URL", help="The cluster's dashboard. [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else http://127.0.0.1:8265]"
+    ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `kinoray jobs list` shows it.")]
 WORDS_AS_THEY_ARE = {"allow_interspersed_args": False}
@@ -54,7 +56,7 @@ def submit_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run a command on a cluster; the same command again finds its job."""
+    """Run a command on a cluster. The same command again finds its job."""
     from kinoray.cluster.submit import submit
 
     _check(context, words)
@@ -172,7 +174,7 @@ def logs_command(
 
 @jobs_app.command("stop")
 def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: Debug = False) -> None:
-    """Let a job commit its state and end; the same submit goes on with it."""
+    """Let a job commit its state and end. The same submit goes on with it."""
     from kinoray.cluster.submit import find_job
 
     job = find_job(id, address)

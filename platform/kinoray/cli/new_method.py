@@ -46,7 +46,7 @@ def method_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
     single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
 ) -> None:
-    """Write a method that runs as it is: method, search space and test (or one file), to be filled in."""
+    """Write a method that runs as it is, to be filled in. Method, search space and test, or one file."""
     for file in write_method(name, Path(), single):
         print(f"Wrote {file}")
 
@@ -56,6 +56,6 @@ def rule_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
     single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
 ) -> None:
-    """Write a rule that wraps any learner and runs as it is, to be filled in."""
+    """Write a rule that wraps any learner. It runs as it is, to be filled in."""
     for file in write_method(name, Path(), single, kind="rule"):
         print(f"Wrote {file}")

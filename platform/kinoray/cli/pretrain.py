@@ -17,7 +17,7 @@ def pretrain_tiny(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     debug: Debug = False,
 ) -> None:
-    """Make the small towers that ship with kinoray again, from pairs of the embedded world."""
+    """Make kinoray's small towers again. From pairs of the embedded world."""
     from kinoray.execution import pretrain
 
     pretrain.pretrain_tiny(out, steps=steps, seed=seed)
@@ -31,7 +31,7 @@ def pretrain_tiny_clip(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     debug: Debug = False,
 ) -> None:
-    """Make the small CLIP that ships with kinoray again, from pairs of the embedded world."""
+    """Make kinoray's small CLIP again. From pairs of the embedded world."""
     from kinoray.execution import pretrain
 
     pretrain.pretrain_tiny_clip(out, steps=steps, seed=seed)
@@ -50,7 +50,7 @@ def pretrain_vit_bert(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     debug: Debug = False,
 ) -> None:
-    """Train ViT-Base and BERT-Base on image-text pairs of your own, as the paper does."""
+    """Train ViT and BERT on image-text pairs of your own. Sizes and objective are the paper's."""
     from kinoray.execution import pretrain
 
     pretrain.pretrain_vit_bert(

@@ -35,7 +35,7 @@ def reproduce_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a paper's figure or table beside what was published; the same command goes on.
+    """Measure a paper's figure or table beside the published. The same command goes on.
 
     Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a statement does not hold.
     """

@@ -30,7 +30,7 @@ def search_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Find the clips of a run that are nearest to a text, or to a video; nothing is embedded but the query."""
+    """Find a run's clips that are nearest to a text or a video. Nothing is embedded but the query."""
     from kinoray.report.search import search
     from kinoray.runs.selection import select_run
 

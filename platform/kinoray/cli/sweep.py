@@ -77,7 +77,7 @@ def sweep(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search a method's settings; the same command goes on, more --trials extend, a finished sweep is shown."""
+    """Search a method's settings. The same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.sweep import sweep as run_sweep
     from kinoray.sweeps.typed_space import typed_space

@@ -18,7 +18,7 @@ def up_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Keep a Ray warm on this machine: the next runs start in seconds. About 2 GB; on loopback alone."""
+    """Keep a Ray warm: the next runs here start sooner. About 2 GB; on loopback alone."""
     from kinoray.processes.up_down import described, up
     from kinoray.processes.warm_ray import find
 

@@ -1,0 +1,58 @@
+"""`kinoray compare` and `kinoray report`: the table of several runs, the page of one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import kinoray
+from kinoray.cli import completion, printing
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
+from kinoray.display.text import printable
+from kinoray.errors import UsageError
+
+
+def compare_command(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS, autocompletion=completion.runs)],
+    metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the overall metrics: .pdf, .png or .svg.")
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
+    output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """The papers' table of runs. Scores and forgetting per task and overall, means and intervals over seeds."""
+    from kinoray.runs.selection import select_runs
+
+    comparison = kinoray.compare(select_runs(runs, root), metric)
+    if plot is not None:
+        from kinoray.report.pictures import write_figure
+
+        write_figure(comparison.plot(), plot)
+        print(printable(f"Written {plot}."), file=sys.stderr)
+    if as_json:
+        printing.print_warnings(comparison)
+        print(json.dumps(comparison.to_json(), indent=1))
+    elif output == "table":
+        printing.print_comparison(comparison, wide)
+    elif output in ("markdown", "latex"):
+        printing.print_warnings(comparison)
+        print(comparison.markdown() if output == "markdown" else comparison.latex(), end="")
+    else:
+        raise UsageError(f"There is no format {output!r}. Use table, markdown or latex.")
+
+
+def report_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs)],
+    root: Runs = None,
+    debug: Debug = False,
+) -> None:
+    """One self-contained HTML page about a run or a sweep. A run's page shows all its seeds."""
+    from kinoray.runs.selection import select_run
+
+    print(kinoray.write_report(select_run(run, root)))
