@@ -108,6 +108,8 @@ def test_prune_takes_what_fresh_set_aside(root: Path, kino: Callable) -> None:
     make_run(root.parent / "made").rename(run)
     assert [removal.folder for removal in set_aside_in()] == [aside]
     assert kino("prune", "--dry-run")[0] == 0 and aside.is_dir()
+    outline = json.loads(kino("prune", "--dry-run", "--json")[1])
+    assert len(outline["would_remove"]) == 1 and outline["bytes"] > 0 and aside.is_dir()
     freed = size(bytes_in(aside))
     assert f"Removed 1 folders, {freed} freed." in kino("prune", "--yes")[1]
     assert run.is_dir() and not aside.exists()

@@ -27,7 +27,7 @@ def rm_command(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove runs and sweeps for good; one that is running is refused. Nothing outside the runs folder is touched."""
+    """Remove runs and sweeps for good. One that is running is refused; nothing outside the runs folder is touched."""
     from kinoray.runs.removal import find_removal, trials_of
     from kinoray.runs.selection import select_runs
 
@@ -42,15 +42,19 @@ def rm_command(
 def prune_command(
     yes: Yes = False, dry_run: DryRun = False, root: Runs = None, as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Remove what nothing goes on with: what --fresh set aside, and what ended sweeps left of trials given up."""
+    """Remove what nothing goes on with. What --fresh set aside, and what ended sweeps left of trials given up."""
     from kinoray.runs.removal import set_aside_in
     from kinoray.sweeps.leftovers import unfinished_trials
 
     found = [*set_aside_in(root), *unfinished_trials(root)]
-    if dry_run:
+    if dry_run and as_json:
+        print(
+            json.dumps({"would_remove": [str(f.folder) for f in found], "bytes": sum(f.bytes for f in found)}, indent=1)
+        )
+    elif dry_run:
         _show(found)
-        return
-    _remove(found, yes, as_json)
+    else:
+        _remove(found, yes, as_json)
 
 
 def _remove(removals: "list[Removal]", yes: bool, as_json: bool) -> None:
