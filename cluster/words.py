@@ -17,11 +17,10 @@ from typing import Any
 import yaml
 
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, read_experiment
 from kinoray.runs.method_source import names_in
 from kinoray.streams.own_folder import VIDEOS, is_own_folder
 
-EXPERIMENTS = (".yaml", ".yml", ".toml")
 SHIPPED = ".shipped"
 """Beside the runs: folders that came with jobs, which every node sees and which outlive them."""
 SMALL_BYTES = 50_000_000
@@ -82,17 +81,17 @@ def experiment(word: str, luggage: Luggage) -> str:
 
 def method_or_experiment(word: str, luggage: Luggage) -> str:
     """What `kinoray run` takes."""
-    return (experiment if word.endswith(EXPERIMENTS) else method)(word, luggage)
+    return (experiment if word.endswith(EXPERIMENT_SUFFIXES) else method)(word, luggage)
 
 
 def space(word: str, luggage: Luggage) -> str:
     """A file with a search space, else a space's name or one as typed (`m_hat=0.9:1`)."""
-    return file(word, luggage) if word.endswith(EXPERIMENTS) else word
+    return file(word, luggage) if word.endswith(EXPERIMENT_SUFFIXES) else word
 
 
 def task(word: str, luggage: Luggage) -> str:
     """A task file, with the folder that it names where that is small; or STREAM/TASK."""
-    if not word.endswith(EXPERIMENTS):
+    if not word.endswith(EXPERIMENT_SUFFIXES):
         whole, slash, name = word.rpartition("/")
         return f"{stream(whole, luggage)}{slash}{name}"
     source = _file_here(word)
@@ -143,7 +142,7 @@ def storage(word: str, luggage: Luggage) -> str:
 
 def runs_in(word: str) -> list[str]:
     """The results' folder that an experiment file names, if any."""
-    if not word.endswith(EXPERIMENTS):
+    if not word.endswith(EXPERIMENT_SUFFIXES):
         return []
     _file_here(word)
     options, _ = read_experiment(word)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from kinoray.config import names_of
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import merged, parse_grid, parse_settings, read_experiment
+from kinoray.runs.experiment_file import Options, merged, parse_grid, parse_settings, read_experiment
+from kinoray.runs.request import RunRequest
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
@@ -14,6 +16,15 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('method = "bmu_moco"\nseeds = 3\nm_hat = 0.95\n')
     expected = ({"method": "bmu_moco", "seeds": 3}, {"m_hat": 0.95})
     assert read_experiment(tmp_path / "a.yaml") == read_experiment(tmp_path / "a.toml") == expected
+
+
+def test_all_options_of_a_run_are_options_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("method: m\nwatch: 50\nper-worker: {CPU: 4, GPU: 1}\ncopy_to: s3://b/runs\n")
+    options, settings = read_experiment(tmp_path / "a.yaml")
+    assert settings == {} and set(options) <= set(names_of(RunRequest))
+    assert options["watch"] == 50 and options["per_worker"] == {"CPU": 4.0, "GPU": 1.0}
+    of_a_start = {"settings", "fresh", "quiet", "dashboard"}
+    assert set(names_of(Options)) == set(names_of(RunRequest)) - of_a_start
 
 
 def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kinoray.runs.request import RunRequest
     from kinoray.runs.result import Result
 
-EXPERIMENT_FILES = (".yaml", ".yml", ".toml")
-
 
 def run_command(
     methods: Annotated[
@@ -51,8 +49,8 @@ def run_command(
     ] = None,
     smoke: Annotated[bool | None, typer.Option("--smoke", help="Two steps a task: does it run at all?")] = None,
     watch: Annotated[
-        int, typer.Option(min=0, help="Every N steps test the earlier tasks, beside the training. [never]")
-    ] = 0,
+        int | None, typer.Option(min=0, help="Every N steps test the earlier tasks, beside the training. [never]")
+    ] = None,
     log: Log = None,
     name: Annotated[
         str | None, typer.Option(help="A readable name for lists and tables. [method and settings]")
@@ -67,7 +65,7 @@ def run_command(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train methods through a stream of tasks; the same command resumes, or shows the finished result."""
+    """Train methods through a stream of tasks. The same command resumes, or shows the finished result."""
     from kinoray.runs.experiment_file import merged, parse_grid, parse_settings
     from kinoray.runs.request import RunRequest
 
@@ -77,13 +75,16 @@ def run_command(
         "seed": seed,
         "seeds": seeds,
         "num_workers": num_workers,
+        "per_worker": parse_settings(per_worker.split(","), "--per-worker", "CPU=4,GPU=1") if per_worker else None,
         "joint": joint,
         "zero_shot": zero_shot,
         "as_released": as_released,
         "smoke": smoke,
+        "watch": watch,
         "log": log or None,
         "name": name,
         "tags": tags or None,
+        "copy_to": copy_to,
         "runs": runs,
     }
     requests = [
@@ -93,10 +94,7 @@ def run_command(
             settings=merged(set_in_file) | given,
             fresh=fresh,
             quiet=quiet,
-            watch=watch,
-            copy_to=copy_to,
             dashboard=dashboard,
-            per_worker=parse_settings(per_worker.split(","), "--per-worker", "CPU=4,GPU=1") if per_worker else {},
         )
         for method, in_file, set_in_file in _experiments(methods, config)
         for given in parse_grid(settings or [])
@@ -145,12 +143,12 @@ def _is_finished(request: "RunRequest") -> bool:
 
 def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(method, options, settings) of everything named: methods, and experiment files that name methods."""
-    from kinoray.runs.experiment_file import merged, read_experiment
+    from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 
     base_options, base_settings = read_experiment(config) if config else ({}, {})
     base_options.pop("method", None)  # the command line names the method
     for name in methods:
-        if Path(name).suffix not in EXPERIMENT_FILES:
+        if Path(name).suffix not in EXPERIMENT_SUFFIXES:
             yield name, base_options, base_settings
             continue
         options, settings = read_experiment(name)

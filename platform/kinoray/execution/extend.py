@@ -6,8 +6,8 @@ A task file names what is new:
     task: moving-cvlm:3/radar # a task of another stream, as STREAM/TASK
 
     name: street
-    folder: ./street          # or videos of your own with captions.csv beside them (see `streams/own.py`), relative to
-    task: night               # the task file; which of its tasks, where it has several
+    folder: ./street          # or videos of your own with captions.csv beside them, relative to the task
+    task: night               # file (see `streams/own_folder.py`); which of its tasks, where it has several
 
 The extended run is an ordinary run of the longer stream, in the folder that its own hash names; it begins with the
 finished run's last checkpoint. So it equals, bit for bit, the run that had the task from the start, with the same code
@@ -31,7 +31,7 @@ from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknow
 from kinoray.execution.run import run
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
-from kinoray.runs.experiment_file import merged, read_experiment
+from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 from kinoray.runs.record import open_run
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
@@ -102,7 +102,7 @@ def _shared_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
 
 def read_task(text: str | Path) -> TaskData:
     """The task of a task file, or of "STREAM/TASK". Raises: UsageError in one line."""
-    if Path(text).suffix not in (".yaml", ".yml", ".toml"):
+    if Path(text).suffix not in EXPERIMENT_SUFFIXES:
         return _task_of_stream(str(text))
     path = Path(text)
     entry = build(TaskFile, merged(*read_experiment(path)), str(path))

@@ -11,36 +11,39 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import Field
 
-from kinoray.config import Count, build, config, names_of
+from kinoray.config import Capacity, Count, build, config, names_of
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
-Natural = Annotated[int, Field(ge=0)]
+EXPERIMENT_SUFFIXES = (".yaml", ".yml", ".toml")
 MOST_BYTES = 100_000
 
 
 @config
 class Options:
-    """Keys that are options of `kinoray run`, with their Python names."""
+    """Keys that are options of `kinoray run`, with their Python names: all but those of a single start (dashboard,
+    dry_run, fresh, json, quiet, debug)."""
 
     method: str | list[str] | None = None
     stream: str | None = None
     backbone: str | None = None
-    seed: Natural | None = None
+    seed: Capacity | None = None
     seeds: Count | None = None
-    num_workers: Natural | None = None
+    num_workers: Capacity | None = None
+    per_worker: dict[str, float] | None = None
     joint: bool | None = None
     zero_shot: bool | None = None
     as_released: bool | None = None
     smoke: bool | None = None
+    watch: Capacity | None = None
     log: str | list[str] | None = None
     name: str | None = None
     tags: str | list[str] | None = None
+    copy_to: str | None = None
     runs: Path | None = None
 
 

@@ -24,6 +24,7 @@ from optuna.distributions import (
 
 from kinoray.config import Recipe, build, split_overrides
 from kinoray.errors import UsageError, unknown
+from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, read_experiment
 from kinoray.runs.method_source import MethodSource
 
 Space = dict[str, Any]
@@ -44,7 +45,7 @@ def load_space(source: MethodSource, choice: "str | Mapping[str, Any] | None" = 
     """
     if isinstance(choice, Mapping):
         return dict(choice)
-    if choice and Path(choice).suffix in (".yaml", ".yml", ".toml"):
+    if choice and Path(choice).suffix in EXPERIMENT_SUFFIXES:
         return _read_space(Path(choice))
     if choice:
         spaces = [named[choice] for named in _stated(source, "SPACES") if choice in named]
@@ -78,8 +79,6 @@ def _home(source: MethodSource) -> Any:
 
 def _read_space(path: Path) -> Space:
     """A space from a file, read as safely as an experiment file."""
-    from kinoray.runs.experiment_file import read_experiment
-
     options, knobs = read_experiment(path)
     if options:
         raise UsageError(f"{path}: {sorted(options)[0]} is an option of the command, not a knob.")
