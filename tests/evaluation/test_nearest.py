@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinoray.evaluation import nearest as nearest_file
-from kinoray.evaluation.nearest import knn_scores, nearest, votes
+from kinoray.evaluation.nearest import nearest, votes
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
@@ -30,7 +30,8 @@ def in_loops(queries: Tensor, bank: Tensor, classes: list[int], num_classes: int
 @pytest.mark.parametrize("k", [1, 3, 200])
 def test_scores_are_those_of_plain_loops(k: int) -> None:
     queries, bank, classes = pictures(20), pictures(30, seed=1), torch.arange(30) % 4
-    found = knn_scores(queries, bank, classes, num_classes=4, k=k, temperature=0.1)
+    similarity, places = nearest(queries, bank, k)
+    found = votes(similarity, classes[places], num_classes=4, temperature=0.1)
     torch.testing.assert_close(found, in_loops(queries, bank, classes.tolist(), 4, k, 0.1), rtol=1e-12, atol=0)
 
 

@@ -23,7 +23,7 @@ from kinoray.runs.result import Result
 from kinoray.testing.small_stream import tasks_of
 from kinoray.tracking.exported import name_of, scores_of
 from kinoray.tracking.follow import Followed, follow
-from kinoray.tracking.logger import logger_names, require_loggers
+from kinoray.tracking.logger import require_loggers
 from kinoray.tracking.mlflow_store import named
 from kinoray.tracking.tail import Tail
 
@@ -199,7 +199,7 @@ def test_a_logger_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp_
 
 
 def test_loggers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:
-    assert set(ALL) <= set(logger_names())
+    require_loggers(ALL)
     for command in (["run", "base_moco"], ["sweep", "base_moco"], ["reproduce", "bmu-table3"]):
         code, out, err = kino(*command, "--log", "tensorbord", "--runs", tmp_path / "runs")
         assert (code, out, len(err.splitlines())) == (2, "", 1)

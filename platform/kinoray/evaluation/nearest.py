@@ -9,22 +9,12 @@ SCORES_NUMEL = 1 << 24
 """Similarities held at a time: 64 MiB of float32."""
 
 
-def knn_scores(
-    queries_QF: Tensor, bank_NF: Tensor, classes_N: Tensor, num_classes: int, k: int, temperature: float
-) -> Tensor:
-    """Score of each class for each query: `votes` of its `nearest` neighbours, (Q, C) float64 on the CPU.
-
-    Shapes:  classes_N (N,) int64, the class of each picture of the bank, in 0..C-1. Features need no unit norm.
-    """
-    similarity_Qk, place_Qk = nearest(queries_QF, bank_NF, k)
-    return votes(similarity_Qk, classes_N[place_Qk], num_classes, temperature)
-
-
 def nearest(queries_QF: Tensor, bank_NF: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Cosine similarities (Q, k) and places in the bank (Q, k) of the most similar pictures, the most similar first.
 
-    k is capped at N. The first columns are the answer for a smaller k. Blocks of queries are compared at a time, so the
-    full matrix of similarities is never held; the work is done where the bank is, the answer lies on the CPU.
+    Features need no unit norm; k is capped at N. The first columns are the answer for a smaller k. Queries are compared
+    block by block, so the full matrix of similarities is never held; the work is done where the bank is, the answer
+    lies on the CPU.
     Raises: ValueError if the bank is empty or k < 1.
     """
     if not len(bank_NF) or k < 1:

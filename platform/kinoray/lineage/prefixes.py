@@ -28,7 +28,7 @@ from typing import Any
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256, sync, whole_file, write_text
 from kinoray.disk.folders import cache_folder
-from kinoray.disk.lease import LEASE_S, is_leased, lease
+from kinoray.disk.lease import is_leased, lease
 from kinoray.disk.locks import wait_for_lock
 from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.lineage.prefix_key import made_under, prefix_key
@@ -64,15 +64,15 @@ def is_there(key: str) -> bool:
     return (prefixes_folder() / key).is_dir()
 
 
-def producing(key: str, expires_s: float = LEASE_S) -> AbstractContextManager[bool]:
+def producing(key: str) -> AbstractContextManager[bool]:
     """Hold the lease on a prefix while learning it; enters with False where another process has it."""
-    return lease(prefixes_folder() / "leases" / key, expires_s)
+    return lease(prefixes_folder() / "leases" / key)
 
 
-def wait_for(key: str, timeout_s: float, expires_s: float = LEASE_S) -> bool:
+def wait_for(key: str, timeout_s: float) -> bool:
     """Wait while another process learns a prefix; whether it is there. At most `timeout_s` seconds."""
     end = time.monotonic() + timeout_s
-    while not is_there(key) and is_leased(prefixes_folder() / "leases" / key, expires_s) and time.monotonic() < end:
+    while not is_there(key) and is_leased(prefixes_folder() / "leases" / key) and time.monotonic() < end:
         time.sleep(0.1)
     return is_there(key)
 

@@ -250,13 +250,8 @@ def steps(made: Drawn) -> Figure:
     return figure
 
 
-def _mean_matrix(results: list[Result], score: str) -> np.ndarray:
-    """Tested tasks by columns, after each stage by rows; nan where a task was not there yet."""
-    return np.mean([result.matrix_of(score).to_numpy() for result in results], axis=0)
-
-
 def _mean_own_matrix(results: list[Result], score: str) -> np.ndarray:
-    """The same among each task's own clips."""
+    """Each task among its own clips: tested tasks by columns, after each stage by rows; nan before it was there."""
     return np.mean([result.own_matrix_of(score).to_numpy() for result in results], axis=0)
 
 

@@ -56,11 +56,6 @@ class BaseLogger(ABC):
         """The run is finished, stopped (it may go on) or failed."""
 
 
-def logger_names() -> list[str]:
-    """The loggers that there are."""
-    return sorted(stated(loggers.__path__, "NEEDS"))
-
-
 def require_loggers(names: Iterable[str]) -> None:
     """Raises: UsageError for a logger that there is not, or with the command that installs what it needs."""
     needs = stated(loggers.__path__, "NEEDS")
