@@ -5,7 +5,7 @@ Eqs. 1-2. Fine-tuned task after task it is the baseline of CCSL's tables, and th
     L = -log  exp(q.k/T) / (exp(q.k/T) + sum_j exp(q.n_j/T))        q of one view, k of the other, n of the queue
     theta_k <- m theta_k + (1 - m) theta_q
 
-Encoder, key encoder and queue carry over from task to task (CCSL does not say; `methods.md` 8.1).
+Encoder, key encoder and queue carry over from task to task (CCSL does not say).
 
 Differs: the averages move after the optimizer's step instead of before the next key forward, which is the same. Keys
 are shuffled over the whole step, whatever the number of ranks, and batch normalisation has its groups by the backbone

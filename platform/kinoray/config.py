@@ -61,7 +61,7 @@ class Recipe:
     """How a stream trains: shared by all methods, so that they can be compared.
 
     Optimizer and schedule begin anew with each task; a cosine falls with every step, not with every epoch.
-    The defaults are those of the five-set CVLM setting (BMU-MoCo, Sec. 4.1) and of `methods.md` where it is silent.
+    The defaults are those of the five-set CVLM setting (BMU-MoCo, Sec. 4.1) and ours where it is silent.
     """
 
     epochs: Positive = 10
@@ -99,7 +99,7 @@ class Recipe:
     frames: Count = 4
     """Frames per training clip. Ours; the paper is silent."""
     sampling: Literal["random", "uniform", "interval", "consecutive", "fps"] = "random"
-    """Which frames of a training clip (`data/sampling.py`). Ours; the paper is silent."""
+    """Which frames of a training clip (`decoding/sampling.py`). Ours; the paper is silent."""
     test_frames: Count = 8
     """Frames per test clip. Ours."""
     test_sampling: Literal["uniform", "consecutive", "fps"] = "uniform"
@@ -112,7 +112,7 @@ class Recipe:
     max_tokens: Count = 40
     """Longest caption in tokens. Ours."""
     augmentation: str = ""
-    """A paper's augmentation by name (`data/recipes.py`); empty: grey-scaling and jitter as the next four say."""
+    """A paper's augmentation by name (`data/presets.py`); empty: grey-scaling and jitter as the next four say."""
     grayscale: Share = 0.2
     """Probability that a clip loses its colour. Ours."""
     jitter: tuple[Share, Share, Share, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)

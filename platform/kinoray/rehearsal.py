@@ -17,7 +17,7 @@ from kinoray.method import TASK_SHIFT, Batch, Rows, Task, Tokens
 
 
 def joined(batch: Batch) -> Batch:
-    """Current and replayed rows as one batch of B + R rows, for methods with one loss over the union (methods.md 4.2).
+    """Current and replayed rows as one batch of B + R rows, for methods with one loss over the union.
 
     Its sizes and its `gather` are those of the union: the current rows of all ranks in plan order, then the replayed
     ones, so that losses, queues and payloads do not depend on the number of ranks. Give `gather` on with the output,

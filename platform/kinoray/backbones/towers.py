@@ -4,7 +4,7 @@
     text    w_l = BERT(caption)_l;               z^T = mean_l  W_T w_l        (Eqs. 4-6)
 
 The mean over tokens leaves out padding and counts [CLS] and [SEP]; both embeddings come out with unit norm. The paper
-says neither (our choice, `methods.md` §3.1). Only text formats and safetensors are read; nothing is unpickled.
+says neither (our choice). Only text formats and safetensors are read; nothing is unpickled.
 """
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding

@@ -43,7 +43,7 @@ VOCABULARY_SIZE = 30_522
 VIT_HUB_ID = "google/vit-base-patch16-384"
 BERT_HUB_ID = "bert-base-uncased"
 DIM = 256
-"""Width of the shared space. Ours; the paper is silent (`methods.md` §17, 1)."""
+"""Width of the shared space. Ours; the paper is silent."""
 _WHERE = (
     f"Give a folder as `vit-bert:/folder` that holds {WEIGHTS_FILE}, {CONFIG_FILE} and {VOCABULARY_FILE} (what "
     "`kinoray pretrain vit-bert` writes) or the sub-folders vit/ and bert/ (config.json, model.safetensors; "

@@ -1,6 +1,6 @@
 """Augmentation of uint8 clips on the device where they are: crop, flip, colour, blur, solarise, normalise.
 
-What happens to a clip is in `data.draws`, which recipe it follows in `data.recipes`. Every operation treats each frame
+What happens to a clip is in `data.draws`, which recipe it follows in `data.presets`. Every operation treats each frame
 by itself and in the same way whatever stands beside it, so the pixels of a clip are bitwise the same in any batch and
 for any number of workers or threads. Each equals torchvision's: crops on uint8 images, the others on float ones.
 

@@ -56,7 +56,7 @@ class Replay:
 
 
 def ring_held(portion: int, written: Sequence[int], places: np.ndarray) -> Held:
-    """Ring of P slots per task: slot task P + j holds the last draw d < D with d mod P = j (methods.md 4.2).
+    """Ring of P slots per task: slot task P + j holds the last draw d < D with d mod P = j.
 
     written: rows (D per task) that were written before.
     """

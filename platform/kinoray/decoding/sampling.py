@@ -3,7 +3,7 @@
 | kind | frames | depends on the seed |
 | --- | --- | --- |
 | random | `count` different frames of the whole clip, ascending | yes |
-| uniform | the middle frame of each of `count` equal parts (methods.md 14) | no |
+| uniform | the middle frame of each of `count` equal parts (Frozen, X-Pool) | no |
 | interval | one frame drawn from each of `count` equal parts | yes |
 | consecutive | a run of `count` neighbouring frames, start drawn (VideoMoCo); or `clips` runs | without `clips` |
 | fps | the frames shown at 0, 1/fps, 2/fps ... seconds, thinned evenly to `count` (CLIP4Clip) | no |
@@ -103,7 +103,7 @@ def uniform_midpoints(num_frames: int, count: int) -> np.ndarray:
         b = floor(linspace(0, F, min(F, M) + 1));  index_i = floor((b_i + b_{i+1} - 1) / 2)
 
     Ranges:  num_frames F >= 1, count M >= 1.
-    Source:  methods.md 14 (the rule of Frozen, X-Pool and CTVR), numbers in 16.7.
+    Source:  the rule of Frozen, X-Pool and CTVR.
     """
     borders = _borders(num_frames, count)
     return _repeat_last((borders[:-1] + borders[1:] - 1) // 2, count)
@@ -124,7 +124,7 @@ def random_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
 def interval_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
     """One frame drawn uniformly from each of min(F, M) equal parts (borders as for the mid-points).
 
-    Source:  methods.md 14. Differs: the released code never draws a part's last frame and fails on parts of one.
+    Source:  as `uniform`. Differs: the released code never draws a part's last frame and fails on parts of one.
     """
     borders = _borders(num_frames, count)
     inside = np.fromiter(integers_below(np.diff(borders).tolist(), seed, FRAMES), dtype=np.int64)
@@ -134,7 +134,7 @@ def interval_frames(num_frames: int, count: int, seed: int) -> np.ndarray:
 def random_run(num_frames: int, count: int, seed: int) -> np.ndarray:
     """Neighbouring frames from a start drawn uniformly among those where the run fits.
 
-    Source:  methods.md 10.6 (VideoMoCo: 32 frames, stride 1, one random run of each video an epoch).
+    Source:  VideoMoCo: 32 frames, stride 1, one random run of each video an epoch.
     """
     (start,) = integers_below([max(num_frames - count, 0) + 1], seed, FRAMES)
     return np.minimum(np.arange(start, start + count, dtype=np.int64), num_frames - 1)
@@ -146,7 +146,7 @@ def uniform_runs(num_frames: int, clips: int, length: int) -> np.ndarray:
         start_j = floor(linspace(0, max(F - length, 0), clips))
 
     Returns: int64 (clips * length,).
-    Source:  methods.md 11 (10 uniform clips of a test video).
+    Source:  VideoMoCo's tests: 10 uniform clips of a video.
     """
     last = max(num_frames - length, 0)
     starts = np.linspace(0, last, clips).astype(np.int64) if clips > 1 else np.array([last // 2])
@@ -159,7 +159,7 @@ def frames_at_rate(times_s: np.ndarray, fps: float, count: int) -> np.ndarray:
         n frames are kept at floor(linspace(0, n - 1, M)) where n > M
 
     Ranges:  times_s (F,) ascending from 0, seconds; right for uneven frame times.
-    Source:  methods.md 14 (CLIP4Clip, 1 fps). Differs: it pads shorter clips with zeros and a mask, here the last
+    Source:  CLIP4Clip, 1 fps. Differs: it pads shorter clips with zeros and a mask, here the last
     frame repeats; it takes frame k x (header's rate), which is wrong where the header's rate is.
     """
     ticks_s = np.arange(int((times_s[-1] + ROUNDING_S) * fps) + 1) / fps

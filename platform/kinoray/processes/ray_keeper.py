@@ -116,7 +116,7 @@ def _start_workers(number: int) -> None:
 
 
 def main() -> None:
-    """The command line of `kinoray.processes.warm_ray.up`."""
+    """The command line of `kinoray.processes.up_down.up`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("idle_minutes", type=float)
     parser.add_argument("--dashboard", action="store_true")

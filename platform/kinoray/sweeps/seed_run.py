@@ -53,7 +53,7 @@ class Job:
     cpus: float = 1.0
     """CPUs of each run with workers."""
     shared_tasks: int = 0
-    """How many first tasks trials may have in common (`lineage.shared_tasks`)."""
+    """How many first tasks trials may have in common (`lineage.prefix_key.shared_tasks`)."""
     then: tuple[RunRequest, ...] = ()
     """What is run on the encoders of a trial's runs at their end (`Plan.then`)."""
 
