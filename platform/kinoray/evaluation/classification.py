@@ -97,8 +97,8 @@ def pictures(tester: Tester, task: int, split: str, seen_as: int, space: str, tr
     if space == "embedding":
         embed = partial(tester.gallery, task, split, seen_as, trained)
     else:
-        method = tester.method
-        embed = partial(tester.embed, task, split, lambda video: method.probe_features(video, seen_as), trained)
+        method, kind = tester.method, f"probe-{seen_as}"
+        embed = partial(tester.embed, task, split, lambda video: method.probe_features(video, seen_as), trained, kind)
     return tester.once((task, split, seen_as, space), embed)
 
 

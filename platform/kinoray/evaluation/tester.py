@@ -87,11 +87,14 @@ class Tester:
 
     # Features
 
-    def embed(self, task: int, split: str, embed: Callable[[Tensor], Tensor], trained: bool = False) -> Clips:
+    def embed(
+        self, task: int, split: str, embed: Callable[[Tensor], Tensor], trained: bool = False, kind: str = ""
+    ) -> Clips:
         """The readable clips of a split of a task, in the method's evaluation mode; the same on all ranks.
 
         embed: plain views (B, T, 3, H, W) -> features (B, ...). trained: take the task as trained (of joint training
-        the union), not as tested. Raises: BadData where no clip is readable.
+        the union), not as tested. kind: names what `embed` makes, where one evaluation embeds the same clips in
+        several ways. Raises: BadData where no clip is readable.
         """
         names, manifests = (self.run.train_names, self.run.trained) if trained else (self.run.names, self.run.tests)
         manifest = read_manifest(manifests[task])
@@ -99,7 +102,8 @@ class Tester:
         self.method.eval()
         with torch.inference_mode(), self._precision():
             work = partial(self.feed.embed_clips, names[task], manifest, split, embed)
-            rows, features = self.embedded.next(work) if self.embedded else work()
+            name = f"{'trained' if trained else 'tested'}/{split}/{task}/{kind}"
+            rows, features = self.embedded.get(name, work) if self.embedded else work()
         if not len(rows):
             bad = self.run.folder / "bad_samples.jsonl"
             raise BadData(f"No {split} clip of task {names[task]!r} is readable; see {bad}.")
@@ -107,7 +111,8 @@ class Tester:
 
     def gallery(self, task: int, split: str, seen_as: int, trained: bool = False) -> Clips:
         """The clips of a split as the method's gallery stores them, seen as the videos of a task."""
-        return self.embed(task, split, lambda video: self.method.embed_video(video, seen_as), trained)
+        kind = f"video-{seen_as}"
+        return self.embed(task, split, lambda video: self.method.embed_video(video, seen_as), trained, kind)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
         """What is made once in an evaluation, by name: its splits and readings share banks and probes."""
