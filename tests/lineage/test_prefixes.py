@@ -179,6 +179,16 @@ def test_keys_differ_where_anything_differs_that_had_a_say(micro, tmp_path, monk
     assert len(set(keys.values())) == len(keys)
 
 
+def test_keys_differ_where_one_run_stores_features_for_later_and_the_other_does_not(micro, tmp_path) -> None:
+    """`beta` matters from the second task on, but without it the first one's videos are not stored."""
+    stream = replace(on_protocol(micro, "ctvr"), backbone="tiny-clip")
+    without, some, more = (
+        resolved("frame_fusion_moe", stream, tmp_path, settings={"beta": beta}) for beta in (0.0, 0.3, 0.6)
+    )
+    assert prefix_key(without, 1, 1) != prefix_key(some, 1, 1) == prefix_key(more, 1, 1)
+    assert prefix_key(some, 1, 2) != prefix_key(more, 1, 2)
+
+
 def test_keys_differ_where_an_argument_of_the_backbone_names_no_folder(micro, tmp_path) -> None:
     names = ("vit-bert", "vit-bert:random", "tiny")
     assert len({prefix_key(base(micro, tmp_path, backbone=name), 1, 1) for name in names}) == 3

@@ -3,8 +3,9 @@
 Two runs with the same key have, bit for bit, the same state there: weights, memories, ranks, logged losses. In the key
 is all that can have decided it: sources of method and engine, versions, machine and threads, seed, protocol, recipe,
 backbone, the settings that matter so far (`config.from_task`), the first tasks in their order with their files, and,
-where the method or its memory looks at it, the number of tasks. Not in it: the run's name, later tasks, and settings
-that matter later. In doubt a key differs, and a task is learned once more.
+where the method or its memory looks at it, the number of tasks; and which features are stored for later tasks. Not in
+it: the run's name, later tasks, and settings that matter later. In doubt a key differs, and a task is learned
+once more.
 """
 
 import functools
@@ -40,6 +41,7 @@ def prefix_key(run: Resolved, threads: int, stages: int, num_workers: int = 0) -
     cls = run.method.load()
     first = matters_from(cls.Config)
     settings, recipe = differing(run.settings, cls.Config), plain(run.recipe)
+    stored = needs_of(run).stored
     planned = max(recipe.pop("planned_tasks"), len(run.stream.tasks))
     facts = {
         "format": FORMAT,
@@ -53,6 +55,7 @@ def prefix_key(run: Resolved, threads: int, stages: int, num_workers: int = 0) -
         "backbone": _backbone(run.backbone),
         "tasks": [[task.name, *_data(str(task.manifest))] for task in run.stream.tasks[:stages]],
         "num_tasks": planned if counts_tasks(run) else None,
+        "stored": stored.split if stored else None,
         "machine": _machine(),
         "reference": [_data(str(task.manifest)) for task in run.reference.tasks] if run.reference else None,
     }
