@@ -106,6 +106,13 @@ def test_rows_in_proportion_are_rounded_up_to_a_multiple_of_four(held, batch, sa
     assert len(step_rows(plan, 1)) == len(step_slots(plan, 1)) == batch + rows
 
 
+def test_rows_in_proportion_share_out_among_the_groups_of_batch_normalisation():
+    selections = (tuple(sample_id(0, sample) for sample in range(10)),)
+    shape = (0, 1, 2, (300, 100), 48, (2, 2), Replay("exemplars", 300, 0), selections)
+    rows = [replay_rows(TaskPlan(*shape, row_multiple=groups)) for groups in (1, 2, 4, 6, 8, 32)]
+    assert rows == [8, 8, 8, 12, 8, 32]  # of 4.8
+
+
 def test_the_proportion_of_a_ring_is_that_of_the_tasks_beginning():
     facts = {"seed": 0, "samples": (8, 16, 8), "steps": (4, 4, 4), "batch_size": 8, "capacity": 24, "rows": 0}
     assert [num_rows(plan_of(facts, "ring", 0), step)[1] for step in range(4)] == [0] * 4

@@ -122,3 +122,13 @@ def test_a_learner_without_a_temperature_is_refused_in_one_line(tmp_path) -> Non
 
     with pytest.raises(UsageError, match="this learner has none"):
         built(spec_on(pictures(tmp_path), "ccsl:simsiam", tmp_path))
+
+
+@pytest.mark.parametrize("method", ["ccsl", "simple_replay"])
+def test_exemplars_share_out_among_the_groups_of_batch_normalisation(method: str, tmp_path: Path) -> None:
+    """As on `cssl-cifar100-5`, whose backbone has 8: a student that embeds exemplars alone needs whole groups."""
+    stream = replace(pictures(tmp_path), backbone="tiny-cnn:3")
+    spec = spec_on(stream, method, tmp_path, batch_size=6, exemplars_per_class=2, max_steps=4)
+    _, batch = in_second_task_of(spec)
+    assert batch.replay_size == 12, "of 4 or so"
+    finished(spec)

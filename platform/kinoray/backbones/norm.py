@@ -7,6 +7,7 @@ modules their rank (`kinoray.training.distributed.set_world`); alone they need n
 
 # B rows on this rank   S groups   W ranks   C channels   X positions of a channel
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -124,3 +125,8 @@ class SplitBatchNorm2d(SplitBatchNorm, nn.BatchNorm2d):
 
 class SplitBatchNorm3d(SplitBatchNorm, nn.BatchNorm3d):
     """For (B, C, T, H, W)."""
+
+
+def norm_groups(module: nn.Module) -> int:
+    """What the rows of a step must be a multiple of for all `SplitBatchNorm` of a module; 1 without any."""
+    return math.lcm(*(layer.groups for layer in module.modules() if isinstance(layer, SplitBatchNorm)))

@@ -62,6 +62,8 @@ class TaskPlan:
     replay: Replay | None = None
     selections: tuple[tuple[int, ...], ...] = ()
     labels: tuple[np.ndarray, ...] | None = None
+    row_multiple: int = 1
+    """Rows replayed in proportion are a multiple of it, too: the groups of the backbone's batch normalisation."""
     key: str = field(default="", init=False, repr=False)
     """Digest of all other fields; equal plans are one plan to the caches of a process."""
 
@@ -121,9 +123,13 @@ def split_id(id: Whole) -> tuple[Whole, Whole]:
     return id >> TASK_SHIFT, id & ((1 << TASK_SHIFT) - 1)
 
 
-def steps_for(epochs: float, samples: int, batch_size: int) -> int:
-    """Optimizer steps that draw every one of `samples` at least `epochs` times; at least 1 for epochs > 0."""
-    return math.ceil(epochs * samples / batch_size)
+def steps_for(epochs: float, samples: int, batch_size: int, max_steps: int = 0) -> int:
+    """Optimizer steps that draw every one of `samples` at least `epochs` times; at least 1 for epochs > 0.
+
+    max_steps: their bound; 0: none.
+    """
+    steps = math.ceil(epochs * samples / batch_size)
+    return min(steps, max_steps) if max_steps else steps
 
 
 def epoch_of(plan: TaskPlan, step: int) -> int:
@@ -152,8 +158,9 @@ def replay_rows(plan: TaskPlan) -> int:
     """Replayed rows (R) of every step of the task whose memory is not empty; one number for the whole task.
 
     `Replay.rows`; where that is None, B, the current rows; where it is 0, in proportion: round(B M / N), halves up, for
-    the M rows that the memory holds at the beginning of the task, then up to a multiple of 4, and at least 4 unless
-    M = 0. Rings and reservoirs are empty at the beginning of the first task, which then replays nothing in proportion.
+    the M rows that the memory holds at the beginning of the task, then up to a multiple of 4 (and of `row_multiple`),
+    and not 0 unless M = 0. Rings and reservoirs are empty at the beginning of the first task, which then
+    replays nothing in proportion.
     """
     if plan.replay is None:
         return 0
@@ -163,7 +170,8 @@ def replay_rows(plan: TaskPlan) -> int:
     if held == 0:
         return 0
     rounded = (2 * plan.batch_size * held + samples) // (2 * samples)
-    return memory.PROPORTION_ROWS * max(1, -(-rounded // memory.PROPORTION_ROWS))
+    multiple = math.lcm(memory.PROPORTION_ROWS, plan.row_multiple)
+    return multiple * max(1, -(-rounded // multiple))
 
 
 def step_slots(plan: TaskPlan, step: int) -> np.ndarray:

@@ -62,10 +62,8 @@ class Resolved:
         if self.zero_shot:
             return []
         counts = [len(read_manifest(t.manifest).samples("train")[0]) for t in self.stream.tasks]
-        steps = [
-            steps_for(self.recipe.epochs, n, self.recipe.batch_size) for n in ([sum(counts)] if self.joint else counts)
-        ]
-        return [min(s, self.recipe.max_steps) if self.recipe.max_steps else s for s in steps]
+        recipe, counts = self.recipe, [sum(counts)] if self.joint else counts
+        return [steps_for(recipe.epochs, count, recipe.batch_size, recipe.max_steps) for count in counts]
 
 
 def resolve(request: RunRequest, seed: int | None = None) -> Resolved:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
+from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
@@ -112,12 +113,12 @@ class Feed:
     def steps(self, task: int) -> int:
         """Optimizer steps of a task."""
         samples = len(read_manifest(self.manifests[task]).samples("train")[0])
-        steps = steps_for(self.recipe.epochs, samples, self.recipe.batch_size)
-        return min(steps, self.recipe.max_steps) if self.recipe.max_steps else steps
+        return steps_for(self.recipe.epochs, samples, self.recipe.batch_size, self.recipe.max_steps)
 
     def plan(self, task: int, selections: list[list[int]]) -> TaskPlan:
         """The task's plan: which samples, replayed ones included, every step sees."""
-        tasks = range(task + 1)
+        tasks, replay = range(task + 1), self.needs.replay
+        balanced = bool(self.classes) and replay is not None and replay.policy == "class_balanced"
         return TaskPlan(
             seed=self.seed,
             task=task,
@@ -125,14 +126,11 @@ class Feed:
             samples=tuple(len(read_manifest(self.manifests[t]).samples("train")[0]) for t in tasks),
             batch_size=self.recipe.batch_size,
             steps=tuple(self.steps(t) for t in tasks),
-            replay=self.needs.replay,
+            replay=replay,
             selections=tuple(tuple(s) for s in selections[:task]),
-            labels=tuple(self.class_numbers(t) for t in tasks) if self._balances_classes() else None,
+            labels=tuple(self.class_numbers(t) for t in tasks) if balanced else None,  # they travel to every decoder
+            row_multiple=norm_groups(self.towers),
         )
-
-    def _balances_classes(self) -> bool:
-        """Whether the plan needs the labels, which would travel to every decoding process."""
-        return bool(self.classes) and self.needs.replay is not None and self.needs.replay.policy == "class_balanced"
 
     @contextmanager
     def batches(self, plan: TaskPlan, start: int) -> Iterator[Batches]:
