@@ -61,13 +61,13 @@ class Method(BaseMethod):
         return groups
 
     def loss(self, batch: Batch) -> StepOutput:
-        """Both directions over the whole batch. Features: `video` and `text`."""
+        """Both directions over the whole batch. Features: `video` and `text`, unless `frame_norm`."""
         video_BD, text_BD = self.pooled(batch.video), self.online.embed_text(batch.text)
         t2v, v2t = clip_contrast(batch, video_BD, text_BD, self.log_scale.exp())
         return StepOutput(
             objectives=(t2v + v2t) / (2 if self.config.halved else 1),
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
-            features={"video": video_BD, "text": text_BD},
+            features={} if self.config.frame_norm else {"video": video_BD, "text": text_BD},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:

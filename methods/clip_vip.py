@@ -71,13 +71,12 @@ class Method(BaseMethod):
         }
 
     def loss(self, batch: Batch) -> StepOutput:
-        """CE over videos + CE over texts. Features: `video` and `text`."""
+        """CE over videos + CE over texts. Features: none, as the encoder has no proxies."""
         video_BD, text_BD = self.embed_video(batch.video, 0), self.online.embed_text(batch.text)
         t2v, v2t = clip_contrast(batch, video_BD, text_BD, self.log_scale.exp())
         return StepOutput(
             objectives=t2v + v2t,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
-            features={"video": video_BD, "text": text_BD},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:

@@ -61,6 +61,7 @@ class Method(Rule):
     """The learner, the keys of each task, and the logits or features of the memory's rows."""
 
     suits = ("cvlm", "ctvr", "ucl", "cssl")
+    compares_encoders = True
     keys_N2CD: Tensor
 
     def __init__(self, config: Config, learner: BaseMethod, num_tasks: int) -> None:

@@ -263,7 +263,7 @@ class Method(BaseMethod):
         return {name: ParamGroup(params, rate=rates[name]) for name, params in names.items() if params}
 
     def loss(self, batch: Batch) -> StepOutput:
-        """(1 - beta) (L_v2t + L_t2v) / 2 + beta L_CT (Eqs. 7-9). Features: `video` and `text`."""
+        """(1 - beta) (L_v2t + L_t2v) / 2 + beta L_CT (Eqs. 7-9). Features: none, as `encoder` has no prototypes."""
         settings, temperature = self.config, self.config.temperature
         video_BD = self.towers.embed_video(batch.video)
         noise, kept = self._draws(batch)
@@ -279,7 +279,7 @@ class Method(BaseMethod):
             cross = in_batch_nce(text_BD, video_BD, among, temperature) / batch.global_size  # Eq. 8
             objective = (1 - settings.beta) * objective + settings.beta * cross
             log["loss/cross_task"] = cross
-        return StepOutput(objectives=objective, log=log, features={"video": video_BD, "text": text_BD})
+        return StepOutput(objectives=objective, log=log)
 
     def end_task(self, task: Task) -> tuple[int, ...]:
         """As released, what expert 0 learned in task 1 becomes every expert's."""

@@ -80,7 +80,7 @@ class Method(Rule):
         output = super().loss(batch)
         if not self.teaches:
             return output
-        now_BD = self.features(output, batch)["video"]
+        now_BD = output.features["video"] if output.features else self.learner.embed_video(batch.video, 0)
         with torch.no_grad():
             old_BD = self.old.module.embed_video(batch.video, 0)
         if old_BD.ndim != 2:

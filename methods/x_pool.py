@@ -14,11 +14,12 @@ epochs, rates and batches of the paper belong to its data sets; here the stream'
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from kinoray.backbones.attention import identity_linear
 from kinoray.backbones.backbone import FrameTowers
 from kinoray.config import Decay, Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, unit
+from kinoray.equations import LARGEST_LOG_SCALE, full_precision, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 PAIRS_NUMEL = 1 << 24
@@ -47,25 +48,13 @@ class Pooling(nn.Module):
 
     def forward(self, text_QD: Tensor, frames_VTD: Tensor, kept_QD: Tensor | None = None) -> Tensor:
         """Each video as each text sees it, (Q, V, D). kept_QD: what dropout multiplies features by."""
-        query_QD, key_VTD, value_VTD = self._parts(text_QD, frames_VTD)
-        logits_QVT = torch.einsum("qd,vtd->qvt", query_QD, key_VTD)
-        seen_QVD = torch.einsum("qvt,vtd->qvd", logits_QVT.softmax(dim=-1), value_VTD)
-        return self._finished(seen_QVD, None if kept_QD is None else kept_QD[:, None])
-
-    def own(self, text_BD: Tensor, frames_BTD: Tensor, kept_BD: Tensor | None = None) -> Tensor:
-        """Each text's own video as it sees it, (B, D)."""
-        query_BD, key_BTD, value_BTD = self._parts(text_BD, frames_BTD)
-        logits_BT = torch.einsum("bd,btd->bt", query_BD, key_BTD)
-        return self._finished(torch.einsum("bt,btd->bd", logits_BT.softmax(dim=-1), value_BTD), kept_BD)
-
-    def _parts(self, text: Tensor, frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, frames = self.query(self.norm_in(text)) / text.shape[-1] ** 0.5, self.norm_in(frames)
-        return query, self.key(frames), self.value(frames)
-
-    def _finished(self, seen: Tensor, kept: Tensor | None) -> Tensor:
-        pooled = self.norm_pooled(self.out(seen))
-        more = self.linear(pooled)
-        return self.norm_out(pooled + (more if kept is None else more * kept))
+        frames_VTD = self.norm_in(frames_VTD)
+        query_QD = self.query(self.norm_in(text_QD)) / text_QD.shape[-1] ** 0.5
+        logits_QVT = torch.einsum("qd,vtd->qvt", query_QD, self.key(frames_VTD))
+        seen_QVD = torch.einsum("qvt,vtd->qvd", logits_QVT.softmax(dim=-1), self.value(frames_VTD))
+        pooled_QVD = self.norm_pooled(self.out(seen_QVD))
+        more_QVD = self.linear(pooled_QVD)
+        return self.norm_out(pooled_QVD + (more_QVD if kept_QD is None else more_QVD * kept_QD[:, None]))
 
 
 class Method(BaseMethod):
@@ -99,11 +88,11 @@ class Method(BaseMethod):
         if p:
             kept_BD = (batch.uniform(text_BD.shape[1]) >= p).to(text_BD) / (1 - p)
             kept_GD = batch.gather(kept_BD)
-        scale = self.log_scale.exp()
-        own_B = scale * (text_BD * unit(self.pooling.own(text_BD, frames_BTD, kept_BD))).sum(dim=-1)
-        videos_BG = scale * cosines(text_BD, self.pooling(text_BD, frames_GTD, kept_BD))
-        texts_BG = scale * cosines(texts_GD, self.pooling(texts_GD, frames_BTD, kept_GD)).T
-        t2v, v2t = ((x.logsumexp(dim=1) - own_B).sum() / batch.global_size for x in (videos_BG, texts_BG))
+        videos_BGD, texts_GBD = self.pooling(text_BD, frames_GTD, kept_BD), self.pooling(texts_GD, frames_BTD, kept_GD)
+        with full_precision(text_BD):
+            scale = self.log_scale.exp()
+            logits = (scale * cosines(text_BD, videos_BGD), scale * cosines(texts_GD, texts_GBD).T)
+            t2v, v2t = (cross_entropy(x, batch.order, reduction="sum") / batch.global_size for x in logits)
         return StepOutput(
             objectives=(t2v + v2t) / 2,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
@@ -130,4 +119,4 @@ class Method(BaseMethod):
 
 def cosines(text_QD: Tensor, pooled_QVD: Tensor) -> Tensor:
     """(Q, V) of unit texts and videos as they see them."""
-    return torch.einsum("qd,qvd->qv", text_QD, unit(pooled_QVD))
+    return torch.einsum("qd,qvd->qv", text_QD.float(), unit(pooled_QVD.float()))

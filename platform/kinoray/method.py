@@ -155,8 +155,9 @@ class StepOutput:
     gather: Callable[[Tensor], Tensor] | None = None
     """Puts the rows of `carry` in plan order; None: they are this rank's current rows. Of a joined batch its own."""
     features: dict[str, Tensor] = field(default_factory=dict)
-    """What the loss computed on its way, by name, row-aligned and with its graph, so that a rule around it needs no
-    second forward. The engine does not read it; a method says in its docstring which names it gives."""
+    """What `encoder()` makes of the rows, if the loss computed it on its way: by name, row-aligned, with its graph, so
+    that a rule around it needs no second forward. Nothing where the loss takes another path than the encoder's. The
+    engine does not read it; a method says in its docstring which names it gives."""
 
 
 @dataclass(frozen=True)

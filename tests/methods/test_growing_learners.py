@@ -12,7 +12,7 @@ from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.testing.small_stream import on_protocol, suited
 
 
-@pytest.mark.parametrize(("pair", "protocol"), [("vr_lwf:frame_fusion_moe", "ctvr"), ("der:pnn", "ucl")])
+@pytest.mark.parametrize(("pair", "protocol"), [("vr_lwf:frame_fusion_moe", "ctvr"), ("lump:pnn", "ucl")])
 def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
     pair: str, protocol: str, micro: Stream, tmp_path: Path
 ) -> None:
@@ -24,7 +24,17 @@ def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
 
 
 @pytest.mark.parametrize(
-    "pair", ["lwf:moe_adapter", "co2l:moe_adapter", "zscl:moe_adapter", "vr_lwf:moe_adapter", "si:pnn", "ccsl:pnn"]
+    "pair",
+    [
+        "lwf:moe_adapter",
+        "co2l:moe_adapter",
+        "zscl:moe_adapter",
+        "vr_lwf:moe_adapter",
+        "der:moe_adapter",
+        "der:pnn",
+        "si:pnn",
+        "ccsl:pnn",
+    ],
 )
 def test_a_rule_that_compares_encoders_refuses_one_for_each_task(pair: str) -> None:
     rule, learner = pair.split(":")

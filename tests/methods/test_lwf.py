@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
-from support.rules import assert_off, in_second_task
+from support.rules import assert_off, in_second_task, shaken
 
+from kinoray.momentum import copy_into
 from kinoray.testing.engine import first_batch, fresh_session, spec_of
+from kinoray.testing.small_stream import on_protocol, suited
 
 
 def test_features_are_aligned_as_one_minus_cosine(micro, tmp_path) -> None:
@@ -51,3 +53,17 @@ def test_nothing_is_taught_in_the_first_task(micro, tmp_path) -> None:
 
 def test_at_weight_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:
     assert_off("lwf", {"distill_weight": 0.0}, micro, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings"),
+    [("avg_pool", {}), ("avg_pool", {"frame_norm": True}), ("clip_vip", {}), ("frame_fusion_moe", {}), ("x_pool", {})],
+)
+def test_an_encoder_that_is_as_it_was_is_taught_nothing(learner, settings, micro, tmp_path) -> None:
+    """Also where the loss takes another path than the encoder's: proxies, prototypes, frames of unit norm."""
+    stream = suited(f"lwf:{learner}", on_protocol(micro, "ctvr"))
+    session = fresh_session(spec_of(f"lwf:{learner}", stream, tmp_path, settings=settings))
+    method, (_, batch) = shaken(session.method), first_batch(session)
+    copy_into(method.old.module, method.encoder())
+    method.teaches = True
+    assert method.loss(batch).log["loss/distill"].item() == pytest.approx(0.0, abs=1e-5)

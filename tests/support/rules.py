@@ -121,6 +121,15 @@ def learned(spec: RunSpec) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]
     return found.tensors("method"), lines
 
 
+def shaken(method: Any) -> Any:
+    """The method with all its parameters moved a little, so that what begins at zero is there."""
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in method.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape, generator=noise)
+    return method
+
+
 def assert_same(alone: RunSpec, wrapped: RunSpec) -> None:
     """The learner's part of the state and its logged values are those of the learner alone."""
     (state, lines), (other, more) = learned(alone), learned(wrapped)
