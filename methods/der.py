@@ -52,6 +52,7 @@ PICTURES = {"memory_capacity": 256, "memory_policy": "reservoir", "memory_weight
 RECIPES: dict[str, dict[str, Any]] = {
     "moving-cvlm": {"memory_capacity": 85},  # a tenth of its average task's pairs, as in the paper
     "protocol:ucl": PICTURES,
+    "ucl-tinyimagenet": {"memory_views": ("ucl-replay-tinyimagenet",)},
     "digits-5": {"memory_capacity": 32, "memory_views": ("digits",)},  # 256 would be a fifth of the stream
     "shapes-ucl-5": {"memory_capacity": 32},
 }

@@ -47,6 +47,7 @@ PICTURES = {"memory_capacity": 256, "memory_policy": "reservoir", "memory_views"
 RECIPES: dict[str, dict[str, Any]] = {
     "moving-cvlm": {"memory_capacity": 85},  # a tenth of its average task's pairs, as in the paper
     "protocol:ucl": PICTURES,
+    "ucl-tinyimagenet": {"memory_views": ("ucl-replay-tinyimagenet", "as-written")},
     "digits-5": {"memory_capacity": 32, "memory_views": ("digits", "as-written")},  # 256: a fifth of the stream
     "shapes-ucl-5": {"memory_capacity": 32},
 }
@@ -74,7 +75,8 @@ class Method(Rule):
         if again is None:
             return super().loss(batch)
         share = self.share()
-        views = tuple(old.lerp(new, share) for new, old in zip(batch.views, again.views, strict=True))
+        old_views = again.views[: len(batch.views)]  # a learner of one view mixes the first
+        views = tuple(old.lerp(new, share) for new, old in zip(batch.views, old_views, strict=True))
         text = batch.text
         if text is not None:
             text = cast(Tokens, mixed(text, again.text, share))  # towers that mix take these, too

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.rules import assert_off, in_second_task
+from support.pictures import pictures, spec_on
+from support.rules import assert_off, in_second_task, in_second_task_of
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import MixedTokens, Tokens
@@ -12,6 +13,7 @@ from kinoray.errors import UsageError
 from kinoray.methods import lump
 from kinoray.rule import compose
 from kinoray.runs.method_source import find_method
+from kinoray.runs.resolve import settings_for
 from kinoray.testing.engine import one_step, spec_of
 
 
@@ -75,3 +77,17 @@ def test_a_backbone_that_mixes_no_captions_is_refused_in_one_line() -> None:
     towers.mixes = False
     with pytest.raises(UsageError, match="token vectors"):
         cls(cls.Config(), towers, 2)
+
+
+def test_a_learner_of_one_view_mixes_the_first_of_memorys(tmp_path) -> None:
+    settings = {"memory_capacity": 8, "memory_views": ("plain", "as-written"), "max_steps": 4}
+    method, batch = in_second_task_of(spec_on(pictures(tmp_path, "ucl"), "lump:insdisc", tmp_path, **settings))
+    assert batch.replay is not None and (len(batch.views), len(batch.replay.views)) == (1, 2)
+    assert method.loss(batch).objectives.isfinite()
+
+
+@pytest.mark.parametrize(("rule", "others"), [("lump", ["as-written"]), ("der", [])])
+def test_memorys_pictures_have_their_data_sets_statistics(rule: str, others: list[str], tmp_path) -> None:
+    for data_set, preset in (("cifar10", "ucl-replay"), ("tinyimagenet", "ucl-replay-tinyimagenet")):
+        stream = replace(pictures(tmp_path / data_set, "ucl"), name=f"ucl-{data_set}")
+        assert list(settings_for(find_method(rule).load().RECIPES, stream)["memory_views"]) == [preset, *others]
