@@ -90,7 +90,7 @@ RELEASED: dict[str, dict[str, Any]] = {
     "": {"fusion_from": "last", "fusion_direction": "alternating", "fusion_mix": "blend", "bypass_first_task": True,
          "halved": False, "reference_split": "test", "eps": 1e-6, "warmup": 0.1, "warmup_tasks": 1,
          "cosine_turns": 1.0},
-    **dict.fromkeys(("ctvr-msrvtt-10", "ctvr-msrvtt-20"), _rates(3e-6, 2e-5, 2e-5)),
+    **dict.fromkeys(("ctvr-msrvtt-10", "ctvr-msrvtt-20"), _rates(3e-6, 2e-5, 2e-5)),  # a checkpoint's name: 4e-6
     **dict.fromkeys(("ctvr-actnet-10", "ctvr-actnet-20"), _rates(6e-6, 5e-5, 1e-4)),
 }  # fmt: skip
 

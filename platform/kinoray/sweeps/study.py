@@ -11,8 +11,9 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from kinoray.disk.json_lines import cut_torn_line
+from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, UsageError
+from kinoray.sweeps.journal import JOURNAL, StudyJournal, mend_journal
 from kinoray.sweeps.objectives import aims
 
 
@@ -36,7 +37,7 @@ def patiently(work: Callable[[], T]) -> T:
             return work()
         except optuna.exceptions.StorageInternalError as error:
             if time.monotonic() > end:
-                message = " ".join(str(error.__cause__ or error).split())[:200]
+                message = one_line(error.__cause__ or error)[:200]
                 raise RunFailed(f"The study's storage did not answer for {STORAGE_WAIT_S:.0f} s: {message}") from None
             time.sleep(pause)
             pause = min(1.0, 2 * pause)
@@ -61,20 +62,20 @@ def trial_id_of(study: optuna.Study, storage: BaseStorage, trial: FrozenTrial) -
     )
 
 
-JOURNAL = "study.journal"
-
-
 SQLITE_WAIT_S = 20.0
 """How long SQLite itself waits for a file that another process has locked."""
 
 
 def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) -> tuple[optuna.Study, Any]:
-    """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached."""
+    """The sweep's study and its storage. Raises: UsageError where the storage cannot be reached, or is damaged.
+
+    create: the caller owns the sweep's folder, and goes on with the study.
+    """
     quiet_optuna()
     better = aims(record)
     try:
         if create:
-            cut_torn_line(folder / JOURNAL)
+            mend_journal(folder)
         storage = open_storage(folder, record.get("storage"))
         if create:
             directions: list[Any] = ["maximize" if better[o] == "max" else "minimize" for o in record["objectives"]]
@@ -86,17 +87,23 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
                     study.set_metric_names(list(record["objectives"]))
         else:
             study = optuna.load_study(study_name=record["name"], storage=storage)
-    except (optuna.exceptions.StorageInternalError, SQLAlchemyError, KeyError, ImportError, OSError) as error:
-        raise UsageError(f"The study of {folder} cannot be read: {' '.join(str(error).split())[:200]}.") from None
+    except (
+        optuna.exceptions.StorageInternalError,
+        SQLAlchemyError,
+        KeyError,
+        ImportError,
+        OSError,
+        ValueError,
+    ) as error:
+        where = f"of {folder}" if record.get("storage") else str(folder / JOURNAL)
+        raise UsageError(f"The study {where} cannot be read: {one_line(error)[:200]}.") from None
     return study, storage
 
 
 def open_storage(folder: Path, url: str | None) -> Any:
     """The journal in the sweep's folder, or a data base by its URL."""
     if not url:
-        from optuna.storages.journal import JournalFileBackend
-
-        return optuna.storages.JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+        return optuna.storages.JournalStorage(StudyJournal(folder))
     options: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
         options = {"connect_args": {"timeout": SQLITE_WAIT_S}}
