@@ -62,3 +62,9 @@ def test_a_missing_file_is_named(tmp_path) -> None:
     (tmp_path / fact["file"]).unlink()
     with pytest.raises(CheckpointCorrupt, match=r"test-0-after-0\.arrow is missing"):
         read_features(tmp_path, fact)
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path) -> None:
+    for name in ("../x.arrow", "/etc/passwd", "..", "a/b"):
+        with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
+            read_features(tmp_path, {"file": name, "sha256": "", "after_task": 0})

@@ -1,6 +1,7 @@
 """Shared prefixes: equal to learning it oneself, there whole or not at all, told apart by all that matters."""
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -15,11 +16,21 @@ from support.toys import Exemplars, PerBlock, Replays
 
 from kinoray.config import from_task
 from kinoray.data.manifest import read_manifest, write_table
+from kinoray.disk.durable import sha256
 from kinoray.disk.lease import is_leased, lease
-from kinoray.errors import UsageError
+from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.lineage import prefix_key as prefix_keys
 from kinoray.lineage import prefixes
-from kinoray.lineage.prefixes import adopt, best_prefix, prefix_key, prefixes_folder, producing, publish, wait_for
+from kinoray.lineage.prefixes import (
+    adopt,
+    best_prefix,
+    collect,
+    prefix_key,
+    prefixes_folder,
+    producing,
+    publish,
+    wait_for,
+)
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs import record
 from kinoray.runs.resolve import Resolved
@@ -323,6 +334,35 @@ def test_a_damaged_source_is_not_published(micro, tmp_path) -> None:
     assert not publish(source.folder, 2, prefix_key(source, threads_of(source), 2))
     assert list(prefixes_folder().glob("draft-*")) == []
     assert publish(source.folder, 1, key)
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "features"])
+def test_a_strangers_record_names_no_file_elsewhere(kind, micro, tmp_path) -> None:
+    """A cloned folder of runs may say what it likes; nothing outside the prefix is read, linked or replaced."""
+    source = resolved("base_moco", on_protocol(tasks_of(micro, 2), "ctvr"), tmp_path / "source")
+    learn(source, 1)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    folder = source.folder / "checkpoints/stage-001-0-step-00000000"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    far, fact = os.path.relpath(mine, folder), {"bytes": 4, "sha256": sha256(mine)}
+    if kind == "checkpoint":
+        manifest["files"][far] = fact
+    else:
+        state = json.loads((folder / "state.json").read_text())
+        state["tested"]["features"]["test/0"]["file"] = os.path.relpath(mine, source.folder / "features")
+        (folder / "state.json").write_text(json.dumps(state))
+        size = (folder / "state.json").stat().st_size
+        manifest["files"]["state.json"] = {"bytes": size, "sha256": sha256(folder / "state.json")}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
+        collect(source.folder, 1, tmp_path / "deep" / "er" / "draft")
+    if kind == "checkpoint":
+        said: list[str] = []
+        newest(source.folder / "checkpoints", said.append)
+        assert "is no name of a file" in said[0]
+    assert mine.read_text() == "mine" and mine.stat().st_nlink == 1
+    assert not publish(source.folder, 1, prefix_key(source, threads_of(source), 1))
 
 
 @pytest.mark.parametrize("verb", ["publish", "adopt"])

@@ -17,3 +17,13 @@ def prepared_folder(name: str) -> Path:
 def runs_root(given: str | Path | None = None) -> Path:
     """Where run folders lie: what is given, else `KINORAY_RUNS`, else ./runs."""
     return Path(given or os.environ.get("KINORAY_RUNS") or "runs")
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """A file that stands in a folder, by the name that a record gives it: the record may be a stranger's.
+
+    Raises: ValueError for a name that leads elsewhere.
+    """
+    if Path(name).name != name or name == "..":
+        raise ValueError(f"{name!r} is no name of a file in {folder}")
+    return folder / name

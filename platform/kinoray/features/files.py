@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kinoray.disk.durable import sha256, whole_file
+from kinoray.disk.folders import own_file
 from kinoray.errors import CheckpointCorrupt
 from kinoray.features.search import largest_norm
 
@@ -67,7 +68,10 @@ def read_features(folder: Path, fact: Fact) -> Block:
 
     Raises: CheckpointCorrupt if the file is another one; its digest is computed once per process and version.
     """
-    path = folder / fact["file"]
+    try:
+        path = own_file(folder, fact["file"])
+    except ValueError as error:
+        raise CheckpointCorrupt(f"A checkpoint names a strange file: {error}.") from None
     if not path.is_file():
         raise CheckpointCorrupt(
             f"{path} is missing, but the checkpoint names it. Restore it, or start over with --fresh."

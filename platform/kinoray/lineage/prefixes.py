@@ -27,7 +27,7 @@ from typing import Any
 
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256, sync, whole_file, write_text
-from kinoray.disk.folders import cache_folder
+from kinoray.disk.folders import cache_folder, own_file
 from kinoray.disk.lease import is_leased, lease
 from kinoray.disk.locks import wait_for_lock
 from kinoray.errors import CheckpointCorrupt, UsageError
@@ -162,11 +162,11 @@ def collect(run_folder: Path, stages: int, draft: Path) -> int:
         manifest = json.loads((source / "manifest.json").read_text())
         expected = {f"checkpoint/{name}": fact["sha256"] for name, fact in manifest["files"].items()}
         for name in ("manifest.json", *manifest["files"]):
-            _link(source / name, draft / "checkpoint" / name)
+            _link(own_file(source, name), draft / "checkpoint" / name)
         state = json.loads((draft / "checkpoint" / "state.json").read_text())
         for fact in state["tested"]["features"].values():
             expected[f"features/{fact['file']}"] = fact["sha256"]
-            _link(run_folder / "features" / fact["file"], draft / "features" / fact["file"])
+            _link(own_file(run_folder / "features", fact["file"]), draft / "features" / fact["file"])
         names = json.loads((run_folder / "run.json").read_text())["tasks"][:stages]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointCorrupt(f"{source}: {type(error).__name__}: {error}.") from None

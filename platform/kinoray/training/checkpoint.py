@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kinoray.disk.durable import sha256, storage_error, sync, write_text
+from kinoray.disk.folders import own_file
 from kinoray.errors import CheckpointCorrupt, RunFailed
 
 FORMAT = 1
@@ -148,10 +149,11 @@ def _verified(path: Path) -> Checkpoint:
         manifest = json.loads((path / "manifest.json").read_text())
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         for name, fact in manifest["files"].items():
-            size = (path / name).stat().st_size
+            file = own_file(path, name)
+            size = file.stat().st_size
             if size != fact["bytes"]:
                 raise CheckpointCorrupt(f"{path.name}: {name} is {size:,} bytes, manifest says {fact['bytes']:,}.")
-            if sha256(path / name) != fact["sha256"]:
+            if sha256(file) != fact["sha256"]:
                 raise CheckpointCorrupt(f"{path.name}: {name} does not match its SHA-256.")
         if manifest["format"] != FORMAT:
             raise CheckpointCorrupt(f"{path.name}: format {manifest['format']}, this version reads {FORMAT}.")
