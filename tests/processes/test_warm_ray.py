@@ -8,8 +8,10 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import psutil
 import pytest
 import ray
@@ -228,3 +230,19 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
         up_down.down(force=True)
     _, alive = psutil.wait_procs(processes, timeout=20)
     assert not alive and find() is None
+
+
+def test_a_worker_that_answers_nobody_does_not_end_the_ray_of_all(own_note: WarmRay, monkeypatch) -> None:
+    """Ray asks every process and gives up after 30 s where one is stopped, by Ctrl-Z or a debugger."""
+    looks: list[str] = []
+
+    def no_answer() -> int:
+        looks.append("asked")
+        raise grpc.RpcError
+
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
+    monkeypatch.setattr(ray_keeper, "_idle_workers", no_answer)
+    over = SimpleNamespace(wait=lambda seconds: len(looks) == 3)
+    ray_keeper._until_unused(own_note, over)
+    assert len(looks) == 3

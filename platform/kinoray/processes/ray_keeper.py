@@ -8,6 +8,7 @@ the libraries that are slow to import, and nothing of kinoray: a run works with 
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import ray
 
 from kinoray.processes.ray_session import apply_settings, own_ray, trainer_environment
@@ -74,11 +76,12 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
         elif now - used_s > 60 * warm.idle_minutes:
             return
         if not jobs or now - changed_s > SETTLED_S:
-            idle = _idle_workers()
-            if idle < wanted and (idle >= expected or now > again_s):
-                number = min(wanted - idle, cpus)
-                _start_workers(number)
-                expected, again_s = idle + number, now + STARTING_S
+            with contextlib.suppress(grpc.RpcError):  # a process that is stopped answers nobody, for 30 s a look
+                idle = _idle_workers()
+                if idle < wanted and (idle >= expected or now > again_s):
+                    number = min(wanted - idle, cpus)
+                    _start_workers(number)
+                    expected, again_s = idle + number, now + STARTING_S
         if over.wait(LOOK_S):
             return
 
