@@ -17,7 +17,7 @@ import pytest
 from support import clips
 from support.places import REPOSITORY
 
-from kinoray.decoding import decode
+from kinoray.decoding import decode, video
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits, UnreadableStorage, decode_clip
 from kinoray.decoding.sampling import Sampling
@@ -166,13 +166,33 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
         (Limits(pixels=1023), "pixels"),
         (Limits(frames=19), "frames"),
         (Limits(packet_bytes=100), "bytes"),
-        (Limits(wall_s=0), "s"),
+        (Limits(cpu_s=0), "s"),
     ],
 )
 def test_limits_reject_at_stage_limits(ramp, limits, said):
     with pytest.raises(VideoError, match=said) as caught:
         decode_clip(clip_of(ramp), all_frames, 8, limits)
     assert caught.value.stage == "limits"
+
+
+def held_up(seconds: float):
+    def choose(timeline):
+        time.sleep(seconds)
+        return all_frames(timeline)
+
+    return choose
+
+
+def test_a_pause_is_no_verdict_on_the_file(ramp):
+    """A stopped process, a frozen container, a disk that is away for a while: the clip is as good as before."""
+    assert len(decode_clip(clip_of(ramp), held_up(0.7), 8, Limits(cpu_s=0.5))) == 20
+
+
+def test_what_does_not_come_to_an_end_without_using_the_cpu_is_the_storages_fault(ramp, monkeypatch):
+    monkeypatch.setattr(video, "RETRY_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(video, "STALLED", 0.5)
+    with pytest.raises(UnreadableStorage, match="reading failed 3 times: no end after"):
+        decode_clip(clip_of(ramp), held_up(0.7), 8, Limits(cpu_s=1.0))
 
 
 def test_what_is_not_a_video_file_is_rejected(tmp_path):

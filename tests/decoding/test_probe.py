@@ -198,7 +198,7 @@ def test_a_file_that_is_not_the_probed_one_is_decoded_through(tmp_path):
 def test_limits_hold_for_probes_and_for_seeking(tmp_path):
     path = write_x264(tmp_path / "a.mp4", moving_stripes(60), "keyint=20")
     clip = probed(Clip("a", str(path)))
-    for limits in (Limits(pixels=64 * 64 - 1), Limits(wall_s=0), Limits(packet_bytes=100)):
+    for limits in (Limits(pixels=64 * 64 - 1), Limits(cpu_s=0), Limits(packet_bytes=100)):
         for work in (lambda c, limits: probe_clip(c, limits), lambda c, limits: decode_clip(c, all_frames, 8, limits)):
             with pytest.raises(VideoError) as caught:
                 work(clip, limits)

@@ -26,7 +26,7 @@ ATTEMPTS = 2
 POLL_S = 0.5
 STUCK_S = 1800.0
 """Without any answer for so long, Ray has no free CPU or a file hangs."""
-LIMITS = Limits(wall_s=900.0)
+LIMITS = Limits(cpu_s=900.0)
 """As in training but for the time: probing decodes all of a clip, training a part."""
 SIDEWAYS = (5, 6, 7, 8)
 """EXIF orientations that swap width and height."""

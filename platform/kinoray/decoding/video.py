@@ -3,6 +3,7 @@
 Every error of the decoder becomes a `VideoError` with its stage, every failure of the storage is tried again.
 """
 
+import errno
 import itertools
 import os
 import stat
@@ -50,6 +51,10 @@ def max_pixels() -> int:
     return int(given or 4096 * 2304)
 
 
+STALLED = 5
+"""So many times the limit of CPU time may pass on the wall."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one clip may cost; beyond it the clip is rejected, at stage "limits"."""
@@ -59,7 +64,8 @@ class Limits:
     frames: int = 100_000
     packet_bytes: int = 1 << 29
     """Compressed video of the clip held in memory."""
-    wall_s: float = 120.0
+    cpu_s: float = 120.0
+    """Of reading and decoding it. Wall time alone says nothing of the file: a process is stopped, a disk is away."""
 
 
 class UnreadableStorage(OSError):
@@ -91,6 +97,8 @@ class Video:
     stream: VideoStream
     span: Span
     limits: Limits
+    cpu_deadline: float
+    """On the thread's own clock."""
     deadline: float
     """On the monotonic clock."""
     from_start: bool
@@ -159,7 +167,8 @@ def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[
     from_start: False begins at a span's key frame, where the decoder stops at what it would patch up otherwise: some
     files call frames key frames that are none.
     """
-    deadline = time.monotonic() + limits.wall_s
+    cpu_deadline = time.thread_time() + limits.cpu_s
+    deadline = time.monotonic() + STALLED * limits.cpu_s
     stage = "open"
     try:
         options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
@@ -169,7 +178,7 @@ def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[
             if clip.probe is None:  # the probe looked
                 check_whole(clip.path)
             stage = "decode"
-            yield Video(container, stream, _span_of(clip, stream), limits, deadline, from_start)
+            yield Video(container, stream, _span_of(clip, stream), limits, cpu_deadline, deadline, from_start)
     except (av.error.FFmpegError, ValueError, RuntimeError, LookupError) as error:  # PyAV's own checks, too
         if isinstance(error, OSError) and not isinstance(error, av.error.FileNotFoundError):
             raise
@@ -211,9 +220,12 @@ def check_pixels(width: int, height: int, limits: Limits) -> None:
 
 
 def check_time(video: Video) -> None:
-    """Raises: VideoError where the video has taken longer than the limit."""
+    """Raises: VideoError where the video has taken more CPU time than the limit; TimeoutError where it takes so long
+    with less of it that something else holds the process up."""
+    if time.thread_time() > video.cpu_deadline:
+        raise VideoError("limits", f"decoding took more than the limit of {video.limits.cpu_s:g} s of CPU time")
     if time.monotonic() > video.deadline:
-        raise VideoError("limits", f"decoding took more than the limit of {video.limits.wall_s:g} s")
+        raise TimeoutError(errno.ETIMEDOUT, f"no end after {STALLED * video.limits.cpu_s:g} s, most of them idle")
 
 
 def _span_of(clip: Clip, stream: VideoStream) -> Span:
