@@ -3,10 +3,12 @@
 import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kinoray.disk import locks
 from kinoray.disk.locks import hold, is_held, wait_for_lock
 from kinoray.errors import Busy, UsageError
 
@@ -37,3 +39,20 @@ def test_a_disk_without_locks_is_one_line(held, code: int, tmp_path: Path, monke
     ):
         pass
     assert not is_held(tmp_path)
+
+
+@pytest.mark.parametrize("held", [lambda folder: hold(folder, "busy"), wait_for_lock])
+def test_a_folder_that_is_removed_between_opening_and_locking_is_held_anew(held, tmp_path: Path, monkeypatch) -> None:
+    """As by `kinoray rm` of a run that starts: nobody holds a file that is no more."""
+    folder, removed, usual = tmp_path / "run", [], locks._flock
+
+    def after_removal(*arguments: object) -> None:
+        if not removed:
+            shutil.rmtree(folder)
+            removed.append(folder)
+        usual(*arguments)
+
+    monkeypatch.setattr(locks, "_flock", after_removal)
+    with held(folder):
+        assert removed and is_held(folder)
+    assert not is_held(folder)

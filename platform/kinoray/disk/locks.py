@@ -5,7 +5,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -25,16 +25,43 @@ def hold(folder: Path, busy: str) -> Iterator[None]:
     busy: the message where another process holds it; `{holder}` in it becomes that process and its machine.
     Raises: Busy; UsageError where the disk has no locks; OSError where the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("a+b", buffering=0) as file:  # unbuffered: closing has nothing left to write
-        if not _taken(file):
-            file.seek(0)
-            holder = file.read(200).decode(errors="replace").strip() or "another process"
-            raise Busy(busy.replace("{holder}", holder))
+    with _current(folder, lambda file: _take(file, busy)) as file:
         with contextlib.suppress(OSError):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
+
+
+@contextmanager
+def _current(folder: Path, take: Callable[[IO[bytes]], None]) -> Iterator[IO[bytes]]:
+    """The lock file of a folder, taken; of a folder that somebody removed meanwhile the new one's."""
+    path = folder / LOCK_FILE
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = path.open("a+b", buffering=0)  # unbuffered: closing has nothing left to write
+        except FileNotFoundError:
+            continue
+        with file:
+            take(file)
+            if _is_at(path, file):
+                yield file
+                return
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _take(file: IO[bytes], busy: str) -> None:
+    """Take the lock of an open file. Raises: Busy where another process has it."""
+    if not _taken(file):
+        file.seek(0)
+        holder = file.read(200).decode(errors="replace").strip() or "another process"
+        raise Busy(busy.replace("{holder}", holder))
 
 
 def _taken(file: IO[bytes]) -> bool:
@@ -62,9 +89,7 @@ def is_held(folder: Path) -> bool:
 @contextmanager
 def wait_for_lock(folder: Path) -> Iterator[None]:
     """Hold a folder for a moment, after all processes that came earlier. Raises: UsageError where it has no locks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("ab") as file:
-        _flock(file, fcntl.LOCK_EX)
+    with _current(folder, lambda file: _flock(file, fcntl.LOCK_EX)):
         yield
 
 
