@@ -49,6 +49,31 @@ def test_a_study_whose_owner_died_is_taken_over_after_a_wait(study, tmp_path: Pa
     assert not [thread for thread in threading.enumerate() if thread.name.endswith("(_beat)")]
 
 
+def test_who_waits_for_a_dead_owner_sees_at_once_that_another_took_the_study(study, tmp_path, monkeypatch) -> None:
+    study.set_user_attr(OWNER, "elsewhere:/gone")
+    bob = owned(study, tmp_path / "bob", lambda text: None)
+    naps: list[float] = []
+
+    def while_carol_waits(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 1:
+            bob.__enter__()
+
+    monkeypatch.setattr(owner.time, "sleep", while_carol_waits)
+    monkeypatch.setattr(owner, "BEAT_S", 60.0)  # no beat but the first
+    with pytest.raises(UsageError, match=r"is being run by .*bob"), owned(study, tmp_path / "carol", str):
+        pytest.fail("two owners")
+    assert study.user_attrs[OWNER].endswith("bob")
+    bob.__exit__(None, None, None)
+
+
+def test_of_two_that_take_a_study_at_once_the_later_one_has_it(study, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(owner.time, "sleep", lambda seconds: study.set_user_attr(OWNER, "elsewhere:/later"))
+    with pytest.raises(UsageError, match="is being run by elsewhere:/later"), owned(study, tmp_path, pytest.fail):
+        pytest.fail("two owners")
+    assert study.user_attrs[OWNER] == "elsewhere:/later"
+
+
 def test_the_same_folder_goes_on_at_once_after_a_kill(study, tmp_path: Path) -> None:
     with owned(study, tmp_path, pytest.fail):
         mine = study.user_attrs[OWNER]

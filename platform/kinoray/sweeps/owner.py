@@ -2,23 +2,25 @@
 
 A lock on the sweep's folder cannot see a second person with the same command, the same data base and another folder;
 two of them would take each other's running trials. Clocks of two machines need not agree, so a beat is a number that
-grows, and whoever finds another's waits for three of its beats.
+grows, and whoever finds another's waits for three of its beats. Of two that take a study at once the later one has it.
 """
 
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import optuna
 
-from kinoray.errors import UsageError
+from kinoray.errors import RunFailed, UsageError
 from kinoray.sweeps.study import patiently
 
 BEAT_S = 5.0
 PATIENCE_BEATS = 3
+SETTLED_BEATS = 0.2
+"""Longer than a write takes that was under way."""
 OWNER, BEAT = "owner", "owner_beat"
 """Attributes of the study."""
 
@@ -29,8 +31,13 @@ def owned(study: optuna.Study, folder: Path, say: Callable[[str], None]) -> Iter
     here = f"{socket.gethostname()}:{folder.absolute()}"
     _wait_for_its_owner(study, here, say)
     patiently(lambda: study.set_user_attr(OWNER, here))
+    _beat(study)  # whoever waits for another one's beats sees it
+    time.sleep(SETTLED_BEATS * BEAT_S)
+    owner = patiently(lambda: study.user_attrs.get(OWNER, ""))
+    if owner != here:
+        raise _busy(study, owner)
     over = threading.Event()
-    beating = threading.Thread(target=_beat, args=(study, over), daemon=True)
+    beating = threading.Thread(target=_beat_until, args=(study, over), daemon=True)
     beating.start()
     try:
         yield
@@ -50,11 +57,18 @@ def _wait_for_its_owner(study: optuna.Study, here: str, say: Callable[[str], Non
     time.sleep(PATIENCE_BEATS * BEAT_S)
     attributes = patiently(lambda: study.user_attrs)
     if attributes.get(BEAT, 0) != before and attributes.get(OWNER, ""):
-        raise UsageError(
-            f"{study.study_name} in this data base is being run by {attributes[OWNER]}. Wait, or give another --name."
-        )
+        raise _busy(study, attributes[OWNER])
 
 
-def _beat(study: optuna.Study, over: threading.Event) -> None:
+def _busy(study: optuna.Study, owner: str) -> UsageError:
+    return UsageError(f"{study.study_name} in this data base is being run by {owner}. Wait, or give another --name.")
+
+
+def _beat(study: optuna.Study) -> None:
+    patiently(lambda: study.set_user_attr(BEAT, study.user_attrs.get(BEAT, 0) + 1))
+
+
+def _beat_until(study: optuna.Study, over: threading.Event) -> None:
     while not over.wait(BEAT_S):
-        patiently(lambda: study.set_user_attr(BEAT, study.user_attrs.get(BEAT, 0) + 1))
+        with suppress(RunFailed):  # the data base is away; the sweep itself says so when it needs it
+            _beat(study)
