@@ -214,6 +214,16 @@ def test_the_committed_config_must_be_the_one_asked_for(micro, tmp_path) -> None
         local("base_moco", micro, tmp_path)
 
 
+def test_what_a_killed_writer_left_goes_when_the_run_goes_on(micro, tmp_path) -> None:
+    run = resolved("base_moco", micro, tmp_path)
+    draft = run.folder / ".evaluation.safetensors.0123.draft"
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(b"half")
+    os.utime(draft, (0, 0))
+    with hold_run(run):
+        assert not draft.exists()
+
+
 def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
     with hold_run(resolved("base_moco", micro, tmp_path)), pytest.raises(UsageError, match="another process"):
         local("base_moco", micro, tmp_path)

@@ -6,13 +6,16 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from kinoray.errors import StorageFull
+
+OLD_DRAFT_S = 60.0
 
 
 def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception:
@@ -39,7 +42,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """A draft beside `path`: at the end of the block it takes the file's place, durably; on an error it goes.
 
     A reader, also one after a crash, sees the old file or the new one. The name of a draft ends with `.draft`, that of
-    a killed writer stays behind.
+    a killed writer stays behind (`remove_drafts`).
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.draft")
     try:
@@ -49,6 +52,14 @@ def whole_file(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed writers left in a folder and below it; a young draft may be of a writer that lives."""
+    for draft in folder.rglob(".*.draft"):
+        with suppress(OSError):
+            if time.time() - draft.stat().st_mtime > OLD_DRAFT_S:
+                draft.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import errors
-from kinoray.disk.durable import write_json
+from kinoray.disk.durable import remove_drafts, write_json
 from kinoray.disk.locks import hold
 from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
@@ -23,6 +23,7 @@ from kinoray.runs.resolve import Resolved
 def hold_run(run: Resolved) -> Iterator[None]:
     """Hold the run for this process; the lock goes with the process. Raises: Busy; StorageFull; UsageError."""
     with hold_output(run.folder, f"{run.label} is being run by another process. Wait, or use another seed."):
+        remove_drafts(run.folder)
         yield
 
 
