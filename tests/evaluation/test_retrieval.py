@@ -9,12 +9,15 @@ import torch
 from support.toys import PerBlock, Replays
 from torch import Tensor
 
+from kinoray.errors import CheckpointCorrupt
 from kinoray.evaluation import ranking
 from kinoray.evaluation.protocol import load_protocol
+from kinoray.execution.rank_session import RankSession
 from kinoray.features.files import read_features
 from kinoray.metrics import Ranks, ranks_of
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.result import Result
-from kinoray.testing.engine import fresh_session, run_spec, spec_of
+from kinoray.testing.engine import fresh_session, run_spec, spec_of, stages_of
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.checkpoint import newest
 from kinoray.training.distributed import World
@@ -169,3 +172,14 @@ def test_ties_readings_and_first_clips_survive_a_checkpoint() -> None:
     for cell, found in back.items():
         for name in ("middle", "ties", "gallery", "best"):
             assert np.array_equal(getattr(found, name), getattr(cells[cell], name))
+
+
+def test_a_damaged_feature_file_is_told_at_resume_and_not_when_it_is_needed(micro, tmp_path) -> None:
+    spec = spec_of("base_moco", on_protocol(micro, "ctvr"), tmp_path)
+    next(stages_of(spec))
+    resumed = RankSession(spec, World(), RunMonitor(spec.folder), None).resume
+    assert resumed().position.stage == 1
+    (file,) = Path(spec.folder).glob("features/test-0-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CheckpointCorrupt, match=f"{file.name} is not the file"):
+        resumed()

@@ -85,6 +85,11 @@ class Tester:
         self.features = facts["features"]
         self.queries = {int(task): [(s, c) for s, c in pairs] for task, pairs in facts["queries"].items()}
 
+    def check_files(self) -> None:
+        """Raises: CheckpointCorrupt where a stored feature file is gone or damaged: now, and not hours later."""
+        for fact in self.features.values():
+            read_features(self.store, fact)
+
     # Features
 
     def embed(

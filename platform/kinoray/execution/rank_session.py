@@ -80,6 +80,8 @@ class RankSession(StageFacts):
         load_weights(self.method, checkpoint)
         self.clock.past = checkpoint.state["cost"]
         self.tester.restore(checkpoint.state["tested"])
+        if self.world.is_first:
+            self.tester.check_files()
         if len(grown) > state.position.stage:
             # What begin_task freezes is not in the tensors; what it copies is, and comes back with the second load.
             begin_task(self.method, grown[-1], self, state.selections)

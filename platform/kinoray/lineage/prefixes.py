@@ -228,8 +228,8 @@ def unpack(home: Path, run_folder: Path) -> None:
 # Room
 
 
-def _bound() -> int:
-    """Bytes that all prefixes may take. Raises: UsageError where KINORAY_PREFIX_BYTES is no whole number."""
+def prefix_bytes() -> int:
+    """What all prefixes may take. Raises: UsageError where KINORAY_PREFIX_BYTES is no whole number."""
     text = os.environ.get("KINORAY_PREFIX_BYTES", "")
     if text and not text.isdecimal():
         raise UsageError(f"KINORAY_PREFIX_BYTES={text}: give the bound of shared prefixes as a whole number of bytes.")
@@ -238,7 +238,7 @@ def _bound() -> int:
 
 def _make_room(size: int) -> bool:
     """Remove what was not used for longest until `size` more bytes fit; the caller is alone here."""
-    bound, now = _bound(), time.time()
+    bound, now = prefix_bytes(), time.time()
     if size > bound:
         return False
     prefixes = []

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import optuna
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
 from kinoray.display.text import printer
-from kinoray.errors import UsageError
+from kinoray.errors import RunFailed, UsageError
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals
 from kinoray.runs.copier import copying
@@ -103,7 +103,7 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
     """Run what the study lacks."""
     request = plan.request
     _queue(plan, study, store, say)
-    trials = study.get_trials(deepcopy=False)
+    trials = _trials(study)
     ended = [t for t in trials if t.state.is_finished() and t.number not in retried(trials)]
     missing = plan.trials - len(ended)
     if missing <= 0:
@@ -116,12 +116,16 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
         _run(plan, record, study, store, missing, say)
 
 
+def _trials(study: optuna.Study) -> list[FrozenTrial]:
+    return patiently(lambda: study.get_trials(deepcopy=False))
+
+
 def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], None]) -> None:
     """Put in the queue what must be run before anything new is drawn."""
     left = requeue(study, store)
     if left:
         say(f"{plan.label}: {len(left)} unfinished trials go on: {', '.join(map(str, left))}.")
-    trials = study.get_trials(deepcopy=False)
+    trials = _trials(study)
     if plan.request.retry:
         gone = retried(trials)
         failed = [t for t in trials if t.state is TrialState.FAIL and t.number not in gone]
@@ -150,11 +154,13 @@ def _run(
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
+    from kinoray.lineage.prefixes import prefix_bytes
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.sweeps.seed_run import Job
     from kinoray.sweeps.tune import carry_out
 
     request, seeds = plan.request, record["seeds"]
+    prefix_bytes()  # refused now and not in each trial
     with caught_signals() as signals, ray_session(plan.workers > 0, say):
         cpus, nodes = num_cpus(), node_cpus()
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent)
@@ -174,7 +180,7 @@ def _run(
             shared_tasks=_shared(plan) if request.share_prefixes else 0,
             then=_on(stream, plan),
         )
-        complete = [t for t in study.get_trials(deepcopy=False) if t.state is TrialState.COMPLETE]
+        complete = [t for t in _trials(study) if t.state is TrialState.COMPLETE]
         name = record["objectives"][0]
         better = aims(record)[name]
         pick = max if better == "max" else min
@@ -201,7 +207,8 @@ def _run(
             try:
                 carry_out(plan, job, study, store, missing, replace_threads(share, threads), view, signals)
             finally:
-                link_trials(plan.folder, study.get_trials(deepcopy=False))
+                with contextlib.suppress(RunFailed):  # what was raised before says more than a storage that is away
+                    link_trials(plan.folder, _trials(study))
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
 
