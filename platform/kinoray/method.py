@@ -155,9 +155,8 @@ class StepOutput:
     gather: Callable[[Tensor], Tensor] | None = None
     """Puts the rows of `carry` in plan order; None: they are this rank's current rows. Of a joined batch its own."""
     features: dict[str, Tensor] = field(default_factory=dict)
-    """What `encoder()` makes of the rows, if the loss computed it on its way: by name, row-aligned, with its graph, so
-    that a rule around it needs no second forward. Nothing where the loss takes another path than the encoder's. The
-    engine does not read it; a method says in its docstring which names it gives."""
+    """What `encoder()` makes of the rows, by name, row-aligned, with its graph: a rule needs no second forward then. {}
+    where the loss takes another path than the encoder's. A method says in its docstring which names it gives."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from kinoray.errors import UsageError
 from kinoray.seeds import generator
 
 # Purposes of random numbers: two draws with different purposes are independent.
@@ -53,6 +54,25 @@ class Replay:
     - "as-written": view v as it was when the row went into memory, bit for bit, for ring and reservoir. The frames of
       all views are then those of that time. Where a file was or is unreadable a substitute stands, as everywhere.
     """
+
+
+def check_replay(replay: Replay, num_tasks: int) -> None:
+    """Raises: UsageError where a memory cannot be as asked for in a stream of so many tasks."""
+    if (replay.rows or 0) < 0 or replay.capacity < 1:
+        raise UsageError(
+            "Replay needs rows >= 0 (0: in proportion) or None (as the batch), and a slot, but got "
+            f"{replay.rows=}, {replay.capacity=}."
+        )
+    if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
+        raise UsageError(
+            f"Rows of a memory with policy={replay.policy!r} were written at no step, so no view of theirs is "
+            f"{AS_WRITTEN!r}. Use a ring or a reservoir, or another view."
+        )
+    if replay.policy == "ring" and replay.capacity < num_tasks:
+        raise UsageError(
+            f"A ring memory needs a slot per task, but got {replay.capacity=} for {num_tasks} tasks. "
+            f"Use a capacity of at least {num_tasks}."
+        )
 
 
 def ring_held(portion: int, written: Sequence[int], places: np.ndarray) -> Held:

@@ -22,7 +22,7 @@ import numpy as np
 
 from kinoray import seeds
 from kinoray.data import memory
-from kinoray.data.memory import AS_WRITTEN, EPOCH, REPLAY, SUBSTITUTE, Replay
+from kinoray.data.memory import EPOCH, REPLAY, SUBSTITUTE, Replay
 from kinoray.errors import UsageError
 from kinoray.seeds import generator
 
@@ -73,7 +73,10 @@ class TaskPlan:
         if min(self.samples) < 1 or self.batch_size < 1:
             raise UsageError(f"Every task needs training samples, and the batch one row: {self.samples=}.")
         if self.replay:
-            _check_replay(self, self.replay)
+            memory.check_replay(self.replay, self.num_tasks)
+            labels = tuple(map(len, self.labels or ()))
+            if self.replay.policy == "class_balanced" and (not labels or labels != self.samples[: len(labels)]):
+                raise UsageError("A class-balanced memory needs a label for every training sample of the stream.")
         object.__setattr__(self, "key", _digest(self))
 
     def __eq__(self, other: object) -> bool:
@@ -83,31 +86,9 @@ class TaskPlan:
         return hash(self.key)
 
 
-def _check_replay(plan: TaskPlan, replay: Replay) -> None:
-    if (replay.rows or 0) < 0 or replay.capacity < 1:
-        raise UsageError(
-            "Replay needs rows >= 0 (0: in proportion) or None (as the batch), and a slot, but got "
-            f"{replay.rows=}, {replay.capacity=}."
-        )
-    if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
-        raise UsageError(
-            f"Rows of a memory with policy={replay.policy!r} were written at no step, so no view of theirs is "
-            f"{AS_WRITTEN!r}. Use a ring or a reservoir, or another view."
-        )
-    if replay.policy == "ring" and replay.capacity < plan.num_tasks:
-        raise UsageError(
-            f"A ring memory needs a slot per task, but got {replay.capacity=} for {plan.num_tasks} tasks. "
-            f"Use a capacity of at least {plan.num_tasks}."
-        )
-    if replay.policy == "class_balanced" and (
-        plan.labels is None or tuple(map(len, plan.labels)) != plan.samples[: len(plan.labels)]
-    ):
-        raise UsageError("A class-balanced memory needs a label for every training sample of the stream.")
-
-
 def _digest(plan: TaskPlan) -> str:
     numbers = (plan.seed, plan.task, plan.num_tasks, plan.samples, plan.batch_size, plan.steps, plan.replay)
-    digest = hashlib.sha256(repr((*numbers, plan.selections)).encode())
+    digest = hashlib.sha256(repr((*numbers, plan.selections, plan.row_multiple)).encode())
     for labels in plan.labels or ():
         digest.update(np.ascontiguousarray(labels, dtype=np.int64).tobytes())
     return digest.hexdigest()

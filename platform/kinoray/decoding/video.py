@@ -220,8 +220,7 @@ def check_pixels(width: int, height: int, limits: Limits) -> None:
 
 
 def check_time(video: Video) -> None:
-    """Raises: VideoError where the video has taken more CPU time than the limit; TimeoutError where it takes so long
-    with less of it that something else holds the process up."""
+    """Raises: VideoError past the limit of CPU time; TimeoutError where something else holds the process up."""
     if time.thread_time() > video.cpu_deadline:
         raise VideoError("limits", f"decoding took more than the limit of {video.limits.cpu_s:g} s of CPU time")
     if time.monotonic() > video.deadline:
