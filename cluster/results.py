@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import UsageError
-from kinoray.runs.result import Result, Results, load
+from kinoray.runs.result import Result, Results, load_all
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,10 +41,8 @@ def check_reachable(folders: Sequence[Path], job: str) -> None:
 
 
 def _runs(folders: Sequence[Path]) -> Result | Results:
-    loaded = [load(folder) for folder in folders]
-    if len(loaded) == 1:
-        return loaded[0]
-    return Results(run for opened in loaded for run in (opened if isinstance(opened, Results) else [opened]))
+    loaded = Results(run for folder in folders for run in load_all(folder))
+    return loaded if len(loaded) > 1 else loaded[0]
 
 
 def _sweep(folders: Sequence[Path]) -> "SweepResult":

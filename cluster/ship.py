@@ -17,8 +17,9 @@ from pathlib import Path
 from kinoray.cluster import words as meanings
 from kinoray.cluster.install import requirements
 from kinoray.cluster.verbs import VERBS, Word, named, parsed
-from kinoray.cluster.words import SHIPPED, Luggage, absolute, digest_of_file
+from kinoray.cluster.words import SHIPPED, Luggage, absolute
 from kinoray.config import digest_of
+from kinoray.disk.durable import sha256
 from kinoray.errors import UsageError
 
 VERSION = version("kinoray")
@@ -83,10 +84,8 @@ def stage(
     identity = digest_of(
         {
             "words": final,
-            "files": {short: digest_of_file(luggage.files / short) for short in luggage.shipped},
-            "package": {
-                str(p.relative_to(folder)): digest_of_file(p) for m in modules for p in m.rglob("*") if p.is_file()
-            },
+            "files": {short: sha256(luggage.files / short) for short in luggage.shipped},
+            "package": {str(p.relative_to(folder)): sha256(p) for m in modules for p in m.rglob("*") if p.is_file()},
             "environment": dict(environment),
             "libraries": libraries,
         }

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from kinoray.disk.durable import sha256
 from kinoray.errors import UsageError
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, read_experiment
 from kinoray.runs.method_source import names_in
@@ -170,13 +171,8 @@ def digest_of_folder(folder: Path) -> str:
     """SHA-256 of a folder's content: names and bytes."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(folder)}\0{digest_of_file(path)}\0".encode())
+        digest.update(f"{path.relative_to(folder)}\0{sha256(path)}\0".encode())
     return digest.hexdigest()
-
-
-def digest_of_file(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _name_or_place(word: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.text import as_typed
-from kinoray.runs.result import Result, load
+from kinoray.runs.result import Result, load_all
 
 LOSS = "training loss"
 MOST_POINTS = 400
@@ -33,7 +33,7 @@ def differences(folders: Sequence[Path]) -> list[list[str]]:
 
     An entry is a path as `recipe.epochs`; a run without it has a dash. Seeds are left out: they share all the rest.
     """
-    flat = [_flat(_seeds(folder)[0].run) for folder in folders]
+    flat = [_flat(load_all(folder)[0].run) for folder in folders]
     names = dict.fromkeys(name for entries in flat for name in entries)
     rows = ([name, *(entries.get(name, ABSENT) for entries in flat)] for name in names)
     return [row for row in rows if len(set(row[1:])) > 1]
@@ -67,7 +67,7 @@ def _short(digests: Any) -> Any:
 
 def curve_names(folders: Sequence[Path]) -> list[str]:
     """What there are curves of: the headline metrics that follow from result matrices, and the training loss."""
-    protocols = {result.protocol.name: result.protocol for folder in folders for result in _seeds(folder)[:1]}
+    protocols = {result.protocol.name: result.protocol for folder in folders for result in load_all(folder)[:1]}
     metrics = [name for protocol in protocols.values() for name in protocol.headlines if name in protocol.objectives]
     return [*dict.fromkeys(metrics), LOSS]
 
@@ -80,7 +80,7 @@ def curves(folders: Sequence[Path], what: str) -> list[Curve]:
     none is, over all, as far as every one of them has come.
     """
     read: Callable[[Result], dict[float, float]] = _losses if what == LOSS else lambda run: _scores(run, what)
-    opened = [_seeds(folder) for folder in folders]
+    opened = [load_all(folder) for folder in folders]
     labels = Counter(seeds[0].label for seeds in opened)
     drawn = []
     for seeds, folder in zip(opened, folders, strict=True):
@@ -117,8 +117,3 @@ def _mean_points(seeds: Sequence[Mapping[float, float]]) -> dict[float, float]:
     """x -> mean of y, for each x that all seeds have."""
     shared = [x for x in sorted(seeds[0]) if all(x in points for points in seeds)]
     return {x: sum(points[x] for points in seeds) / len(seeds) for x in shared}
-
-
-def _seeds(folder: Path) -> list[Result]:
-    opened = load(folder)
-    return [opened] if isinstance(opened, Result) else list(opened)

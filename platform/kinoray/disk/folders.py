@@ -27,3 +27,9 @@ def own_file(folder: Path, name: str) -> Path:
     if Path(name).name != name or name == "..":
         raise ValueError(f"{name!r} is no name of a file in {folder}")
     return folder / name
+
+
+def seed_label(folder: Path) -> str:
+    """RUN/seed-N: how the folder of a run's seed is called."""
+    folder = folder.absolute()
+    return f"{folder.parent.name}/{folder.name}"

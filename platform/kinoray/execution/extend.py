@@ -36,7 +36,7 @@ from kinoray.runs.record import open_run
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.result import Result, Results, load
+from kinoray.runs.result import Result, Results, load_all
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 
@@ -69,13 +69,13 @@ def extend(
     goes; by default beside the old one. log: as of `run`.
     Raises: UsageError where the run is not finished, its data changed, or it made no room for another task.
     """
-    old_runs = run_folder if isinstance(run_folder, Result) else load(run_folder)
+    old_runs = [run_folder] if isinstance(run_folder, Result) else load_all(run_folder)
     new = task if isinstance(task, TaskData) else read_task(task)
     say = printer(quiet)
     changes: dict[str, Any] = {"runs": runs, "num_workers": num_workers, "quiet": quiet, "log": log}
     # Every seed is checked before the first one starts.
     planned = []
-    for old in old_runs if isinstance(old_runs, Results) else [old_runs]:
+    for old in old_runs:
         request = recorded_request(old, stream=stream, method=method)
         request = replace(request, **{name: value for name, value in changes.items() if value is not None})
         planned.append((old, *_longer(old, request, new)))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.cores import usable_cores
@@ -32,7 +33,7 @@ class FeatureActor:
         self.position: tuple[int, ...] = ()
         self.facts: Mapping[str, Any] | None = None
         self.store: FeatureStore | None = None
-        self.gauges = Gauges("run", f"{self.folder.parent.name}/{self.folder.name}")
+        self.gauges = Gauges("run", seed_label(self.folder))
 
     def publish(self, position: tuple[int, ...], facts: Mapping[str, Any]) -> bool:
         """Take what a checkpoint names as it is committed; False if the newest is as new (a repeated call)."""

@@ -4,7 +4,6 @@ The folder of runs must be on storage that all share, and so must videos. Manife
 runs, so no cache folder need be shared. An embedded stream is rendered by each machine that lacks it.
 """
 
-import hashlib
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.disk.durable import whole_file
+from kinoray.disk.durable import sha256, whole_file
 from kinoray.errors import KinorayError, UsageError, VideoError
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
@@ -87,8 +86,7 @@ def _other_nodes() -> list[dict[str, Any]]:
 
 def _copied(manifest: Path, folder: Path) -> Path:
     """The same bytes in a folder that travels."""
-    with open(manifest, "rb") as file:
-        copy = folder / f"{hashlib.file_digest(file, 'sha256').hexdigest()[:24]}.parquet"
+    copy = folder / f"{sha256(manifest)[:24]}.parquet"
     if not copy.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(copy) as draft:

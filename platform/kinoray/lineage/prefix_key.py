@@ -21,6 +21,7 @@ from typing import Any
 from kinoray.backbones import check_backbone, weights_folder
 from kinoray.config import Recipe, differing, digest_of, matters_from, plain
 from kinoray.data.manifest import read_manifest
+from kinoray.disk.durable import sha256
 from kinoray.runs.demands import needs_of
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.provenance import code_digest, methods_digest, versions
@@ -163,8 +164,7 @@ def _written(path: Path) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _file_digest(path: str, size: int, mtime_ns: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(Path(path))
 
 
 def _data(manifest: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import ray
 
 from kinoray.disk.durable import write_json
+from kinoray.disk.folders import seed_label
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl, replace_lines
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.actors import call
@@ -45,7 +46,7 @@ class RunMonitor:
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
-        self.gauges = Gauges("run", f"{self.folder.parent.name}/{self.folder.name}") if gauges else None
+        self.gauges = Gauges("run", seed_label(self.folder)) if gauges else None
 
     def begin_attempt(self) -> int:
         """Note that the ranks begin; returns how often they began since they last got on."""

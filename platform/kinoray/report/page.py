@@ -18,7 +18,7 @@ from kinoray.display.text import printable, show
 from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
 from kinoray.runs.command import command_of
-from kinoray.runs.result import SWEEP_RECORD, Result, load
+from kinoray.runs.result import SWEEP_RECORD, Result, load_all
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""
@@ -43,8 +43,7 @@ def write_report(folder: str | Path) -> Path:
         from kinoray.report.sweep_page import write_sweep_report
 
         return write_sweep_report(folder)
-    opened = load(folder)
-    results = [opened] if isinstance(opened, Result) else list(opened)
+    results = load_all(folder)
     environment = Environment(
         loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -18,7 +18,7 @@ from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
 from kinoray.report.downstream import downstream_scores
 from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
-from kinoray.runs.result import Result, load
+from kinoray.runs.result import Result, load_all
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,10 +227,7 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
 
 
 def _opened(run: str | Path | Result) -> list[Result]:
-    if isinstance(run, Result):
-        return [run]
-    opened = load(run)
-    return [opened] if isinstance(opened, Result) else list(opened)
+    return [run] if isinstance(run, Result) else load_all(run)
 
 
 def _shared_overrides(results: Sequence[Result]) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from kinoray.disk.durable import sha256, whole_file
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import runs_root, seed_label
 from kinoray.disk.locks import LOCK_FILE, hold
 from kinoray.disk.remote import Remote, RemoteError, chunks_of, open_remote
 from kinoray.display.text import size
 from kinoray.errors import UsageError
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD
+from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 
 FORMAT = 1
 MANIFEST = "copied.json"
@@ -77,16 +77,9 @@ def parts_of(folder: Path) -> list[Path]:
     return seeds
 
 
-def runs_of_sweep(sweep: Path) -> list[Path]:
-    """The folders of the runs that a sweep made."""
-    marks = sorted(sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
-    return [mark.parent for mark in marks if mark.read_text(encoding="utf-8").strip() == sweep.name]
-
-
 def name_of(folder: Path) -> str:
     """RUN/seed-N of a run's folder, the folder's name of a sweep: its place in the copy."""
-    folder = folder.absolute()
-    return folder.name if (folder / SWEEP_RECORD).is_file() else f"{folder.parent.name}/{folder.name}"
+    return folder.absolute().name if (folder / SWEEP_RECORD).is_file() else seed_label(folder)
 
 
 def copy_folder(folder: Path, to: Remote, verify: bool = False) -> Copied:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kinoray.backbones import weight_files, weights_folder
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256, write_json
-from kinoray.disk.folders import cache_folder, runs_root
+from kinoray.disk.folders import cache_folder, runs_root, seed_label
 from kinoray.display.text import printer
 from kinoray.runs.method_source import MethodSource, find_method
 from kinoray.runs.provenance import changes_since, code_digest, methods_digest, versions
@@ -51,7 +51,7 @@ def finished_runs(request: RunRequest) -> list[Result] | None:
     now = {"digests": {"code": code_digest(), "method": kept["method"]}, "versions": versions()}
     say = printer(request.quiet)
     for result in results:
-        label = f"{result.folder.parent.name}/{result.folder.name}"
+        label = seed_label(result.folder)
         for line in [*changes_since(result.run, now, label), f"{label} is finished already: {result.folder}"]:
             say(line)
     return results

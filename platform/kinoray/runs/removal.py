@@ -10,7 +10,7 @@ from kinoray.disk.locks import hold
 from kinoray.disk.usage import bytes_in
 from kinoray.errors import UsageError
 from kinoray.runs.about import ABOUT
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD
+from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ def find_removal(name: str, runs: str | Path | None = None) -> Removal:
 
 def trials_of(sweep: Path) -> list[Removal]:
     """The runs that a sweep made, beside its own folder."""
-    marks = sorted(sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
-    own = [mark.parent for mark in marks if mark.is_file() and mark.read_text(encoding="utf-8").strip() == sweep.name]
-    return [Removal(folder, bytes_in(folder)) for folder in own if not _through_link(folder)]
+    return [Removal(folder, bytes_in(folder)) for folder in runs_of_sweep(sweep) if not _through_link(folder)]
 
 
 def set_aside_in(runs: str | Path | None = None) -> list[Removal]:

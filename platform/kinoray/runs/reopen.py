@@ -10,6 +10,7 @@ from typing import Any
 
 from kinoray.config import Recipe, build, names_of
 from kinoray.data.manifest import read_manifest
+from kinoray.disk.folders import seed_label
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
@@ -19,7 +20,7 @@ from kinoray.streams import Stream, TaskData, load_stream
 
 def label_of(run: Result) -> str:
     """Run folder and seed."""
-    return f"{run.folder.parent.name}/{run.folder.name}"
+    return seed_label(run.folder)
 
 
 def recorded_method(run: Result, given: Any = None) -> MethodSource:

@@ -12,7 +12,7 @@ from kinoray.config import Recipe, build, differing, digest_of, names_of, plain,
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.plan import steps_for
 from kinoray.data.presets import preset_of
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import runs_root, seed_label
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod
@@ -49,7 +49,7 @@ class Resolved:
     @property
     def label(self) -> str:
         """Run folder and seed, the run's name."""
-        return f"{self.folder.parent.name}/{self.folder.name}"
+        return seed_label(self.folder)
 
     @property
     def stages(self) -> tuple[Stage, ...]:

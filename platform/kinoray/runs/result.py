@@ -63,8 +63,7 @@ class Result:
     @property
     def sweep(self) -> str:
         """The sweep that made it as a trial, "" where none did."""
-        file = self.folder / MADE_BY
-        return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+        return made_by(self.folder)
 
     @property
     def about(self) -> About:
@@ -274,8 +273,25 @@ def load(folder: str | Path) -> Result | Results:
 
     Raises: UsageError if there is no run.
     """
-    results = Results(Result(seed) for seed in _seeds(Path(folder)))
-    return results if len(results) > 1 else results[0] if results else Result(folder)
+    results = load_all(folder)
+    return results if len(results) > 1 else results[0]
+
+
+def load_all(folder: str | Path) -> Results:
+    """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
+    return Results(Result(seed) for seed in _seeds(Path(folder))) or Results([Result(folder)])
+
+
+def made_by(folder: Path) -> str:
+    """The sweep that made a run, by its folder; "" if none did."""
+    mark = folder / MADE_BY
+    return mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
+
+
+def runs_of_sweep(sweep: Path) -> list[Path]:
+    """The folders of the runs that a sweep made, beside its own folder."""
+    folders = sorted(mark.parent for mark in sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
+    return [folder for folder in folders if made_by(folder) == sweep.name]
 
 
 def find_runs(root: str | Path) -> Results:

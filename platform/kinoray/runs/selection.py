@@ -17,7 +17,7 @@ from typing import Any
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import as_typed
 from kinoray.errors import UsageError, unknown
-from kinoray.runs.result import SWEEP_RECORD, Result, Results, find_runs, load, run_folder
+from kinoray.runs.result import SWEEP_RECORD, Result, find_runs, load_all, run_folder
 
 MOST_NAMED = 5
 """Runs that an error names."""
@@ -36,7 +36,7 @@ def select_runs(words: Sequence[str], root: str | Path | None = None) -> list[Pa
         return list(folders)
     asked: Iterable[Result] = find_runs(runs_root(root))
     if names:
-        asked = [run for folder in folders if not _is_sweep(folder) for run in _opened(folder)]
+        asked = [run for folder in folders if not _is_sweep(folder) for run in load_all(folder)]
     asked = [run for run in asked if trials or names or not run.sweep]
     known = {key for run in asked for key in _facts(run)}
     for key in selectors if asked else ():
@@ -89,12 +89,7 @@ def _is_own(folder: Path, trials: bool) -> bool:
     """Whether a folder is a run's or a seed's, and, unless trials are meant, not all of it trials."""
     if ".old-" in folder.name or not ((folder / "run.json").is_file() or any(folder.glob("seed-*/run.json"))):
         return False
-    return trials or any(not run.sweep for run in _opened(folder))
-
-
-def _opened(folder: Path) -> list[Result]:
-    opened = load(folder)
-    return list(opened) if isinstance(opened, Results) else [opened]
+    return trials or any(not run.sweep for run in load_all(folder))
 
 
 def _facts(run: Result) -> dict[str, Any]:
@@ -125,5 +120,5 @@ def _whole(found: Sequence[Result]) -> list[Path]:
     folders: list[Path] = []
     for run, seeds in groupby(found, key=lambda result: result.folder.parent):
         own = [seed.folder for seed in seeds]
-        folders += [run] if len(own) == len(_opened(run)) else own
+        folders += [run] if len(own) == len(load_all(run)) else own
     return folders

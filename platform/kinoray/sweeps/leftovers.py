@@ -6,7 +6,7 @@ from kinoray.disk.folders import runs_root
 from kinoray.disk.locks import is_held
 from kinoray.disk.usage import bytes_in
 from kinoray.runs.removal import Removal
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD, Result
+from kinoray.runs.result import MADE_BY, SWEEP_RECORD, Result, made_by
 from kinoray.sweeps.result import SweepResult
 
 
@@ -19,7 +19,7 @@ def unfinished_trials(runs: str | Path | None = None) -> list[Removal]:
     ended: dict[str, bool] = {}
     found = []
     for mark in sorted(root.glob(f"*/seed-*/{MADE_BY}")):
-        folder, sweep = mark.parent, mark.read_text(encoding="utf-8").strip()
+        folder, sweep = mark.parent, made_by(mark.parent)
         if folder.is_symlink() or folder.parent.is_symlink() or not folder.name.removeprefix("seed-").isdigit():
             continue
         if sweep not in ended:

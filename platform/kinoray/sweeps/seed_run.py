@@ -291,9 +291,3 @@ def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str
     if not matrices:
         return outcome.get("validation", {})
     return load_protocol(protocol).metrics_of(matrices, queries, tasks=task)
-
-
-def made_by(folder: Path) -> str:
-    """The sweep that made a run, "" if none did."""
-    path = folder / MADE_BY
-    return path.read_text().strip() if path.is_file() else ""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kinoray.config import digest_of
+from kinoray.disk.folders import seed_label
 from kinoray.runs.result import Result
 
 TABLES = ("matrix.parquet", "ranks.parquet")
@@ -15,7 +16,7 @@ PLACE = ("task", "step", "time_s")
 
 def name_of(run: Result) -> str:
     """Run folder and seed."""
-    return f"{run.folder.absolute().parent.name}/{run.folder.name}"
+    return seed_label(run.folder)
 
 
 def settings_of(run: Result) -> dict[str, Any]:
