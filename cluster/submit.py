@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from kinoray.cluster.install import pip
 from kinoray.cluster.results import check_reachable
 from kinoray.cluster.ship import Shipment, stage
 from kinoray.cluster.verbs import VERBS, named
-from kinoray.display.text import printable
+from kinoray.display.text import printable, printer
 from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def submit(
         shipment = prepare(words, Path(folder), url, env or {}, install)
         client = connect(url)
         with one_line_errors(url):
-            return _send(client, url, shipment, again, (lambda text: None) if quiet else printer)
+            return _send(client, url, shipment, again, printer(quiet))
 
 
 def prepare(
@@ -311,7 +310,3 @@ def _utc(milliseconds: int | None) -> str | None:
 
 def _because(info: Mapping[str, Any]) -> str:
     return f" ({info['error']})" if info["error"] else ""
-
-
-def printer(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinoray.cli.options import Debug, Json, Quiet
-from kinoray.display.text import printable
+from kinoray.cli.printing import print_lines
 from kinoray.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,26 +67,21 @@ def _print_report(report: "Report") -> None:
         table.add_column(column, justify="left" if column == "split" else "right")
     for split, counts in report.splits.items():
         table.add_row(split, *("-" if count is None else f"{count:,}" for count in counts.values()))
-    _print(f"{report.name} in {report.root}", f"Layout: {report.layout}")
+    print_lines(f"{report.name} in {report.root}", f"Layout: {report.layout}")
     _print_table(table)
     folder = Path(report.manifest).parent
     for kind, lines in report.problems.items():
         if lines:
             print(f"{len(lines):,} {kind}: {folder / kind}.txt")
             shown = () if kind == "extra" else lines[:SHOWN_PROBLEMS]
-            _print(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
-    _print(*(f"Note: {oddity}" for oddity in report.oddities))
-    _print(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
+            print_lines(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
+    print_lines(*(f"Note: {oddity}" for oddity in report.oddities))
+    print_lines(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
 
 
 def _shorten(text: str, longest: int) -> str:
     """Text cut where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _print(*lines: str) -> None:
-    for line in lines:
-        print(printable(line))
 
 
 def _print_table(table: Any) -> None:
@@ -118,7 +113,7 @@ def check_command(
     if as_json:
         print(json.dumps(asdict(checked), indent=1))
     else:
-        _print(*checked.problems, *checked.left_out)
+        print_lines(*checked.problems, *checked.left_out)
         count = len(checked.problems)
         if own:
             kinds = ", ".join(f"{number:,} {kind}" for kind, number in checked.counts.items())
@@ -126,9 +121,9 @@ def check_command(
             verdict += f", {len(checked.left_out):,} missing and left out" if checked.left_out else ""
         else:
             verdict = f"{count:,} are not" if count else "all as they were probed"
-        _print(f"{name}: {checked.files:,} files in {checked.root}, {verdict}.")
+        print_lines(f"{name}: {checked.files:,} files in {checked.root}, {verdict}.")
         if checked.problems and not own:
-            _print(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
+            print_lines(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
     raise typer.Exit(int(bool(checked.problems)))
 
 
@@ -151,9 +146,9 @@ def stats_command(
     _print_table(stats.table(statistics))
     if statistics.labels:
         most = ", ".join(f"{label} {count:,}" for label, count in list(statistics.labels.items())[:5])
-        _print(f"{len(statistics.labels):,} labels; most clips: {most}")
+        print_lines(f"{len(statistics.labels):,} labels; most clips: {most}")
     if out:
-        _print(f"Figure: {out}")
+        print_lines(f"Figure: {out}")
 
 
 @data_app.command("show")
@@ -167,7 +162,7 @@ def show_command(
     """Frames of a clip and what the set says of it, as a picture."""
     from kinoray.browse.contact_sheet import show
 
-    _print(f"Wrote {show(name, id, out, frames)}")
+    print_lines(f"Wrote {show(name, id, out, frames)}")
 
 
 @data_app.command("list")
@@ -180,7 +175,7 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
     for row in rows:
         counts = ", ".join(f"{count:,} {split}" for split, count in row["expected"].items())
         state = "prepared" if row["prepared"] else "-"
-        _print(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
+        print_lines(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
 
 
 def list_data_sets() -> Iterable[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.cli.options import Debug, Json
-from kinoray.display.text import printable
+from kinoray.cli.printing import print_lines
 from kinoray.errors import INTERRUPTED, KinorayError, UsageError
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
@@ -105,7 +105,9 @@ def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], i
     if as_json:
         print(json.dumps(plan, indent=1))
     else:
-        _print(*(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items()))
+        print_lines(
+            *(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items())
+        )
 
 
 def _follow(job: Any, as_json: bool = False) -> int:
@@ -131,7 +133,7 @@ def list_command(address: Address = None, as_json: Json = False, debug: Debug = 
         print(json.dumps({"jobs": rows}, indent=1))
         return
     for row in rows:
-        _print(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
+        print_lines(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
     if not rows:
         print("No kinoray jobs on this cluster.", file=sys.stderr)
 
@@ -145,7 +147,7 @@ def status_command(id: Id, address: Address = None, as_json: Json = False, debug
     if as_json:
         print(json.dumps(row, indent=1))
     else:
-        _print(*(f"{name}: {value}" for name, value in row.items() if value is not None))
+        print_lines(*(f"{name}: {value}" for name, value in row.items() if value is not None))
 
 
 @jobs_app.command("logs")
@@ -185,9 +187,4 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
         return
     state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
-    _print(f"{job.id} {state}{goes_on}")
-
-
-def _print(*lines: str) -> None:
-    for line in lines:
-        print(printable(line))
+    print_lines(f"{job.id} {state}{goes_on}")

@@ -17,6 +17,19 @@ WIDEST = 1000
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
+def print_lines(*texts: str) -> None:
+    """Texts that hold data, a line each whatever is in them."""
+    for text in texts:
+        print(printable(text))
+
+
+def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
+    """What a `--dry-run` of a sweep or a figure shows."""
+    import yaml
+
+    print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
+
+
 def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     """What `--dry-run` shows."""
     import yaml

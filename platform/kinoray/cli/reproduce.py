@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, Runs
+from kinoray.cli.printing import print_outline
 from kinoray.errors import DONE, SOME_FAILED, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ def reproduce_command(
     Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a statement does not hold.
     """
     from kinoray.cli import printing
-    from kinoray.cli import sweep as cli_sweep
     from kinoray.papers.catalogue import listed
     from kinoray.runs.experiment_file import parse_settings
 
@@ -73,7 +73,7 @@ def reproduce_command(
         if "runs" in made:
             printing.print_plans(made["runs"], as_json)
         else:
-            cli_sweep.print_outline(made, as_json)
+            print_outline(made, as_json)
         return
     print(json.dumps(made.to_json() | {"folder": str(made.folder)}, indent=1) if as_json else repr(made))
     raise typer.Exit(exit_code(made))

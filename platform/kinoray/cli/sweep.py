@@ -3,13 +3,13 @@
 import json
 import shlex
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kinoray.cli import completion
 from kinoray.cli.options import CopyTo, Debug, DryRun, Json, Log, Quiet, Runs
+from kinoray.cli.printing import print_lines, print_outline
 from kinoray.display.text import printable
 from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 
@@ -153,12 +153,6 @@ def winners_command(request: "SweepRequest", result: "SweepResult") -> str:
     return shlex.join([*words, *["--smoke"] * request.smoke])
 
 
-def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
-    import yaml
-
-    print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
-
-
 def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> None:
     """The winner, what counts, and the page with everything else."""
     from kinoray.report.page import write_report
@@ -170,7 +164,7 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
     print(repr(result))
     if len(result.objectives) > 1:
         print("Pareto front:")
-        print(printable_lines(result.pareto.drop(columns=["state", "error"]).to_string(index=False)))
+        print_lines(*result.pareto.drop(columns=["state", "error"]).to_string(index=False).splitlines())
     importance = result.importance
     if importance:
         print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
@@ -184,7 +178,3 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
     left = result.states["running"] + result.states["waiting"]
     if left:
         print(f"{left} trials are left; the same command goes on.", file=sys.stderr)
-
-
-def printable_lines(text: str) -> str:
-    return "\n".join(printable(line) for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors, Ray itself."""
+"""What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors."""
 
 import socket
 import traceback

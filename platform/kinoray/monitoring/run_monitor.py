@@ -1,8 +1,8 @@
-"""State that crosses tasks and processes: the run monitor and the momentum weights.
+"""The run monitor: what ranks tell of a run, written to its folder and shown, and the request to stop that they get.
 
-Actors hold caches, never truth: each rebuilds itself from the run folder. They are created by the driver and named by
-run; every write carries its place in the run and counts once, so a retried call changes nothing. Both are plain
-classes: with `num_workers=0` the driver uses them directly.
+An actor, created by the driver and named by the run; it holds a cache, never truth, and rebuilds itself from the run
+folder. Every write carries its place in the run and counts once, so a retried call changes nothing. It is a plain
+class: with `num_workers=0` the driver uses it directly.
 """
 
 import json
@@ -38,7 +38,7 @@ class RunMonitor:
         self.on_record = on_record
         self.start = time.monotonic()
         self.last: dict[str, Any] = {"notes": [], "begun": False, "doing": ""}
-        self.stop = False
+        self.stopping = False
         failure = self.folder / FAILURE
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
         self.attempts, self.furthest = 0, (-1, -1)
@@ -95,7 +95,7 @@ class RunMonitor:
             self.gauges.set(logged | dict(vitals or {}) | here)
         if self.on_record and any("loss" in record for record in records):
             self.on_record(self.last)
-        return self.stop
+        return self.stop_requested()
 
     def show_scores(self, scores: Mapping[str, Any]) -> None:
         """Pass on what the run scores so far to the metrics; the result itself is in the run folder."""
@@ -140,9 +140,13 @@ class RunMonitor:
         """Unreadable clips met so far."""
         return len(self.bad)
 
+    def stop_requested(self) -> bool:
+        """Whether the run is to commit and stop: asked for once a step."""
+        return self.stopping
+
     def request_stop(self) -> None:
         """Ask the ranks to commit and stop after their current step."""
-        self.stop = True
+        self.stopping = True
 
     def latest(self) -> dict[str, Any]:
         """The newest value of everything logged."""
@@ -157,7 +161,7 @@ class MonitorClient:
         self.buffer: list[dict[str, Any]] = []
         self.sent: list[Any] = []
         self.sent_at = time.monotonic()
-        self.stop_requested = False
+        self.stopping = False
         self.vitals: Callable[[], Mapping[str, Any]] = dict
         """Asked for with everything that is sent to an actor."""
 
@@ -177,17 +181,17 @@ class MonitorClient:
     def poll(self) -> bool:
         """Whether a stop of the run was requested."""
         if isinstance(self.target, RunMonitor):
-            return self.target.stop
+            return self.target.stop_requested()
         if self.sent:
             ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
-            self.stop_requested = any(ray.get(ready)) or self.stop_requested
-        return self.stop_requested
+            self.stopping = any(ray.get(ready)) or self.stopping
+        return self.stopping
 
     def flush(self) -> None:
         """Send everything and wait until it is written."""
         self._send()
         if self.sent:
-            self.stop_requested = any(ray.get(self.sent)) or self.stop_requested
+            self.stopping = any(ray.get(self.sent)) or self.stopping
             self.sent = []
 
     def call(self, verb: str, *args: Any) -> Any:

@@ -264,7 +264,7 @@ def _difference(row: Row, first: Row, column: Column) -> str:
     gap = row.minus(first, column.key)
     if gap.mean is None:
         return ""
-    where = "" if column.group == "Overall" else f" on {column.group}"
+    where = "" if column.group == OVERALL else f" on {column.group}"
     head = f"{row.label} - {first.label}: {column.name}{where} {gap.mean:+.1f}"
     if gap.low is None:
         return f"{head}, {gap.seeds} seed in common, no interval"

@@ -94,19 +94,15 @@ class TrialMonitor(RunMonitor):
 
     def __init__(self, folder: str, stop_file: Path) -> None:
         self.stop_file = stop_file
-        self.looked_at, self.stop_requested = -math.inf, False
+        self.looked_at = -math.inf
         super().__init__(folder)
 
-    @property
-    def stop(self) -> bool:  # type: ignore[override]
+    def stop_requested(self) -> bool:
+        """As the file says, looked at now and then."""
         now = time.monotonic()
         if now - self.looked_at > LOOK_EVERY_S:
-            self.looked_at, self.stop_requested = now, self.stop_file.exists()
-        return self.stop_requested
-
-    @stop.setter
-    def stop(self, value: bool) -> None:
-        pass
+            self.looked_at, self.stopping = now, self.stop_file.exists()
+        return self.stopping
 
 
 class Training(Protocol):

@@ -1,4 +1,4 @@
-"""Carries a sweep out on Ray: how many trials at a time, the frame cache filled first, Ray Tune, what stays on disk."""
+"""Carries a sweep out with Ray Tune: its trials, who stops them, what Tune logs, what stays on disk."""
 
 import contextlib
 import logging

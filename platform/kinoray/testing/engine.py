@@ -32,14 +32,10 @@ class StopAfter(RunMonitor):
         super().__init__(folder)
         self.looks = looks
 
-    @property
-    def stop(self) -> bool:
+    def stop_requested(self) -> bool:
+        """True from the n-th time on."""
         self.looks -= 1
         return self.looks < 0
-
-    @stop.setter
-    def stop(self, value: bool) -> None:
-        pass
 
 
 def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> Resolved:
