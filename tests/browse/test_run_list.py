@@ -9,7 +9,8 @@ from support.run_folders import make_run
 
 from kinoray.browse.run_list import list_runs, run_lines
 from kinoray.disk.locks import hold
-from kinoray.runs.result import MADE_BY, Result
+from kinoray.runs.made_by import MADE_BY
+from kinoray.runs.result import Result
 
 
 def as_trial(folder: Path, sweep: str = "sweep-a") -> Path:

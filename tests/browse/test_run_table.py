@@ -11,7 +11,8 @@ from kinoray.browse.run_list import Known, list_runs
 from kinoray.browse.run_table import NOT_SET, groups, read_table, score_names, setting_names
 from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
-from kinoray.runs.result import MADE_BY, Result
+from kinoray.runs.made_by import MADE_BY
+from kinoray.runs.result import Result
 
 
 def make_sweep(root: Path, name: str = "sweep-a", trials: int = 3) -> Path:

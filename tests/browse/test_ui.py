@@ -24,7 +24,7 @@ from kinoray.browse.run_table import read_table
 from kinoray.browse.ui import make_app, report_file
 from kinoray.errors import UsageError
 from kinoray.processes.web_server import LOOPBACK, listen
-from kinoray.runs.result import MADE_BY
+from kinoray.runs.made_by import MADE_BY
 
 pytest.importorskip("dash_ag_grid")
 

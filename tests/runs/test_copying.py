@@ -17,7 +17,8 @@ from kinoray.disk.remote import Remote, RemoteError, check_uri, open_remote
 from kinoray.errors import UsageError
 from kinoray.runs.copier import Copier
 from kinoray.runs.copying import MANIFEST, copy_folder, copy_runs, fetch_run
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD
+from kinoray.runs.made_by import MADE_BY
+from kinoray.runs.result import SWEEP_RECORD
 from kinoray.training.checkpoint import Position
 
 LARGE = bytes(range(256)) * 4096 * 12

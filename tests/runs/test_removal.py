@@ -12,8 +12,8 @@ from kinoray.disk.locks import hold
 from kinoray.disk.usage import bytes_in
 from kinoray.display.text import size
 from kinoray.errors import Busy, UsageError
+from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.removal import find_removal, remove, set_aside_in, trials_of
-from kinoray.runs.result import MADE_BY
 from kinoray.sweeps import leftovers
 
 

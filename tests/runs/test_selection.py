@@ -12,8 +12,9 @@ from kinoray.browse.run_list import list_runs, run_lines
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.runs.about import ABOUT, name_run, note_run, read_about, untag_run
+from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.removal import find_removal, remove
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD, Result
+from kinoray.runs.result import SWEEP_RECORD, Result
 from kinoray.runs.selection import select_run, select_runs
 
 BMU, BASE = "bmu_moco-moving-cvlm-0a1b2c3d", "base_moco-moving-cvlm-0a1b2c3d"

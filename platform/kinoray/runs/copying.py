@@ -19,7 +19,8 @@ from kinoray.disk.locks import LOCK_FILE, hold
 from kinoray.disk.remote import Remote, RemoteError, chunks_of, open_remote
 from kinoray.display.text import size
 from kinoray.errors import UsageError
-from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
+from kinoray.runs.made_by import runs_of_sweep
+from kinoray.runs.result import SWEEP_RECORD
 
 FORMAT = 1
 MANIFEST = "copied.json"

@@ -10,7 +10,8 @@ from kinoray.disk.locks import hold
 from kinoray.disk.usage import bytes_in
 from kinoray.errors import UsageError
 from kinoray.runs.about import ABOUT
-from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
+from kinoray.runs.made_by import runs_of_sweep
+from kinoray.runs.result import SWEEP_RECORD
 
 
 @dataclass(frozen=True)

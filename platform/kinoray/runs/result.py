@@ -18,6 +18,7 @@ from kinoray.display.text import printable, show
 from kinoray.errors import UsageError, unknown
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.about import About, named_run, read_about
+from kinoray.runs.made_by import made_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
-MADE_BY = "sweep"
-"""File in a run's folder that names the sweep which made it."""
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
@@ -280,18 +279,6 @@ def load(folder: str | Path) -> Result | Results:
 def load_all(folder: str | Path) -> Results:
     """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
     return Results(Result(seed) for seed in _seeds(Path(folder))) or Results([Result(folder)])
-
-
-def made_by(folder: Path) -> str:
-    """The sweep that made a run, by its folder; "" if none did."""
-    mark = folder / MADE_BY
-    return mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
-
-
-def runs_of_sweep(sweep: Path) -> list[Path]:
-    """The folders of the runs that a sweep made, beside its own folder."""
-    folders = sorted(mark.parent for mark in sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
-    return [folder for folder in folders if made_by(folder) == sweep.name]
 
 
 def find_runs(root: str | Path) -> Results:

@@ -5,8 +5,9 @@ from pathlib import Path
 from kinoray.disk.folders import runs_root
 from kinoray.disk.locks import is_held
 from kinoray.disk.usage import bytes_in
+from kinoray.runs.made_by import MADE_BY, made_by
 from kinoray.runs.removal import Removal
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD, Result, made_by
+from kinoray.runs.result import SWEEP_RECORD, Result
 from kinoray.sweeps.result import SweepResult
 
 

@@ -22,11 +22,11 @@ from kinoray.lineage.prefix_key import prefix_key
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
+from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.result import MADE_BY
 from kinoray.runs.run_spec import make_spec
 from kinoray.runs.ways import TRIAL
 from kinoray.streams import Stream

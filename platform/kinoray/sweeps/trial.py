@@ -19,8 +19,8 @@ from kinoray.disk.durable import write_json
 from kinoray.display.text import one_line
 from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.lineage.sharing import LOOK_EVERY_S
+from kinoray.runs.made_by import made_by
 from kinoray.runs.resolve import Resolved
-from kinoray.runs.result import made_by
 from kinoray.runs.run_folder import failed, hold_run
 from kinoray.sweeps.objectives import COSTS, of_then
 from kinoray.sweeps.seed_run import Halt, Job, SeedRun
