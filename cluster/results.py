@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import UsageError
-from kinoray.runs.result import Result, Results, load_all
+from kinoray.runs.finding import load_all
+from kinoray.runs.result import Result, Results
 
 if TYPE_CHECKING:
     import pandas as pd

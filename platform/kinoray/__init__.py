@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
     from kinoray.runs.copying import copy_runs, fetch_run
+    from kinoray.runs.finding import load
     from kinoray.runs.request import RunRequest
-    from kinoray.runs.result import Result, Results, load
+    from kinoray.runs.result import Result, Results
     from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
@@ -52,7 +53,7 @@ _WHERE = {
     "Reproduction": "papers.reproduction",
     "submit": "cluster.submit",
     "list_jobs": "cluster.submit",
-    "load": "runs.result",
+    "load": "runs.finding",
     "Result": "runs.result",
     "Results": "runs.result",
     "compare": "report.tables",

@@ -26,8 +26,9 @@ from kinoray.papers.curves import CurveReproduction, course
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduce import reproduce
 from kinoray.papers.statements import judged
+from kinoray.runs.finding import find_runs
 from kinoray.runs.method_source import find_method
-from kinoray.runs.result import SWEEP_RECORD, find_runs
+from kinoray.runs.result import SWEEP_RECORD
 from kinoray.streams import load_stream
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult

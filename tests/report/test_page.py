@@ -11,7 +11,8 @@ from support.run_folders import TASKS, make_run
 from kinoray.display import plots
 from kinoray.errors import UsageError
 from kinoray.report.page import write_report
-from kinoray.runs.result import Result, find_runs
+from kinoray.runs.finding import find_runs
+from kinoray.runs.result import Result
 
 
 class Elements(HTMLParser):

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.run_folders import make_run
 
 from kinoray.report.tables import Comparison, compare
-from kinoray.runs.result import find_runs
+from kinoray.runs.finding import find_runs
 
 
 @pytest.fixture

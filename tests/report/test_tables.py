@@ -14,7 +14,7 @@ from support.run_folders import make_run
 from kinoray.errors import UsageError
 from kinoray.report.estimates import estimate, smallest_p
 from kinoray.report.tables import Comparison, compare
-from kinoray.runs.result import load
+from kinoray.runs.finding import load
 
 
 def three_seeds(root: Path) -> Comparison:

@@ -83,6 +83,19 @@ def test_the_same_copy_again_sends_nothing_and_later_only_what_changed(run: Path
     assert later.sent == 1 and later.sent_bytes == (run / "metrics.jsonl").stat().st_size
 
 
+def test_a_run_that_went_on_is_not_taken_back_to_its_copy(run: Path, tmp_path: Path) -> None:
+    to, name = uri(tmp_path / "there"), f"{run.parent.name}/seed-0"
+    copy_runs([run], to)
+    assert fetch_run(name, to, run.parent.parent) == [run], "the same"
+    add_checkpoint(run, stage=2)
+    before = files_of(run)
+    with pytest.raises(UsageError, match=r"seed-0 is ahead of its copy in .*: stage-002.* here, stage-001.* there"):
+        fetch_run(name, to, run.parent.parent)
+    assert files_of(run) == before
+    copy_runs([run], to)
+    assert fetch_run(name, to, tmp_path / "elsewhere") == [tmp_path / "elsewhere" / name]
+
+
 def test_checkpoints_that_the_run_dropped_go_from_the_copy_and_other_files_stay(run: Path, tmp_path: Path) -> None:
     to, there = uri(tmp_path / "there"), tmp_path / "there" / run.parent.name / "seed-0"
     copy_runs([run], to)

@@ -14,7 +14,9 @@ from kinoray.disk.durable import write_json
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
-from kinoray.runs.result import Result, Results, find_runs, load
+from kinoray.report.downstream import downstream_scores
+from kinoray.runs.finding import find_runs, load
+from kinoray.runs.result import Result, Results
 from kinoray.runs.write_result import write_matrix
 
 
@@ -74,6 +76,17 @@ def test_a_run_folder_opens_as_its_seeds(tmp_path: Path) -> None:
     assert isinstance(results, Results) and [result.seed for result in results] == [2, 10]
     assert set(results.frame["seed"]) == {2, 10}
     assert [result.folder for result in find_runs(tmp_path)] == [folders[1], folders[0]]
+
+
+def test_a_damaged_run_is_left_out_and_told_and_stops_no_other(tmp_path: Path, caplog, kino) -> None:
+    whole, torn, short = (make_run(tmp_path, seed=seed) for seed in (0, 1, 2))
+    (torn / "run.json").write_text("{")
+    (short / "run.json").write_text("{}")
+    assert [result.folder for result in find_runs(tmp_path)] == [whole]
+    assert "not valid JSON" in caplog.text and "lacks 'method'" in caplog.text
+    assert len(downstream_scores([Result(whole)])) == 0
+    code, out, err = kino("list", "runs", "seed=0", "--runs", tmp_path)
+    assert code == 0 and whole.parent.name in out, err
 
 
 def test_what_fresh_set_aside_is_no_seed(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.text import as_typed
-from kinoray.runs.result import Result, load_all
+from kinoray.runs.finding import load_all
+from kinoray.runs.result import Result
 
 LOSS = "training loss"
 MOST_POINTS = 400

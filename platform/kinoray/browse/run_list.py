@@ -15,8 +15,9 @@ from kinoray.disk.usage import bytes_in
 from kinoray.display.text import clock, show, size
 from kinoray.errors import UsageError
 from kinoray.runs.about import ABOUT
+from kinoray.runs.finding import seed_folders
 from kinoray.runs.made_by import MADE_BY
-from kinoray.runs.result import Result, seed_folders
+from kinoray.runs.result import Result
 
 Row = dict[str, Any]
 Stamp = tuple[tuple[int, int], ...]

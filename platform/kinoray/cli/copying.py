@@ -25,7 +25,7 @@ def copy_command(
     debug: Debug = False,
 ) -> None:
     """Copy runs to S3-compatible storage, every file verified. The same command again sends what is missing."""
-    from kinoray.runs.result import run_folder
+    from kinoray.runs.finding import run_folder
 
     copied = kinoray.copy_runs([run_folder(name, root) for name in runs], to, verify=verify)
     if as_json:

@@ -32,11 +32,12 @@ from kinoray.execution.run import run
 from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
+from kinoray.runs.finding import load_all
 from kinoray.runs.record import open_run
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.result import Result, Results, load_all
+from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 

@@ -13,8 +13,9 @@ from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.cores import usable_cores
+from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
-from kinoray.runs.result import Result, Results, load, run_folder
+from kinoray.runs.result import Result, Results
 
 if TYPE_CHECKING:
     from torch import Tensor

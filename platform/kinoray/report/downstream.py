@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from kinoray.runs.result import Result, find_runs
+from kinoray.runs.finding import find_runs
+from kinoray.runs.result import Result
 
 
 class Downstream(NamedTuple):
@@ -27,10 +28,10 @@ def downstream_scores(parents: Sequence[Result]) -> Scores:
     for root in dict.fromkeys(parent.folder.absolute().parent.parent for parent in parents):
         beside = [parent for parent in parents if parent.folder.absolute().parent.parent == root]
         for child in find_runs(root):
-            score = child.metrics.get(child.score)
-            if child.state != "finished" or score is None:
+            given = parents_of(child, beside)
+            if not given or child.state != "finished" or (score := child.metrics.get(child.score)) is None:
                 continue
-            for parent in parents_of(child, beside):
+            for parent in given:
                 found[parent.folder][Downstream(child.stream, child.label)].append(score)
     return {folder: {name: fmean(values) for name, values in of.items()} for folder, of in found.items()}
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.errors import UsageError
-from kinoray.runs.result import SWEEP_RECORD, Result, load
+from kinoray.runs.finding import load
+from kinoray.runs.result import SWEEP_RECORD, Result
 from kinoray.sweeps.result import SweepResult
 from kinoray.tracking.exported import name_of, scores_of, settings_of, tags_of
 from kinoray.tracking.mlflow_store import experiment_of, log_files, log_numbers, log_settings, named, open_store

@@ -18,7 +18,8 @@ from kinoray.display.text import printable, show
 from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
 from kinoray.runs.command import command_of
-from kinoray.runs.result import SWEEP_RECORD, Result, load_all
+from kinoray.runs.finding import load_all
+from kinoray.runs.result import SWEEP_RECORD, Result
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""

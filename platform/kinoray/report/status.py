@@ -9,7 +9,8 @@ from kinoray.disk.folders import runs_root
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.disk.locks import is_held
 from kinoray.display.progress import WINDOW
-from kinoray.runs.result import SWEEP_RECORD, Result, find_runs
+from kinoray.runs.finding import find_runs
+from kinoray.runs.result import SWEEP_RECORD, Result
 from kinoray.runs.selection import select_runs
 from kinoray.sweeps.result import SweepResult
 

@@ -18,7 +18,8 @@ from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
 from kinoray.report.downstream import downstream_scores
 from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
-from kinoray.runs.result import Result, load_all
+from kinoray.runs.finding import load_all
+from kinoray.runs.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd

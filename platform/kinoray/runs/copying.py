@@ -7,7 +7,7 @@ file that is sent is read back. Files lie under the names that they have in the 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -116,7 +116,8 @@ def fetch_run(name: str, source: str, runs: str | Path | None = None) -> list[Pa
     """Bring a run, RUN or RUN/seed-N, or a sweep's folder back from a store into the runs folder.
 
     Every file must be what the manifest says. What is here already and the same is not fetched again. Returns: the
-    folders. Raises: UsageError where there is no such copy; RemoteError where one is not whole; Busy.
+    folders. Raises: UsageError where there is no such copy, or the run went on here since; RemoteError where one is not
+    whole; Busy.
     """
     _check_name(name)
     remote = open_remote(source)
@@ -129,7 +130,14 @@ def fetch_run(name: str, source: str, runs: str | Path | None = None) -> list[Pa
 
 def _fetch_folder(there: Remote, folder: Path) -> Path:
     with hold(folder, f"{folder} is in use by {{holder}}. Stop it first."):
-        for name, stamp in _manifest(there, {MANIFEST: 0}).items():
+        stamps = _manifest(there, {MANIFEST: 0})
+        here = _newest(path.relative_to(folder).as_posix() for path in folder.glob("checkpoints/stage-*"))
+        if here > (copied := _newest(stamps)):
+            raise UsageError(
+                f"{folder} is ahead of its copy in {there.shown}: {here} here, {copied or 'nothing'} there. Copy it "
+                "again; or, to go back to the copy, remove it first (kinoray rm)."
+            )
+        for name, stamp in stamps.items():
             path = folder / name
             if path.is_file() and path.stat().st_size == stamp.bytes and sha256(path) == stamp.sha256:
                 continue
@@ -145,6 +153,12 @@ def _fetch_folder(there: Remote, folder: Path) -> Path:
                         "again from where it lies, then fetch it."
                     )
     return folder
+
+
+def _newest(files: Iterable[str]) -> str:
+    """The newest checkpoint among files or folders below `checkpoints/`; "" where there is none."""
+    names = (PurePosixPath(file).parts[1] for file in files if file.startswith("checkpoints/"))
+    return max((name for name in names if ".tmp-" not in name), default="")
 
 
 @contextmanager

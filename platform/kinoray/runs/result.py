@@ -11,13 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.disk.folders import runs_root
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
-from kinoray.errors import UsageError, unknown
+from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
-from kinoray.runs.about import About, named_run, read_about
+from kinoray.runs.about import About, read_about
 from kinoray.runs.made_by import made_by
 
 if TYPE_CHECKING:
@@ -40,13 +39,16 @@ class Result:
                 f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."
             )
         self.run: dict[str, Any] = _read_json(self.folder / "run.json")
-        self.method: str = self.run["method"]
-        self.stream: str = self.run["stream"]
-        self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
-        self.seed: int = self.run["seed"]
-        self.tasks: list[str] = self.run["tasks"]
-        self.joint: bool = self.run["joint"]
-        self.zero_shot: bool = self.run["zero_shot"]
+        try:
+            self.method: str = self.run["method"]
+            self.stream: str = self.run["stream"]
+            self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
+            self.seed: int = self.run["seed"]
+            self.tasks: list[str] = self.run["tasks"]
+            self.joint: bool = self.run["joint"]
+            self.zero_shot: bool = self.run["zero_shot"]
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{self.folder}/run.json lacks {error}. It is damaged; run again with --fresh.") from None
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -265,53 +267,6 @@ class Results(list[Result]):
 
     def _repr_html_(self) -> str:
         return "".join(result._repr_html_() for result in self)
-
-
-def load(folder: str | Path) -> Result | Results:
-    """Open a seed folder, or a run folder: one seed gives its `Result`, several give `Results`.
-
-    Raises: UsageError if there is no run.
-    """
-    results = load_all(folder)
-    return results if len(results) > 1 else results[0]
-
-
-def load_all(folder: str | Path) -> Results:
-    """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
-    return Results(Result(seed) for seed in _seeds(Path(folder))) or Results([Result(folder)])
-
-
-def find_runs(root: str | Path) -> Results:
-    """Every run below `root` (run folders with seeds), in the order of their names."""
-    return Results(map(Result, seed_folders(root)))
-
-
-def seed_folders(root: str | Path) -> list[Path]:
-    """The folder of every seed of every run below `root`, in the order of their names."""
-    return [seed for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder)]
-
-
-def run_folder(name: str, root: str | Path | None = None) -> Path:
-    """A run by path, by its name in the runs folder, or by the readable name that it was given there."""
-    if Path(name).exists():
-        return Path(name)
-    folder = runs_root(root) / name
-    if folder.exists():
-        return folder
-    if (named := named_run(runs_root(root), name)) is not None:
-        return named
-    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
-    if not known:
-        raise UsageError(
-            f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
-        )
-    raise unknown("run", name, known)
-
-
-def _seeds(folder: Path) -> list[Path]:
-    """The seed folders of a run folder, by number; not those that `--fresh` set aside (seed-0.old-1)."""
-    folders = {name: file.parent for file in folder.glob("seed-*/run.json") if (name := file.parent.name[5:]).isdigit()}
-    return [folders[name] for name in sorted(folders, key=int)]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import Any
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import as_typed
 from kinoray.errors import UsageError, unknown
-from kinoray.runs.result import SWEEP_RECORD, Result, find_runs, load_all, run_folder
+from kinoray.runs.finding import find_runs, load_all, run_folder
+from kinoray.runs.result import SWEEP_RECORD, Result
 
 MOST_NAMED = 5
 """Runs that an error names."""
