@@ -79,9 +79,10 @@ def test_a_run_folder_opens_as_its_seeds(tmp_path: Path) -> None:
 
 
 def test_a_damaged_run_is_left_out_and_told_and_stops_no_other(tmp_path: Path, caplog, kino) -> None:
-    whole, torn, short = (make_run(tmp_path, seed=seed) for seed in (0, 1, 2))
-    (torn / "run.json").write_text("{")
-    (short / "run.json").write_text("{}")
+    whole = make_run(tmp_path)
+    for number, text in enumerate(("{", "{}")):
+        make_run(tmp_path / "made").parent.rename(tmp_path / f"damaged-{number}")
+        (tmp_path / f"damaged-{number}" / "seed-0" / "run.json").write_text(text)
     assert [result.folder for result in find_runs(tmp_path)] == [whole]
     assert "not valid JSON" in caplog.text and "lacks 'method'" in caplog.text
     assert len(downstream_scores([Result(whole)])) == 0

@@ -18,6 +18,7 @@ from kinoray.config import Recipe, defaults_of, differing, matters_from, plain
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, family_file, stated
 from kinoray.runs.method_source import MethodSource, find_method, method_names, methods_folder, names_in
+from kinoray.streams.rendering import nothing_rendered
 
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
@@ -81,7 +82,8 @@ def _stream(name: str, family: str | None) -> dict[str, Any]:
     file = family_file(streams.__path__, family or "user_folder")
     about = {"kind": "stream", "name": name, "about": ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))}
     try:
-        stream = streams.load_stream(name)
+        with nothing_rendered():
+            stream = streams.load_stream(name)
     except UsageError as problem:
         return about | {"needs": str(problem)}
     recipe = plain(stream.recipe)

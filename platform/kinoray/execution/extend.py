@@ -40,6 +40,7 @@ from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.rendering import checked_first
 
 
 @config
@@ -126,7 +127,8 @@ def _task_of_stream(text: str) -> TaskData:
     stream, slash, task = text.rpartition("/")
     if not slash or not stream or not task:
         raise UsageError(f"{text!r} is neither a task file (.yaml) nor STREAM/TASK, as moving-cvlm:3/radar.")
-    return _named(load_stream(stream), task)
+    with checked_first(lambda: _named(load_stream(stream), task)):
+        return _named(load_stream(stream), task)
 
 
 def _named(stream: Stream, name: str) -> TaskData:

@@ -19,6 +19,7 @@ from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
+from kinoray.streams.rendering import checked_first
 from kinoray.training.stages import Stage
 
 VECTORS_RECIPE = {"augmentation": "none", "size_px": 32}
@@ -71,6 +72,11 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
 
     seed: of which of the request's runs; by default its first. Raises: UsageError.
     """
+    with checked_first(lambda: _resolve(request, seed)):
+        return _resolve(request, seed)
+
+
+def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     method = find_method(request.method)  # before a stream is made: a wrong name costs nothing
     stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
     stream = tested(stream, method)

@@ -39,6 +39,8 @@ CLIPS_PER_PROCESS = 200
 
 PLANNED: ContextVar[Path | None] = ContextVar("PLANNED", default=None)
 """Inside `nothing_rendered`: where the manifests of missing sets lie."""
+FIRST: ContextVar[Callable[[], object] | None] = ContextVar("FIRST", default=None)
+"""Inside `checked_first`: what is done before anything is rendered."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,9 @@ def rendered(
     if (planned := PLANNED.get()) is not None:
         return {name: path if path.is_file() else _planned(source, path, planned) for name, path in manifests.items()}
     if not all(path.is_file() for path in manifests.values()):
+        if (check := FIRST.get()) is not None:
+            with nothing_rendered():
+                check()
         try:
             with wait_for_lock(folder):
                 missing = [name for name, path in manifests.items() if not path.is_file()]
@@ -114,6 +119,19 @@ def nothing_rendered() -> Iterator[None]:
             yield
         finally:
             PLANNED.reset(token)
+
+
+@contextmanager
+def checked_first(check: Callable[[], object]) -> Iterator[None]:
+    """Within the block `rendered` first does this, with nothing rendered: what it raises costs no minutes.
+
+    A block inside another one changes nothing: the outer one checks more.
+    """
+    token = FIRST.set(FIRST.get() or check)
+    try:
+        yield
+    finally:
+        FIRST.reset(token)
 
 
 def _planned(source: Source, path: Path, folder: Path) -> Path:

@@ -27,7 +27,7 @@ from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
-from kinoray.streams.rendering import nothing_rendered
+from kinoray.streams.rendering import checked_first, nothing_rendered
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
@@ -79,7 +79,8 @@ def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
     if request.dry_run:
         with nothing_rendered():
             return outline(make_plan(request))
-    plan = make_plan(request)
+    with checked_first(lambda: make_plan(request)):
+        plan = make_plan(request)
     with hold_output(plan.folder, f"{plan.folder.name} is being run by another process. Wait, or give another --name."):
         begun = (plan.folder / SWEEP_RECORD).exists()
         record = open_record(plan, say)
