@@ -81,10 +81,10 @@ def _methods_of(entry: Any) -> set[str]:
 
 
 def _stream_option(text: str) -> str:
-    """What the command of a method needs where the default stream is of a protocol that it does not suit."""
+    """What the command of a method needs where the default stream's protocol or towers do not suit it."""
     suits = re.search(r"^    suits = (\(.*\))$", text, re.MULTILINE)
     protocols = ast.literal_eval(suits[1]) if suits else ("cvlm",)
-    if "cvlm" in protocols:
+    if "cvlm" in protocols and "backbones = ClipTowers" not in text:
         return ""
     return f" --stream {next(stream for protocol, stream in EMBEDDED.items() if protocol in protocols)}"
 

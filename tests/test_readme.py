@@ -46,6 +46,12 @@ def test_commands_of_the_pages_exist_with_their_options(command: str) -> None:
     assert {word for word in words if word.startswith("--")} <= options
 
 
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`kinoray (run [^`]*)` \|", TEXT))))
+def test_the_commands_of_the_methods_would_start(command: str, kino, tmp_path: Path) -> None:
+    code, _, err = kino(*shlex.split(command), "--dry-run", "--runs", tmp_path)
+    assert code == 0, err
+
+
 def test_the_experiment_of_the_pages_is_one(tmp_path: Path) -> None:
     (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
     (tmp_path / "experiment.yaml").write_text(text)

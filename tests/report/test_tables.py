@@ -1,5 +1,6 @@
 """Comparison tables: intervals, pairing, and what must not be hidden."""
 
+import json
 import re
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def test_seeds_share_a_row_and_settings_do_not(tmp_path: Path) -> None:
         "bmu_moco (joint)": 1,
     }
     assert rows[-1].label == "bmu_moco (joint)"  # bounds stand last
+
+
+def test_rows_of_several_backbones_say_which(tmp_path: Path) -> None:
+    make_run(tmp_path, "bmu_moco", overrides={"epochs": 3})
+    other = (
+        make_run(tmp_path / "made", "bmu_moco", overrides={"epochs": 3}).parent.rename(tmp_path / "other") / "seed-0"
+    )
+    record = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(record | {"backbone": "tiny-clip"}))
+    (tmp_path / "made").rmdir()
+    labels = {row.label for row in compare(sorted(tmp_path.iterdir())).rows}
+    assert labels == {f"bmu_moco (backbone={name})" for name in (record["backbone"], "tiny-clip")}
 
 
 def test_settings_that_all_rows_share_are_said_once(tmp_path: Path) -> None:
@@ -164,7 +177,7 @@ def test_other_test_samples_give_a_warning(tmp_path: Path) -> None:
 def test_runs_of_other_streams_are_not_laid_side_by_side(tmp_path: Path) -> None:
     make_run(tmp_path, "base_moco")
     make_run(tmp_path, "bmu_moco", tasks=["a", "b"])
-    with pytest.raises(UsageError, match="different streams or tasks"):
+    with pytest.raises(UsageError, match=r"different streams or tasks .* \(a, b\)"):
         compare(sorted(tmp_path.iterdir()))
 
 

@@ -70,10 +70,12 @@ class Row:
     """Overrides that all rows of the table have; the label leaves them out."""
     downstream: Scores = field(default_factory=dict)
     """What runs on the encoders of these found."""
+    with_backbone: bool = False
+    """Whether the rows of the table differ in it."""
 
     @property
     def label(self) -> str:
-        return self.results[0].label_without(self.shared)
+        return self.results[0].label_without(self.shared, self.with_backbone)
 
     @property
     def is_bound(self) -> bool:

@@ -215,14 +215,17 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     name = protocol.score_named(metric or protocol.score)
     for result in results[1:]:
         if (result.stream, result.tasks) != (results[0].stream, results[0].tasks):
-            both = f"{results[0].folder} is of {results[0].stream}, {result.folder} of {result.stream}"
+            both = " and ".join(
+                f"{one.folder} is of {one.stream} ({', '.join(one.tasks)})" for one in (results[0], result)
+            )
             raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
     grouped: dict[str, dict[int, Result]] = {}
     for result in results:
         grouped.setdefault(identity(result), {})[result.seed] = result
     shared = _shared_overrides(results) if len(grouped) > 1 else {}
     downstream = downstream_scores(results)
-    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared, downstream) for seeds in grouped.values()]
+    several = len({result.run["backbone"] for result in results}) > 1
+    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared, downstream, several) for seeds in grouped.values()]
     rows.sort(key=lambda row: row.is_bound)
     return Comparison(rows, name, results[0].tasks, _other_ids(results))
 

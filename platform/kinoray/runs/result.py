@@ -117,11 +117,12 @@ class Result:
         """The run's readable name, else its method with its overrides, as tables show it."""
         return self.label_without({})
 
-    def label_without(self, shared: Mapping[str, Any]) -> str:
-        """The label without overrides that go without saying."""
+    def label_without(self, shared: Mapping[str, Any], with_backbone: bool = False) -> str:
+        """The label without overrides that go without saying, and, if asked, with the backbone."""
         if name := self.name:
             return name
-        changed = ", ".join(f"{name}={value}" for name, value in self.overrides.items() if name not in shared)
+        overrides = {"backbone": self.run["backbone"]} | self.overrides if with_backbone else self.overrides
+        changed = ", ".join(f"{name}={value}" for name, value in overrides.items() if name not in shared)
         marks = {"joint": self.joint, "zero-shot": self.zero_shot, "as released": self.run.get("as_released", False)}
         kinds = [kind for kind, is_so in marks.items() if is_so]
         return " ".join([self.method, *(f"({words})" for words in (changed, *kinds) if words)])
