@@ -86,7 +86,8 @@ class MissingVideo(VideoError):
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UsageError:
     """The error for a name that does not exist, with the nearest ones that do."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    spelled = {other.lower(): other for other in known}
+    near = [spelled[other] for other in difflib.get_close_matches(name.lower(), spelled, n=3, cutoff=0.5)]
     advice = f"Known: {', '.join(known)}." if known else "There are none."
     if near:
         advice = f"Did you mean {' or '.join(repr(n) for n in near)}?"

@@ -1,6 +1,8 @@
 """The command line: what it passes on, prints, and answers to mistakes. The engine is replaced by a recorder."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ import pytest
 from support.run_folders import make_run
 
 import kinoray
-from kinoray.errors import ConfigMismatch, RunFailed, UsageError
+from kinoray.errors import ConfigMismatch, RunFailed, UsageError, unknown
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 
@@ -242,3 +244,18 @@ def test_lists(kino: Callable[..., Outcome], tmp_path: Path) -> None:
     make_run(tmp_path, seed=4)
     assert "finished" in (out := kino("list", "runs", "--runs", tmp_path)[1]) and "seed 4" in out
     assert json.loads(kino("list", "runs", "--runs", tmp_path, "--json")[1])["runs"][0]["seed"] == 4
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_place_that_cannot_be_written_is_one_line_and_no_bug(code: int, kino, monkeypatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code), "/read/only/foo.py")
+
+    monkeypatch.setattr("kinoray.runs.selection.select_runs", refused)
+    left, out, err = kino("compare", "run")
+    assert (left, out) == (2, "") and err.startswith(f"/read/only/foo.py: {os.strerror(code)}. ")
+    assert "traceback" not in err and len(err.splitlines()) == 1
+
+
+def test_a_name_is_suggested_whatever_its_case() -> None:
+    assert "Did you mean 'epochs'" in str(unknown("setting", "EPOCHS", ["epochs", "eps"]))

@@ -92,6 +92,15 @@ def test_mistakes_are_one_line(finished, options, match) -> None:
         search(finished.folder, "a").write("hits.txt")
 
 
+def test_a_file_that_is_no_video_is_named_and_a_missing_one_costs_no_model(finished, tmp_path, monkeypatch) -> None:
+    (tmp_path / "corrupt.mp4").write_bytes(b"no video" * 100)
+    with pytest.raises(UsageError, match=r"corrupt\.mp4 cannot be searched by: "):
+        search(finished.folder, like=tmp_path / "corrupt.mp4")
+    monkeypatch.setattr("kinoray.report.search.open_method", lambda *_, **__: pytest.fail("opened"))
+    with pytest.raises(UsageError, match="There is no file"):
+        search(finished.folder, like=tmp_path / "none.mp4")
+
+
 def test_the_command_prints_hits_and_writes_the_sheet(finished, kino: Callable, tmp_path: Path) -> None:
     code, out, err = kino("search", finished.folder, "a red square", "--k", 2, "--out", tmp_path / "hits.html")
     assert (code, err) == (0, "") and out.count("\n") == 4 and "hits.html" in out

@@ -1,6 +1,7 @@
 """What there is: methods by their file names, streams and backbones. Imports no method and no torch."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from kinoray.runs.result import Result
 def list_methods() -> list[dict[str, str]]:
     """Name, kind and first docstring line of every installed method, found by file name."""
     files = {name: methods_folder() / f"{name}.py" for name in method_names()}
-    return [{"name": name, "kind": kind_of(file), "about": first_line(file)} for name, file in files.items()]
+    return [{"name": name, "kind": kind_of(file), "about": first_sentence(file)} for name, file in files.items()]
 
 
 def list_streams() -> list[dict[str, str]]:
     """The streams by name, and how to name a folder."""
     named = [
-        {"name": name, "about": first_line(family_file(streams.__path__, family)).partition(": ")[2]}
+        {"name": name, "about": first_sentence(family_file(streams.__path__, family)).partition(": ")[2]}
         for name, family in streams.stream_families().items()
     ]
     own = {"name": "FOLDER", "about": "a folder of your own: videos and captions.csv, .jsonl or .parquet"}
@@ -48,10 +49,11 @@ def run_line(result: Result) -> dict[str, Any]:
     }
 
 
-def first_line(file: Path) -> str:
-    """First line of a Python file's docstring, read without running the file."""
+def first_sentence(file: Path) -> str:
+    """First sentence of a Python file's docstring, read without running the file."""
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return docstring.split("\n", 1)[0]
+    paragraph = " ".join(docstring.split("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def kind_of(file: Path) -> str:

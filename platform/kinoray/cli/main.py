@@ -3,6 +3,7 @@ with the exit codes of `kinoray.errors`.
 """
 
 import _thread
+import errno
 import signal
 import sys
 import tempfile
@@ -36,7 +37,7 @@ from kinoray.cli import (
     up_down,
 )
 from kinoray.display.text import printable
-from kinoray.errors import FAILED, INTERRUPTED, TERMINATED, KinorayError
+from kinoray.errors import FAILED, INTERRUPTED, TERMINATED, WRONG, KinorayError
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -53,6 +54,8 @@ app.add_typer(pretrain.pretrain_app, name="pretrain")
 app.add_typer(new_method.new_app, name="new")
 
 GOES_ON = "The same command goes on from the last saved state."
+NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Of a file system: no mistake of a program."""
 
 
 def main() -> None:
@@ -71,6 +74,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(FAILED)
     except Exception as error:  # a bug, ours or a method's: the line says where the rest is
+        if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename is not None:
+            _fail(f"{error.filename}: {error.strerror}. Give another place, make room, or change permissions.", WRONG)
         _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", FAILED)
 
 

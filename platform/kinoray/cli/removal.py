@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinoray.cli import completion
-from kinoray.cli.options import WHICH_RUNS, Debug, DryRun, Json, Runs
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
 from kinoray.display.text import printable, size
 from kinoray.errors import UsageError
 
@@ -40,7 +40,11 @@ def rm_command(
 
 
 def prune_command(
-    yes: Yes = False, dry_run: DryRun = False, root: Runs = None, as_json: Json = False, debug: Debug = False
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; remove nothing.")] = False,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """Remove what nothing goes on with. What --fresh set aside, and what ended sweeps left of trials given up."""
     from kinoray.runs.removal import set_aside_in

@@ -24,8 +24,8 @@ from kinoray.browse.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, 
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.disk.durable import whole_file
-from kinoray.display.text import printable
-from kinoray.errors import UsageError
+from kinoray.display.text import one_line, printable
+from kinoray.errors import UsageError, VideoError
 from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
 from kinoray.features.store import FeatureStore, Hits
@@ -141,12 +141,14 @@ def search(
 
     run: a folder, a name or a `Result`, of one seed; while it is in progress, its tasks learned so far. like: a video
     or picture file instead of a text. split: whose features are searched. method: as for `open_method`.
-    Raises: UsageError; CheckpointCorrupt where a feature file is missing or damaged; VideoError for `like`.
+    Raises: UsageError; CheckpointCorrupt where a feature file is missing or damaged.
     """
     if (text is None) == (like is None):
         raise UsageError("Search for a text or for a video: give one of them, as in `kinoray search RUN 'a red car'`.")
     if k < 1:
         raise UsageError(f"`k` must be 1 or more, but got {k}.")
+    if like is not None and not Path(like).is_file():
+        raise UsageError(f"There is no file {like} to search by.")
     opened = open_method(run, method=method)
     store = live_or_committed(opened.run, opened.stored)
     if text is not None:
@@ -188,11 +190,13 @@ def _nearest_to_clip(
     opened: OpenedMethod, store: "FeatureStore | LiveFeatureStore", file: Path, k: int, split: str
 ) -> Hits:
     """The nearest clips of a video file. Raises: UsageError where videos have no one vector to compare by."""
-    if not file.is_file():
-        raise UsageError(f"There is no file {file} to search by.")
     if any(len(facts.shape) != 2 for facts in store.blocks):
         raise UsageError(f"{opened.run.method} keeps several vectors a clip, which only a text is compared with.")
-    return store.search(opened.embed_clip(Clip(file.name, str(file.absolute()))), k, split)
+    try:
+        query = opened.embed_clip(Clip(file.name, str(file.absolute())))
+    except VideoError as error:
+        raise UsageError(f"{file} cannot be searched by: {one_line(error)}.") from None
+    return store.search(query, k, split)
 
 
 def _hit(opened: OpenedMethod, score: float, task: int, id: str) -> Hit:
