@@ -8,6 +8,7 @@ the projection. Attention of the blocks can be replaced by a module that wraps i
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
+from kinoray.backbones.hub import of_the_hub
 from kinoray.backbones.vision import open_clip
+from kinoray.display.text import one_line
 from kinoray.errors import UsageError, unknown
 
 NAMES = ("clip",)
@@ -148,14 +151,14 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
     options: dict[str, Any] = {} if size_px is None else {"force_image_size": size_px}
     if weights.startswith("/") and not Path(weights).is_file():
         raise UsageError(f"There is no file {weights} with weights of {model}.")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), of_the_hub():
         torch.manual_seed(seed)
         try:
             made = open_clip().create_model(
                 model, None if weights == RANDOM else weights, load_weights=weights != RANDOM, **options
             )
         except Exception as error:  # the hub's client, safetensors and open_clip itself have errors of all kinds
-            message = " ".join(str(error).split())[:160]
+            message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
             raise UsageError(
                 f"The weights {weights!r} of {model} cannot be loaded ({message}). Give a file as clip:{model}//FILE, "
                 "or put them into the hub's cache that HF_HOME names."

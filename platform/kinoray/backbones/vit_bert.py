@@ -5,6 +5,7 @@ Differs: both run without dropout, also in training, where BERT's own configurat
 attention. The paper is silent; without it results do not depend on the number of workers.
 """
 
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from safetensors import SafetensorError
 
+from kinoray.backbones.hub import of_the_hub
 from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
 from kinoray.backbones.towers import (
     CONFIG_FILE,
@@ -27,6 +29,7 @@ from kinoray.backbones.towers import (
     read_vocabulary,
 )
 from kinoray.backbones.vision import BertModel, ViTModel
+from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
 NAMES = ("vit-bert",)
@@ -97,13 +100,13 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
         "attention_probs_dropout_prob": 0.0,
     }
     try:
-        if vocabulary is None:
-            vocabulary = _hub_vocabulary(vit, bert)
-        vision = ViTModel.from_pretrained(vit, **options)
-        text = BertModel.from_pretrained(bert, **options)
+        with of_the_hub():
+            vocabulary = vocabulary or _hub_vocabulary(vit, bert)
+            vision = ViTModel.from_pretrained(vit, **options)
+            text = BertModel.from_pretrained(bert, **options)
         pieces = read_vocabulary(vocabulary)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        message = " ".join(str(error).split())[:100]
+        message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
         raise UsageError(f"The weights of vit-bert cannot be loaded ({message}). {_WHERE}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
