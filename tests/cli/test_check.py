@@ -57,3 +57,15 @@ def test_check_refuses_what_is_no_method(kino: Callable[..., Outcome], tmp_path:
     assert kino("check", "bas_moco")[0] == 2
     (tmp_path / "empty.py").write_text("")
     assert kino("check", tmp_path / "empty.py")[0] == 2
+
+
+def test_a_class_that_lacks_a_verb_is_refused_at_once_by_check_and_run(
+    kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = FORGETFUL.replace("from kinoray.cli.templates.method import Config, Method as Template", "")
+    text = "from kinoray.cli.templates.method import Config\nfrom kinoray.method import BaseMethod as Template\n" + text
+    (tmp_path / "half.py").write_text(text)
+    for words in (["check", "./half.py"], ["run", "./half.py", "--dry-run"]):
+        code, out, err = kino(*words)
+        assert (code, out) == (2, "") and "half: its class lacks encoder and param_groups." in err, err

@@ -68,7 +68,7 @@ class MethodSource:
         if self.pickled is not None:
             import cloudpickle
 
-            return cloudpickle.loads(self.pickled)
+            return self._whole(cloudpickle.loads(self.pickled))
         module = importlib.import_module(f"kinoray.methods.{self.name}") if self.text is None else _run_text(self)
         cls = getattr(module, "Method", None)
         if not (isinstance(cls, type) and issubclass(cls, BaseMethod)):
@@ -78,6 +78,11 @@ class MethodSource:
                 raise UsageError(f"{self.name}: beside `Method` stands no `Config`, made by `kinoray.config.config`.")
             cls.Config = module.Config
             cls.RECIPES, cls.RELEASED = vars(module).get("RECIPES", {}), vars(module).get("RELEASED", {})
+        return self._whole(cls)
+
+    def _whole(self, cls: type["BaseMethod"]) -> type["BaseMethod"]:
+        if lacking := sorted(getattr(cls, "__abstractmethods__", ())):
+            raise UsageError(f"{self.name}: its class lacks {' and '.join(lacking)}. See `kinoray new method`.")
         return cls
 
 
