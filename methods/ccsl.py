@@ -121,7 +121,7 @@ class Method(Rule):
         if self.task == 0:
             return output
         output = self.scaled(output, self.config.learner_weight)
-        if both is batch or batch.replay is None:
+        if batch.replay is None:
             return output
         rows = len(batch.ids)
         q, key = output.features["video"], output.features["key"]
@@ -140,10 +140,8 @@ class Method(Rule):
         teacher, student = self.teacher.module, self.learner.encoder()
         with torch.no_grad():
             old_q_bD, old_bD = teacher.embed_video(again.video), teacher.embed_video(again.plain)
-        logits, old_logits = (
-            similarities(rows, batch.gather(columns), self.config.temperature)
-            for rows, columns in ((q_bD, student.embed_video(again.plain)), (old_q_bD, old_bD))
-        )
+        logits = similarities(q_bD, batch.gather(student.embed_video(again.plain)), self.config.temperature)
+        old_logits = similarities(old_q_bD, batch.gather(old_bD), self.config.temperature)
         return soft_cross_entropy(logits, old_logits) / (batch.replay_size if self.config.distill_mean else 1)
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:

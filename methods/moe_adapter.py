@@ -201,7 +201,7 @@ class Method(BaseMethod):
         return {"adapters": ParamGroup(params, weight_decay=0.0)}
 
     def loss(self, batch: Batch) -> StepOutput:
-        """Both directions over the whole batch. Features: `video` and `text`."""
+        """Both directions over the whole batch. Features: none, as those of `encoder` are of no task's router."""
         settings, count = self.config, len(self._mixtures())
         noise = batch.normal(count, settings.experts) if settings.noisy_gate else None
         p = settings.expert_dropout
@@ -215,7 +215,6 @@ class Method(BaseMethod):
             objectives=(t2v + v2t) / 2,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
             carry={"chosen": chosen},
-            features={"video": video_BD, "text": text_BD},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
