@@ -281,6 +281,8 @@ def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(mi
         ({"name": "../up"}, "name of a folder"),
         ({"workers_per_trial": 3}, "do not divide over 3 workers"),
         ({"keep_best": -2}, "`keep_best` must be 0 or more"),
+        ({"warm_start": "nope"}, "There is no sweep .*nope"),
+        ({"warm_start": "nope", "dry_run": True}, "There is no sweep .*nope"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, message) -> None:

@@ -112,9 +112,12 @@ def make_plan(request: SweepRequest) -> Plan:
         "storage": request.storage,
     }
     name = request.name or f"sweep-{base.folder.parent.name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
+    folder = runs_root(request.runs).absolute() / name
+    if request.warm_start is not None and not (warm := warm_folder(request.warm_start, folder)).is_dir():
+        raise UsageError(f"There is no sweep {warm} to start with the best settings of.")
     return Plan(
         request=request,
-        folder=runs_root(request.runs).absolute() / name,
+        folder=folder,
         record=record | {"name": name},
         space=space,
         run=replace(run, backbone=base.backbone),
@@ -123,6 +126,11 @@ def make_plan(request: SweepRequest) -> Plan:
         workers=workers,
         then=then,
     )
+
+
+def warm_folder(warm_start: str | Path, folder: Path) -> Path:
+    """The other sweep's folder: as it is named, or beside the sweep's own."""
+    return Path(warm_start) if Path(warm_start).exists() else folder.parent / str(warm_start)
 
 
 def _then(request: SweepRequest, stream: Stream) -> tuple[RunRequest, ...]:

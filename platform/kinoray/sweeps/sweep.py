@@ -9,7 +9,6 @@ import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import optuna
@@ -31,7 +30,7 @@ from kinoray.streams.rendering import checked_first, nothing_rendered
 from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
-from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes
+from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
 from kinoray.sweeps.request import SweepOptions, SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
@@ -138,7 +137,7 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], Non
     first: list[dict[str, Any]] = []
     warm = plan.request.warm_start
     if warm is not None and all(t.state is TrialState.WAITING for t in trials):  # also where this was cut short
-        other = SweepResult(warm if Path(warm).exists() else plan.folder.parent / str(warm))
+        other = SweepResult(warm_folder(warm, plan.folder))
         first += [fitting for t in other.complete[:WARM_TRIALS] if (fitting := _fitting(t.params, knobs))]
         say(f"{plan.label}: starts with {len(first)} settings of {other.folder.name}.")
     if plan.record["sampler"] == "grid":
