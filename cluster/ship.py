@@ -17,7 +17,7 @@ from pathlib import Path
 from kinoray.cluster import words as meanings
 from kinoray.cluster.install import requirements
 from kinoray.cluster.verbs import VERBS, Word, named, parsed
-from kinoray.cluster.words import SHIPPED, Luggage, absolute
+from kinoray.cluster.words import SHIPPED, Upload, absolute
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256
 from kinoray.errors import UsageError
@@ -74,17 +74,17 @@ def stage(
     parts = list(parsed(name, typed[len(name.split()) :]))
     root = results_folder(parts, runs) if verb.in_runs else ""
     work = folder / "work"
-    luggage = Luggage(work / "files", work / "kept", root)
-    luggage.files.mkdir(parents=True)
+    upload = Upload(work / "files", work / "kept", root)
+    upload.files.mkdir(parents=True)
     final = [*name.split(), *(["--runs", root] if root else [])]
-    final += [f"{part.prefix}{part.meaning(part.value, luggage)}" for part in parts if part.option != "--runs"]
+    final += [f"{part.prefix}{part.meaning(part.value, upload)}" for part in parts if part.option != "--runs"]
     libraries = tuple(requirements()) if install else ()
-    (luggage.files / "job.json").write_text(json.dumps({"words": final, "kinoray": VERSION}, indent=1))
+    (upload.files / "job.json").write_text(json.dumps({"words": final, "kinoray": VERSION}, indent=1))
     modules = stage_package(folder)
     identity = digest_of(
         {
             "words": final,
-            "files": {short: sha256(luggage.files / short) for short in luggage.shipped},
+            "files": {short: sha256(upload.files / short) for short in upload.shipped},
             "package": {str(p.relative_to(folder)): sha256(p) for m in modules for p in m.rglob("*") if p.is_file()},
             "environment": dict(environment),
             "libraries": libraries,
@@ -96,13 +96,13 @@ def stage(
         words=tuple(final),
         modules=modules,
         work=work,
-        files=tuple(luggage.shipped),
-        notes=tuple(luggage.notes),
+        files=tuple(upload.shipped),
+        notes=tuple(upload.notes),
         runs=root if verb.result else "",
         id="-".join(part for part in (*name.split(), stem, identity[:10]) if part),
         environment=dict(environment),
         libraries=libraries,
-        unpacks=f"{root}/{SHIPPED}" if luggage.kept.is_dir() else "",
+        unpacks=f"{root}/{SHIPPED}" if upload.kept.is_dir() else "",
     )
 
 

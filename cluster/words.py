@@ -29,7 +29,7 @@ SMALL_BYTES = 50_000_000
 
 
 @dataclass(frozen=True)
-class Luggage:
+class Upload:
     """What a command takes along."""
 
     files: Path
@@ -44,68 +44,68 @@ class Luggage:
     """What stays here, a line each."""
 
 
-Meaning = Callable[[str, Luggage], str]
+Meaning = Callable[[str, Upload], str]
 
 
-def plain(word: str, luggage: Luggage) -> str:
+def plain(word: str, upload: Upload) -> str:
     """A number, a name, a text: no path."""
     return word
 
 
-def file(word: str, luggage: Luggage) -> str:
+def file(word: str, upload: Upload) -> str:
     """A file of the user's. Raises: UsageError where it is not here, or is too large to travel."""
     source = _file_here(word)
     if source.stat().st_size > SMALL_BYTES:
         raise UsageError(f"{word} is too large to be sent along: more than {SMALL_BYTES // 10**6} MB.")
     short = _place_of(word)
-    if short not in luggage.shipped:
-        _make_room(luggage.files / short)
-        shutil.copyfile(source, luggage.files / short)
-        luggage.shipped.append(short)
+    if short not in upload.shipped:
+        _make_room(upload.files / short)
+        shutil.copyfile(source, upload.files / short)
+        upload.shipped.append(short)
     return f"./{short}"
 
 
-def method(word: str, luggage: Luggage) -> str:
+def method(word: str, upload: Upload) -> str:
     """A method's name or file, or two of them as `rule:learner`."""
-    return ":".join(file(name, luggage) if name.endswith(".py") else name for name in names_in(word))
+    return ":".join(file(name, upload) if name.endswith(".py") else name for name in names_in(word))
 
 
-def experiment(word: str, luggage: Luggage) -> str:
+def experiment(word: str, upload: Upload) -> str:
     """An experiment file; what it names gets the cluster's paths in the copy. Its `runs` is on the command line."""
     _file_here(word)
     options, settings = read_experiment(word)
     here = {key: options[key] for key in IN_FILES if key in options}
-    there = {key: _each(IN_FILES[key], value, luggage) for key, value in here.items()}
+    there = {key: _each(IN_FILES[key], value, upload) for key, value in here.items()}
     options.pop("runs", None)
-    return file(word, luggage) if there == here else _written(word, options | there | settings, luggage)
+    return file(word, upload) if there == here else _written(word, options | there | settings, upload)
 
 
-def method_or_experiment(word: str, luggage: Luggage) -> str:
+def method_or_experiment(word: str, upload: Upload) -> str:
     """What `kinoray run` takes."""
-    return (experiment if word.endswith(EXPERIMENT_SUFFIXES) else method)(word, luggage)
+    return (experiment if word.endswith(EXPERIMENT_SUFFIXES) else method)(word, upload)
 
 
-def space(word: str, luggage: Luggage) -> str:
+def space(word: str, upload: Upload) -> str:
     """A file with a search space, else a space's name or one as typed (`m_hat=0.9:1`)."""
-    return file(word, luggage) if word.endswith(EXPERIMENT_SUFFIXES) else word
+    return file(word, upload) if word.endswith(EXPERIMENT_SUFFIXES) else word
 
 
-def task(word: str, luggage: Luggage) -> str:
+def task(word: str, upload: Upload) -> str:
     """A task file, with the folder that it names where that is small; or STREAM/TASK."""
     if not word.endswith(EXPERIMENT_SUFFIXES):
         whole, slash, name = word.rpartition("/")
-        return f"{stream(whole, luggage)}{slash}{name}"
+        return f"{stream(whole, upload)}{slash}{name}"
     source = _file_here(word)
     options, there = read_experiment(word)
     if "folder" in there:
         folder = source.parent / Path(str(there["folder"])).expanduser()
-        there["folder"] = _folder(folder.parent if folder.is_file() else folder, luggage)
+        there["folder"] = _folder(folder.parent if folder.is_file() else folder, upload)
     elif "task" in there:
-        there["task"] = task(str(there["task"]), luggage)
-    return _written(word, options | there, luggage)
+        there["task"] = task(str(there["task"]), upload)
+    return _written(word, options | there, upload)
 
 
-def stream(word: str, luggage: Luggage) -> str:
+def stream(word: str, upload: Upload) -> str:
     """A stream's or data set's name, or a folder of the cluster, maybe as FOLDER:OPTIONS (`streams.own_folder`)."""
     whole, mark, videos = word.partition(VIDEOS)
     place = absolute(whole) if is_own_folder(whole) else _name_or_place(whole)
@@ -115,17 +115,17 @@ def stream(word: str, luggage: Luggage) -> str:
     return f"{place}{mark}{absolute(here)}{comma}{rest}"
 
 
-def place(word: str, luggage: Luggage) -> str:
+def place(word: str, upload: Upload) -> str:
     """A file or folder of the cluster."""
     return absolute(word)
 
 
-def run(word: str, luggage: Luggage) -> str:
+def run(word: str, upload: Upload) -> str:
     """A run or sweep: its name in the results' folder, or a folder of the cluster."""
     return _name_or_place(word)
 
 
-def backbone(word: str, luggage: Luggage) -> str:
+def backbone(word: str, upload: Upload) -> str:
     """NAME, NAME:PLACE,PLACE (`vit-bert:./vit,./bert`) or run:FOLDER; weights are the cluster's."""
     name, mark, places = word.partition(":")
     if name == "run":
@@ -133,7 +133,7 @@ def backbone(word: str, luggage: Luggage) -> str:
     return f"{name}{mark}{','.join(map(_name_or_place, places.split(',')))}"
 
 
-def storage(word: str, luggage: Luggage) -> str:
+def storage(word: str, upload: Upload) -> str:
     """The URL of a data base. Raises: UsageError for one that would vanish with the job."""
     if word in ("sqlite://", "sqlite:///:memory:"):
         raise UsageError(f"--storage {word} is gone with the job. Name a data base that outlives it.")
@@ -200,34 +200,34 @@ def _make_room(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _each(meaning: Meaning, value: Any, luggage: Luggage) -> Any:
+def _each(meaning: Meaning, value: Any, upload: Upload) -> Any:
     """A word of a file, or each of a list of them."""
-    return [meaning(one, luggage) for one in value] if isinstance(value, list) else meaning(value, luggage)
+    return [meaning(one, upload) for one in value] if isinstance(value, list) else meaning(value, upload)
 
 
-def _written(word: str, values: dict[str, Any], luggage: Luggage) -> str:
+def _written(word: str, values: dict[str, Any], upload: Upload) -> str:
     """Write a file anew, with the cluster's paths, as YAML."""
     short = _place_of(word)
     short += ".yaml" if short.endswith(".toml") else ""
-    if short not in luggage.shipped:
-        _make_room(luggage.files / short)
-        (luggage.files / short).write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
-        luggage.shipped.append(short)
+    if short not in upload.shipped:
+        _make_room(upload.files / short)
+        (upload.files / short).write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        upload.shipped.append(short)
     return f"./{short}"
 
 
-def _folder(folder: Path, luggage: Luggage) -> str:
+def _folder(folder: Path, upload: Upload) -> str:
     """A folder of videos: with the job where it is here and small, else the cluster's."""
     if not folder.is_dir():
-        luggage.notes.append(f"{folder} is not here and not sent: the cluster must have {absolute(str(folder))}.")
+        upload.notes.append(f"{folder} is not here and not sent: the cluster must have {absolute(str(folder))}.")
         return absolute(str(folder))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if size > SMALL_BYTES:
-        luggage.notes.append(
+        upload.notes.append(
             f"{folder} is not sent: {size / 1e6:.0f} MB, and at most {SMALL_BYTES / 1e6:.0f} MB are. The cluster must "
             f"have {absolute(str(folder))}."
         )
         return absolute(str(folder))
     name = f"{digest_of_folder(folder)[:16]}/{folder.resolve().name}"
-    shutil.copytree(folder, luggage.kept / name, copy_function=shutil.copyfile, dirs_exist_ok=True)
-    return f"{luggage.runs}/{SHIPPED}/{name}"
+    shutil.copytree(folder, upload.kept / name, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    return f"{upload.runs}/{SHIPPED}/{name}"

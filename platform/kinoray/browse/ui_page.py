@@ -64,7 +64,7 @@ def make_page(root: Path, refresh_s: float = REFRESH_S) -> Dash:
     )
     def refresh(_: int, seen: dict[str, str], by: str | None) -> tuple[Any, ...]:
         rows = read()
-        now, told = _seen(rows), _told(rows, root)
+        now, told = _digests(rows), _status_line(rows, root)
         if now == seen:
             return (*[no_update] * 4, told, no_update)
         columns = no_update if now["columns"] == seen["columns"] else grid_columns(rows, by)
@@ -147,7 +147,7 @@ def _layout(rows: list[Row], root: Path, refresh_s: float) -> html.Div:
     what = dcc.Dropdown([], id="what", placeholder="Curve of")
     return html.Div(
         [
-            html.Header([html.H1("kinoray runs"), html.P(_told(rows, root), id="told")]),
+            html.Header([html.H1("kinoray runs"), html.P(_status_line(rows, root), id="told")]),
             html.Div([find, by], className="controls"),
             grid,
             html.Div(id="groups", className="tables beside"),
@@ -163,7 +163,7 @@ def _layout(rows: list[Row], root: Path, refresh_s: float) -> html.Div:
             ),
             dcc.Location(id="address", refresh=False),
             dcc.Interval(id="tick", interval=1000 * refresh_s),
-            dcc.Store(id="seen", data=_seen(rows)),
+            dcc.Store(id="seen", data=_digests(rows)),
         ]
     )
 
@@ -221,13 +221,13 @@ def grid_rows(rows: Sequence[Row], by: str | None = None) -> list[dict[str, Any]
     ]
 
 
-def _seen(rows: Sequence[Row]) -> dict[str, str]:
+def _digests(rows: Sequence[Row]) -> dict[str, str]:
     """What a browser has: it is sent rows and columns only where they are others."""
     columns = json.dumps([score_names(rows), setting_names(rows)])
     return {"rows": hashlib.sha256(json.dumps(rows).encode()).hexdigest(), "columns": columns}
 
 
-def _told(rows: Sequence[Row], root: Path) -> str:
+def _status_line(rows: Sequence[Row], root: Path) -> str:
     sweeps = sum(row["sweep"] for row in rows)
     running = sum("running" in row["state"] for row in rows)
     parts = [f"{len(rows) - sweeps} runs", f"{sweeps} sweeps", f"{running} running"]

@@ -16,7 +16,7 @@ from kinoray.data.clip_reading import as_many, holds
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
 from kinoray.data.slots import Feed, Row
 from kinoray.decoding.frame_cache import fetch_clip
-from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process, or_the_process_ends
+from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool, one_process
 
 PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
@@ -80,7 +80,7 @@ def alone_in_a_process() -> Iterator[Alone]:
             pool.shutdown()
 
 
-@or_the_process_ends
+@ends_without_memory
 def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
     """What a process does: frames that the cache holds by now are left there."""
     answers = []

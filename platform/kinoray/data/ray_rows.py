@@ -30,7 +30,7 @@ from ray.util.annotations import RayDeprecationWarning
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
-from kinoray.processes.pool import or_the_process_ends
+from kinoray.processes.pool import ends_without_memory
 
 TASK_BYTES = 32 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
@@ -145,7 +145,7 @@ def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> I
         yield from guarded_rows(feed, places, alone)
 
 
-@or_the_process_ends
+@ends_without_memory
 def _decode_alone(feed: Any, group: int, slot: int) -> Row:
     return feed.decode(group, slot)
 
@@ -211,7 +211,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
         blocks.close()  # type: ignore[attr-defined]
 
 
-@or_the_process_ends
+@ends_without_memory
 def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarray]:
     """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
     first, count = int(span["first"][0]), int(span["count"][0])

@@ -17,7 +17,7 @@ from kinoray.data.presets import decode_px, preset_of, test_sampling, train_samp
 from kinoray.decoding.frame_cache import Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
-from kinoray.processes.pool import BrokenProcessPool, in_pool, or_the_process_ends
+from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool
 
 if TYPE_CHECKING:
     from kinoray.config import Recipe
@@ -83,7 +83,7 @@ def _answer(get: Callable[[], Any]) -> int:
         return 0
 
 
-@or_the_process_ends
+@ends_without_memory
 def _fill(path: str, rows: list[int], rule: Sampling, size_px: int, cache: Cache | None = None) -> int:
     """Read a batch of clips through a cache, or the one of the machine that does it; how many were decoded."""
     cache, manifest = cache or frame_cache(), read_manifest(path)

@@ -14,7 +14,7 @@ from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.processes.cores import usable_cores
-from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process, or_the_process_ends
+from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool, one_process
 from kinoray.processes.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
@@ -82,7 +82,7 @@ def probe_clip_or_picture(clip: Clip) -> dict[str, Any]:
     return probe_clip(clip, LIMITS)
 
 
-@or_the_process_ends
+@ends_without_memory
 def probe_batch(parts: Sequence[Part], root: str) -> list[Finding]:
     """What a Ray task does."""
     return [probe_part(part, root) for part in parts]

@@ -45,14 +45,14 @@ class Remote:
         """Name -> bytes of all files in it, at any depth; {} where it does not exist. Raises: RemoteError."""
         from pyarrow import fs
 
-        with self._told():
+        with self._as_remote_error():
             found = self.files.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
         return {info.path.removeprefix(f"{self.base}/"): info.size for info in found if info.type == fs.FileType.File}
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write a file. A store like S3 shows it whole or not at all; a folder may show a part of it."""
         path = f"{self.base}/{name}"
-        with self._told():
+        with self._as_remote_error():
             if self.files.type_name == "local":
                 self.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
             with self.files.open_output_stream(path) as sink:
@@ -61,7 +61,7 @@ class Remote:
 
     def read(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, piece by piece. Raises: RemoteError."""
-        with self._told(), self.files.open_input_stream(f"{self.base}/{name}") as source:
+        with self._as_remote_error(), self.files.open_input_stream(f"{self.base}/{name}") as source:
             while chunk := source.read(CHUNK):
                 yield chunk
 
@@ -74,11 +74,11 @@ class Remote:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        with self._told():
+        with self._as_remote_error():
             self.files.delete_file(f"{self.base}/{name}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_remote_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -174,7 +174,7 @@ class RunProgress:
                 self._bars.update(self._bar_of(line), visible=False)
         elif self._cell:
             begun: list[_Line | _All] = [
-                one for one in self._lines.values() if not self._all or 0 < one.done < one.total
+                line for line in self._lines.values() if not self._all or 0 < line.done < line.total
             ]
             self._cell.show([*begun, *together], now, last=line.done == line.total)
         elif line.printed_at is None or now - line.printed_at >= PLAIN_EVERY_S or before < line.done == line.total:

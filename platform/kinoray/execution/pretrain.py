@@ -60,9 +60,9 @@ def pretrain_tiny(
     """
     towers = tiny_tower(seed=seed, vocabulary=world_vocabulary())
     shown = stills.pretraining_pairs(pairs, seed)
-    whence = _train_on_world("tiny", towers, shown, steps, seed, batch_size, progress)
+    provenance = _train_on_world("tiny", towers, shown, steps, seed, batch_size, progress)
     save_towers(towers, out)
-    _say_whence(out, whence)
+    _write_provenance(out, provenance)
     return towers
 
 
@@ -75,9 +75,9 @@ def pretrain_tiny_clip(
     images, captions = stills.pretraining_pairs(pairs - pairs // 2, seed)
     event_images, event_captions = stills.event_pairs(pairs // 2, seed)
     shown = np.concatenate([images, event_images]), captions + event_captions
-    whence = _train_on_world("tiny-clip", towers, shown, steps, seed, batch_size, progress)
+    provenance = _train_on_world("tiny-clip", towers, shown, steps, seed, batch_size, progress)
     save_tiny_clip(towers, vocabulary, out)
-    _say_whence(out, whence)
+    _write_provenance(out, provenance)
     return towers
 
 
@@ -90,7 +90,7 @@ def _train_on_world(
     batch_size: int,
     progress: bool,
 ) -> dict[str, str | int | float]:
-    """Train on stills (N, H, W, 3) with a caption each; returns how, for `_say_whence`."""
+    """Train on stills (N, H, W, 3) with a caption each; returns how, for `_write_provenance`."""
     images, captions = pairs
     ids, mask = towers.tokenize(captions, max_tokens=40)
 
@@ -157,7 +157,7 @@ def pretrain_vit_bert(
     _train(towers, batches(), epochs * steps_per_epoch, learning_rate, progress)
     command = f"kinoray pretrain vit-bert --data {table.name} --epochs {epochs} --batch-size {batch_size}"
     save_towers(towers.cpu(), out)
-    _say_whence(out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
+    _write_provenance(out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
     return towers
 
 
@@ -267,7 +267,7 @@ def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
     return (frames_BTCHW.float() / 255 - mean) / std
 
 
-def _say_whence(out: Path, provenance: dict[str, str | int | float]) -> None:
+def _write_provenance(out: Path, provenance: dict[str, str | int | float]) -> None:
     """Write how saved weights were made, by which versions, and their digest."""
     digest = hashlib.sha256((out / WEIGHTS_FILE).read_bytes()).hexdigest()
     versions = {"kinoray": version("kinoray"), "torch": torch.__version__, "numpy": np.__version__}

@@ -18,7 +18,7 @@ IDLE_S = 60
 LOOK_S = 1.0
 """How often a process looks whether its parent lives."""
 
-__all__ = ["BrokenProcessPool", "in_pool", "one_process", "or_the_process_ends"]
+__all__ = ["BrokenProcessPool", "ends_without_memory", "in_pool", "one_process"]
 
 Answer = TypeVar("Answer")
 
@@ -29,7 +29,7 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
     The future raises BrokenProcessPool where any of them died, in its own call or in another: the next call has new
     ones.
     """
-    _no_word_of_small_things()
+    _ignore_loky_warnings()
     try:
         pool = get_reusable_executor(processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
         return pool.submit(function, *arguments)
@@ -41,11 +41,11 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
 
 def one_process() -> ProcessPoolExecutor:
     """A process that no other caller has; to be shut down."""
-    _no_word_of_small_things()
+    _ignore_loky_warnings()
     return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
 
 
-def or_the_process_ends(function: Callable[..., Answer]) -> Callable[..., Answer]:
+def ends_without_memory(function: Callable[..., Answer]) -> Callable[..., Answer]:
     """The function, for processes that do nothing else: one that gets no more memory ends.
 
     So it does where the system kills it, and whoever waits tries again, or finds what takes the memory. An exception
@@ -74,6 +74,6 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _no_word_of_small_things() -> None:
+def _ignore_loky_warnings() -> None:
     """Processes that end unused, or for having grown, come back when there is work."""
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)

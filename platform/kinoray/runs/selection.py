@@ -104,7 +104,7 @@ def _is_so(run: Result, key: str, value: str) -> bool:
     """Whether a fact, or one of several, is one of the values given."""
     fact = _facts(run).get(key)
     facts = fact if isinstance(fact, list) else [fact]
-    return any(_matches(one, pattern) for one in facts or [""] for pattern in value.split(","))
+    return any(_matches(fact, pattern) for fact in facts or [""] for pattern in value.split(","))
 
 
 def _matches(fact: Any, pattern: str) -> bool:

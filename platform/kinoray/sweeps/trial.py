@@ -64,7 +64,7 @@ class TrialRun:
     def _open(self) -> None:
         for number in self.job.seeds:
             run = self.job.resolved(self.params, number)
-            self.seeds.append(self._begun(self.job, run, run.folder.name))
+            self.seeds.append(self._locked_run(self.job, run, run.folder.name))
             link_run(Path(self.job.folder), self.number, run.folder)
             self.seeds[-1].open()
 
@@ -76,13 +76,13 @@ class TrialRun:
                     self.job, run=replace(request, backbone=f"run:{seed.run.folder}"), then=(), shared_tasks=0
                 )
                 run = job.resolved({}, seed.run.seed)
-                self.then.append(self._begun(job, run, run.label))
+                self.then.append(self._locked_run(job, run, run.label))
                 self.then[-1].open()
                 for task in range(job.num_tasks):
                     self.then[-1].reach(task + 1)
                 self.then[-1].close()
 
-    def _begun(self, job: Job, run: Resolved, name: str) -> SeedRun:
+    def _locked_run(self, job: Job, run: Resolved, name: str) -> SeedRun:
         """A run of the trial, locked; what it had cost when this trial met it is saved by its name, also for a process
         that goes on with the trial."""
         self.locks.enter_context(patient_lock(run, job.stop_file))

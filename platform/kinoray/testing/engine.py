@@ -45,8 +45,8 @@ def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options
 
 def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:
     """What a rank of the run gets."""
-    one = resolved(method, stream, folder, seed, **options)
-    return make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+    run = resolved(method, stream, folder, seed, **options)
+    return make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
 
 
 def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
