@@ -335,6 +335,19 @@ def test_a_dry_run_says_what_would_be_run(micro, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_commands_dry_run_is_a_line_a_row_and_what_is_left(tmp_path: Path, kino) -> None:
+    command = ["reproduce", "ccsl-table6", "--seeds", 2, "--runs", tmp_path, "--dry-run"]
+    plans = json.loads(kino(*command, "--json")[1])["plans"]
+    Path(plans[0]["folder"]).mkdir()
+    make_run(tmp_path / "made", seed=40).rename(Path(plans[0]["folder"]) / "seed-40")
+    code, out, _ = kino(*command)
+    first, *others, last = out.splitlines()
+    assert code == 0 and len(others) == len(plans) - 1
+    assert "clusters=1" in first and "1 of 2 seeds" in first and all("2 of 2 seeds" in line for line in others)
+    left = 2 * len(plans) - 1
+    assert last.startswith(f"{left} of {2 * len(plans)} runs are left to do, {left * sum(plans[0]['steps']):,} steps")
+
+
 def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_path, monkeypatch) -> None:
     asked = []
 

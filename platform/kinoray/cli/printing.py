@@ -37,6 +37,25 @@ def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     print(json.dumps({"plans": plans}, indent=1) if as_json else yaml.safe_dump_all(plans, sort_keys=False).rstrip())
 
 
+def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """What `--dry-run` of a table shows: a line for each of its rows, and how much is left to do."""
+    from kinoray.runs.finding import seeds_of
+
+    if as_json:
+        print_plans(plans, as_json)
+        return
+    runs = left = steps = 0
+    for plan in plans:
+        folder = Path(plan["folder"])
+        finished = {run.seed for run in seeds_of(folder) if run.state == "finished"}
+        to_do = [seed for seed in plan["seeds"] if seed not in finished]
+        settings = ", ".join(f"{name}={value}" for name, value in plan["overrides"].items())
+        what = f"{len(to_do)} of {len(plan['seeds'])} seeds, {sum(plan['steps'])} steps"
+        print_lines(f"{folder.name:<48} {what}  {settings}".rstrip())
+        runs, left, steps = runs + len(plan["seeds"]), left + len(to_do), steps + len(to_do) * sum(plan["steps"])
+    print(f"{left} of {runs} runs are left to do, {steps:,} steps in all. Their settings: --dry-run --json.")
+
+
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
     from kinoray.browse.listing import run_line

@@ -71,7 +71,7 @@ def reproduce_command(
     )
     if dry_run:
         if "runs" in made:
-            printing.print_plans(made["runs"], as_json)
+            printing.print_rows_to_run(made["runs"], as_json)
         else:
             print_outline(made, as_json)
         return

@@ -26,6 +26,11 @@ def load_all(folder: str | Path) -> Results:
     return Results(Result(seed) for seed in _seeds(Path(folder))) or Results([Result(folder)])
 
 
+def seeds_of(folder: Path) -> Results:
+    """The seeds of a run folder that is there or not, by number; damaged ones are logged instead."""
+    return Results(run for seed in _seeds(folder) if (run := _readable(seed)) is not None)
+
+
 def find_runs(root: str | Path) -> Results:
     """Every run below `root` (run folders with seeds), in the order of their names; damaged ones are logged instead."""
     return Results(run for folder in seed_folders(root) if (run := _readable(folder)) is not None)
