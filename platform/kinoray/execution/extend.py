@@ -90,7 +90,7 @@ def extend(
             result = run(request)
             assert isinstance(result, Result) and result.folder == longer.folder
             results.append(result)
-    return results if isinstance(old_runs, Results) else results[0]
+    return results if len(results) > 1 else results[0]
 
 
 def _shared_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
