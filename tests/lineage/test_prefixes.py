@@ -593,3 +593,9 @@ def test_the_longest_unused_prefix_goes_first(micro, tmp_path, monkeypatch) -> N
     monkeypatch.setenv("KINORAY_PREFIX_BYTES", "lots")
     with pytest.raises(UsageError, match="whole number"):
         publish(runs[1].folder, 1, keys[1])
+
+
+def test_a_bound_is_asked_for_before_there_is_any_prefix(monkeypatch) -> None:
+    assert not prefixes_folder().exists() and prefixes.bytes_asked_for() is None
+    monkeypatch.setenv("KINORAY_PREFIX_BYTES", "1000")
+    assert prefixes.bytes_asked_for() == 1000

@@ -228,17 +228,23 @@ def unpack(home: Path, run_folder: Path) -> None:
 # Room
 
 
-def prefix_bytes() -> int:
-    """What all prefixes may take. Raises: UsageError where KINORAY_PREFIX_BYTES is no whole number."""
+def bytes_asked_for() -> int | None:
+    """KINORAY_PREFIX_BYTES, None where it is not set. Raises: UsageError where it is no whole number."""
     text = os.environ.get("KINORAY_PREFIX_BYTES", "")
     if text and not text.isdecimal():
         raise UsageError(f"KINORAY_PREFIX_BYTES={text}: give the bound of shared prefixes as a whole number of bytes.")
-    return int(text) if text else min(MOST_BYTES, int(FREE_SHARE * shutil.disk_usage(prefixes_folder()).free))
+    return int(text) if text else None
+
+
+def _bound() -> int:
+    """Bytes that all prefixes may take."""
+    asked = bytes_asked_for()
+    return min(MOST_BYTES, int(FREE_SHARE * shutil.disk_usage(prefixes_folder()).free)) if asked is None else asked
 
 
 def _make_room(size: int) -> bool:
     """Remove what was not used for longest until `size` more bytes fit; the caller is alone here."""
-    bound, now = prefix_bytes(), time.time()
+    bound, now = _bound(), time.time()
     if size > bound:
         return False
     prefixes = []

@@ -154,13 +154,13 @@ def _run(
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
-    from kinoray.lineage.prefixes import prefix_bytes
+    from kinoray.lineage.prefixes import bytes_asked_for
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.sweeps.seed_run import Job
     from kinoray.sweeps.tune import carry_out
 
     request, seeds = plan.request, record["seeds"]
-    prefix_bytes()  # refused now and not in each trial
+    bytes_asked_for()  # refused now and not in each trial
     with caught_signals() as signals, ray_session(plan.workers > 0, say):
         cpus, nodes = num_cpus(), node_cpus()
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent)
