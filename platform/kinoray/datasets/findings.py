@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinoray.disk.json_lines import append_whole
+
 FILE = "probed-2.jsonl"
 """The number changes with what probing finds, so that old findings are not taken for new ones."""
 
@@ -56,13 +58,7 @@ class Journal:
         data = b"".join(lines)
         with open(self.path, "ab", buffering=0) as file:
             os.ftruncate(file.fileno(), self._whole_bytes)
-            try:
-                written = 0
-                while written < len(data):
-                    written += file.write(data[written:])
-            except BaseException:
-                os.ftruncate(file.fileno(), self._whole_bytes)
-                raise
+            append_whole(file, data)
         self._whole_bytes += len(data)
         for line in lines:  # what a later process would read
             self._take(line)

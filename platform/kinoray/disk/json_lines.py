@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,20 @@ def cut_torn_line(path: Path) -> None:
     """Drop a last line that a kill or a full disk left unfinished, before more is appended behind it."""
     if path.is_file() and not (written := path.read_bytes()).endswith(b"\n"):
         os.truncate(path, written.rfind(b"\n") + 1)
+
+
+def append_whole(file: FileIO, data: bytes, durable: bool = False) -> None:
+    """Append to an unbuffered file; what cannot be written whole (durable: and flushed to the disk) leaves no trace."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:])
+        if durable:
+            os.fsync(file.fileno())
+    except BaseException:
+        os.ftruncate(file.fileno(), size)
+        raise
 
 
 def replace_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:

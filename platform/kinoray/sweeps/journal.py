@@ -1,7 +1,6 @@
 """A sweep's study in a file: Optuna's journal, left neither damaged nor locked by a full disk or a killed sweep."""
 
 import json
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from kinoray.disk.durable import storage_error
-from kinoray.disk.json_lines import cut_torn_line
+from kinoray.disk.json_lines import append_whole, cut_torn_line
 
 JOURNAL = "study.journal"
 OLD_LOCK_S = 5.0
@@ -31,14 +30,7 @@ class StudyJournal(JournalFileBackend):
         self.lock.acquire()
         try:
             with open(self.path, "ab", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                try:
-                    while data:
-                        data = data[file.write(data) :]
-                    os.fsync(file.fileno())
-                except BaseException:
-                    os.ftruncate(file.fileno(), size)
-                    raise
+                append_whole(file, data, durable=True)
         except OSError as error:
             raise storage_error(error, self.path.parent) from None
         finally:
