@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import kinoray.config
 from kinoray import backbones, streams
+from kinoray.browse.listing import first_paragraph
 from kinoray.config import Recipe, defaults_of, differing, matters_from, plain
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, family_file, stated
@@ -146,11 +147,6 @@ def field_docs(text: str, cls: str = "Config") -> dict[str, str]:
         for field, doc in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(doc)
     }
-
-
-def first_paragraph(text: str) -> str:
-    """The first paragraph of a Python file's docstring, in one line."""
-    return " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -51,9 +51,12 @@ def run_line(result: Result) -> dict[str, Any]:
 
 def first_sentence(file: Path) -> str:
     """First sentence of a Python file's docstring, read without running the file."""
-    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    paragraph = " ".join(docstring.split("\n\n")[0].split())
-    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
+    return re.split(r"(?<=\.) (?=[A-Z])", first_paragraph(file.read_text(encoding="utf-8")))[0]
+
+
+def first_paragraph(text: str) -> str:
+    """The first paragraph of a Python file's docstring, in one line."""
+    return " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
 
 
 def kind_of(file: Path) -> str:

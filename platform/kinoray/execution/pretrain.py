@@ -6,7 +6,6 @@ Both towers meet in a symmetric InfoNCE over the batch, the part of COTS-style p
 
 # B batch   D embedding   H, W pixels
 
-import hashlib
 import json
 import string
 from collections.abc import Callable, Iterator
@@ -43,6 +42,7 @@ from kinoray.backbones.towers import (
     random_towers,
     save_towers,
 )
+from kinoray.disk.durable import sha256
 from kinoray.equations import in_batch_nce
 from kinoray.errors import UsageError
 from kinoray.streams import events, stills, world
@@ -269,7 +269,7 @@ def normalise(frames_BTCHW: Tensor, towers: TwoTower) -> Tensor:
 
 def _write_provenance(out: Path, provenance: dict[str, str | int | float]) -> None:
     """Write how saved weights were made, by which versions, and their digest."""
-    digest = hashlib.sha256((out / WEIGHTS_FILE).read_bytes()).hexdigest()
+    digest = sha256(out / WEIGHTS_FILE)
     versions = {"kinoray": version("kinoray"), "torch": torch.__version__, "numpy": np.__version__}
     text = json.dumps(provenance | {"sha256": digest, "versions": versions}, indent=1, sort_keys=True)
     (out / "provenance.json").write_text(text + "\n", encoding="utf-8")
