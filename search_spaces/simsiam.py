@@ -16,6 +16,6 @@ SPACES = {
         "projector_layers": {"choices": [2, 3]},
     },
     "bmu-table4": {  # the search that every row of the table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [0.0075, 0.015, 0.03, 0.045, 0.06, 0.12]},  # no knob besides
+        "learning_rate": {"choices": [0.003, 0.0075, 0.015, 0.03, 0.06, 0.12]},  # no knob besides
     },
 }
