@@ -387,6 +387,20 @@ class TakesAllMemory(ClipFeed):
         return super().decode(group, slot)
 
 
+@dataclass(frozen=True)
+class HeldUp(ClipFeed):
+    """Whoever reads clip 3 never comes back, and neither ends."""
+
+    marker: str = ""
+
+    def decode(self, group, slot):
+        if self.rows[group * self.batch + slot] == 3:
+            with open(self.marker, "a") as file:
+                file.write(f"{os.getpid()}\n")
+            time.sleep(600)
+        return super().decode(group, slot)
+
+
 KILLED = [{"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": clip_reading.KILLED}]
 
 
@@ -428,6 +442,20 @@ def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos,
     rows = list(pipeline._local(feed, 0, 0))
     assert [row.video is None for row in rows] == [number == 3 for number in range(6)]
     assert rows[3].bad == KILLED
+
+
+def test_a_read_that_never_returns_ends_the_run_with_the_clips_name(videos, tmp_path, monkeypatch, by_value):
+    """No substitute takes the place of a clip whose storage is away, and nothing is waited for without a limit."""
+    monkeypatch.setattr(process_rows, "MOST_WAITS", 4)
+    monkeypatch.setattr(process_rows, "WAIT_S", 0.5)
+    marker = tmp_path / "pids"
+    feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
+    try:
+        with pytest.raises(RunFailed, match=r"Reading 3\.mp4 or a clip near it has not ended for 0\.0333333 minutes"):
+            list(pipeline._local(feed, 0, 0))
+    finally:
+        for pid in marker.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_a_row_that_no_cpu_is_free_for_is_decoded_by_a_process_of_our_own(videos, tmp_path, monkeypatch, by_value):

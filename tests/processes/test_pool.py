@@ -18,6 +18,15 @@ print(in_pool(1, os.getpid).result(), flush=True)
 time.sleep(100)
 """
 
+HELD_UP = """
+import time
+from kinoray.processes.pool import in_pool
+in_pool(2, time.sleep, 600)
+in_pool(2, time.sleep, 600)
+in_pool(2, time.sleep, 600).cancel()
+time.sleep(1)
+"""
+
 
 def test_a_death_is_an_exception_and_the_next_call_has_new_processes() -> None:
     first = in_pool(1, os.getpid).result()
@@ -49,3 +58,8 @@ def test_a_terminals_interrupt_is_the_parents() -> None:
     pid = in_pool(1, os.getpid).result()
     os.kill(pid, signal.SIGINT)
     assert in_pool(1, os.getpid).result() == pid
+
+
+def test_a_process_ends_although_its_pool_is_held_up() -> None:
+    end = subprocess.run([sys.executable, "-c", HELD_UP], timeout=60, capture_output=True, text=True, check=True)
+    assert end.stderr == ""

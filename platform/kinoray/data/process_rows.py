@@ -6,7 +6,7 @@ frame cache, which the processes fill anyway; only those that it does not hold a
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import islice
 
@@ -14,14 +14,20 @@ from loky import ProcessPoolExecutor
 
 from kinoray.data.clip_reading import as_many, holds
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
+from kinoray.data.manifest import read_manifest
 from kinoray.data.slots import Feed, Row
 from kinoray.decoding.frame_cache import fetch_clip
+from kinoray.errors import RunFailed
 from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool, one_process
 
 PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
+MOST_WAITS, WAIT_S = 1800, 1.0
+"""For the rows of one call, and how long each is: decoding gives up by itself where its process runs, but a read that
+never returns, of a mount that is away, holds up the process. Counted, since a run that was stopped waited for nothing.
+"""
 
 Slot = tuple[int, int]
 Sent = tuple[Row, bool]
@@ -45,7 +51,7 @@ def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) 
                 return
             batch, future = ahead.popleft()
             try:
-                sent = future.result()
+                sent = _answer(future, feed, batch)
             except BrokenProcessPool:
                 in_flight = [slot for waiting, _ in [(batch, None), *ahead] for slot in waiting]
                 ahead.clear()
@@ -67,7 +73,7 @@ def alone_in_a_process() -> Iterator[Alone]:
     def decode(feed: Feed, group: int, slot: int) -> Row:
         pools[:] = pools or [one_process()]
         try:
-            ((row, in_cache),) = pools[0].submit(_decode, feed, [(group, slot)]).result()
+            ((row, in_cache),) = _answer(pools[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
         except BrokenProcessPool as error:
             pools.clear()
             raise ProcessDied from error
@@ -77,7 +83,20 @@ def alone_in_a_process() -> Iterator[Alone]:
         yield decode
     finally:
         for pool in pools:
-            pool.shutdown()
+            pool.shutdown(kill_workers=True)
+
+
+def _answer(future: Future[list[Sent]], feed: Feed, slots: list[Slot]) -> list[Sent]:
+    """What a process sent. Raises: BrokenProcessPool; RunFailed where it is held up for good."""
+    for _ in range(MOST_WAITS):
+        if wait([future], WAIT_S).done:
+            return future.result()
+    place = feed.next_clip(*slots[0])
+    clip = "the clips" if place is None else f"{read_manifest(place[0]).uri(place[1])} or a clip near it"
+    raise RunFailed(
+        f"Reading {clip} has not ended for {MOST_WAITS * WAIT_S / 60:g} minutes. Is the storage there? Run the same "
+        "command again when it is; nothing that was committed is lost."
+    )
 
 
 @ends_without_memory

@@ -50,6 +50,8 @@ _starved = threading.Event()
 """Set by an execution that waited in vain: the next ones, of an evaluation say, need not wait as long to know."""
 STARVED_S = 30.0
 """Without a row for so long, the consumer waits for CPUs that others hold, or it took none itself."""
+MOST_WAITS = 60
+"""For a row alone, each of `STARVED_S`, where there is a free CPU: a read may never return."""
 OWN_ROWS = 256
 """Rows that own processes decode before the cluster is looked at again."""
 STARVED = (
@@ -130,7 +132,9 @@ def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> I
                 answer = task.remote(feed, group, slot)
                 try:
                     # A task that takes so long may have the last CPU itself: it is then done here once more.
-                    while ray.wait([answer], timeout=STARVED_S)[0] or _free_cpu(slots):
+                    for _ in range(MOST_WAITS):
+                        if not (ray.wait([answer], timeout=STARVED_S)[0] or _free_cpu(slots)):
+                            break
                         with suppress(GetTimeoutError):
                             return ray.get(answer, timeout=0)
                 except RayError as error:

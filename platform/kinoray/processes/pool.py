@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from functools import wraps
+from contextlib import suppress
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor, get_reusable_executor
@@ -32,9 +33,11 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
     _ignore_loky_warnings()
     try:
         pool = get_reusable_executor(processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
-        return pool.submit(function, *arguments)
+        future = pool.submit(function, *arguments)
+        _end_at_exit()
+        return future
     except BrokenProcessPool as error:  # between asking for them and giving them work
-        future: Future[Any] = Future()
+        future = Future()
         future.set_exception(error)
         return future
 
@@ -60,6 +63,23 @@ def ends_without_memory(function: Callable[..., Answer]) -> Callable[..., Answer
             os._exit(1)
 
     return call
+
+
+@cache
+def _end_at_exit() -> None:
+    """Have this process, when it ends, first end the pool's that still work: they may be held up for good.
+
+    The hook is that of the pool's own wait for them, which its first call registers; the last registered goes first.
+    """
+    threading._register_atexit(_end_working)  # type: ignore[attr-defined]
+
+
+def _end_working() -> None:
+    pool = get_reusable_executor(reuse=True)
+    if pool._pending_work_items:
+        for pid in list(pool._processes):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _settle_in(parent: int) -> None:
