@@ -47,8 +47,8 @@ def trained(folder: Path) -> int:
     [
         ("postgresql+psycopg://kinoray@127.0.0.1:1/none", "cannot be read"),
         ("sqlite:////no/such/folder/s.db", "cannot be read"),
-        ("postgresql+nodriver://host/s", "cannot be read"),
-        ("no url", "cannot be read"),
+        ("postgresql+nodriver://host/s", "is no URL of a data base"),
+        ("no url", "is no URL of a data base"),
     ],
 )
 def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, said: str) -> None:
@@ -56,6 +56,11 @@ def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, sa
         go(micro, tmp_path, url)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "s" / "sweep.json").exists(), "another data base may be given next"
+
+
+def test_what_is_no_url_is_refused_in_a_dry_run_as_well(tmp_path) -> None:
+    with pytest.raises(UsageError, match="is no URL of a data base"):
+        sweep("bmu_moco", runs=tmp_path, storage="me:secret@host", dry_run=True, quiet=True)
 
 
 def test_a_password_in_the_url_is_refused_and_kept_nowhere(micro, tmp_path) -> None:

@@ -1,6 +1,5 @@
 """The request for a sweep: a frozen dataclass that the command line and Python build and pass on whole."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kinoray.disk.remote import check_uri
+from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 from kinoray.runs.request import check_least, names_in
 from kinoray.streams import Stream
@@ -115,13 +115,22 @@ LEAST = {"trials": 1, "seeds": 1, "seed": 0, "concurrent": 1, "workers_per_trial
 
 
 def _check_storage(url: str | None) -> None:
-    """Refuse a password: it would stand in sweep.json and in the list of processes."""
-    with contextlib.suppress(ArgumentError):  # who opens it will say what it is
-        if url and make_url(url).password:
-            raise UsageError(
-                "The storage's URL holds a password, which would be kept in sweep.json. Leave it out of the URL and "
-                "put it where the data base's own client looks: for PostgreSQL in ~/.pgpass or PGPASSWORD."
-            )
+    """Refuse what is no data base's URL, and a password: it would stand in sweep.json and in the list of processes."""
+    if not url:
+        return
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect()
+    except ArgumentError as error:  # without the URL, which may hold a password
+        raise UsageError(
+            f"The storage is no URL of a data base: {one_line(error).rstrip('.')}. Give sqlite:////shared/study.db or "
+            "postgresql://user@host/base, say."
+        ) from None
+    if parsed.password:
+        raise UsageError(
+            "The storage's URL holds a password, which would be kept in sweep.json. Leave it out of the URL and "
+            "put it where the data base's own client looks: for PostgreSQL in ~/.pgpass or PGPASSWORD."
+        )
 
 
 class MeasureOptions(TypedDict, total=False):
