@@ -3,13 +3,14 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
+from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, encoded, read_manifest, write_table
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
@@ -76,13 +77,11 @@ def union_manifest(tasks: Sequence[TaskData], path: Path) -> Manifest:
 
 def rows_by(manifest: Manifest, column: str) -> dict[str, np.ndarray]:
     """Row numbers (int64, ascending) by the values of a text column, in order of first appearance; nulls left out."""
-    encoded = manifest.table[column].combine_chunks().dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes, values = encoded(manifest.table[column].combine_chunks())
     order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
-    return {
-        value: order[bounds[number] : bounds[number + 1]] for number, value in enumerate(encoded.dictionary.to_pylist())
-    }
+    bounds = np.searchsorted(codes[order], np.arange(len(values) + 1))
+    groups = zip(values, pairwise(bounds.tolist()), strict=True)
+    return {value: order[first:last] for value, (first, last) in groups if value is not None}
 
 
 def options(name: str, argument: str, defaults: dict[str, str]) -> dict[str, str]:
