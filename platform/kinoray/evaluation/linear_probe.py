@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinoray.eager import spare_compiler
+
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 """Penalties to choose from, the strongest first. Ours."""
 MAX_STEPS = 200
@@ -80,6 +82,7 @@ def fit_probe(
     if start is None:
         start = inputs.new_zeros(inputs.shape[1], num_classes)
     weight = start.clone().requires_grad_()
+    spare_compiler()
     optimizer = torch.optim.LBFGS(
         [weight],
         max_iter=MAX_STEPS,

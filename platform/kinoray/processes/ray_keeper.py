@@ -22,7 +22,7 @@ import ray
 from kinoray.processes.ray_session import apply_settings, own_ray, trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
 
-PRELOADED = "torch,torch._dynamo,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
+PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
 WORKERS = {
     "RAY_preload_python_modules": PRELOADED,
     "RAY_enable_worker_prestart": "0",
