@@ -9,7 +9,6 @@ import threading
 from functools import partial
 from typing import Any
 
-import ray
 import torch
 
 from kinoray.evaluation.protocol import load_protocol
@@ -32,6 +31,8 @@ Place = tuple[int, int]
 
 def send_weights(watcher: Any, method: BaseMethod, given: GivenWeights, place: Place) -> None:
     """Send a method's weights to a `Watcher`, but for those that it was given and leaves alone; does not wait."""
+    import ray
+
     alone = given.untouched()
     arrays = {name: value.detach().cpu().numpy() for name, value in method.state_dict().items() if name not in alone}
     watcher.take.remote(place, [ray.put(arrays)])
@@ -53,6 +54,8 @@ class Watcher:
             self.came.notify()
 
     def _work(self) -> None:
+        import ray
+
         os.nice(max(0, NICE - os.nice(0)))
         torch.set_num_threads(1)
         curve = Curve(self.spec, note=partial(call, self.monitor, "note"))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 
 from kinoray.errors import KinorayError
 from kinoray.processes.actors import call, find_actors
@@ -33,6 +32,8 @@ class MomentumStore:
         """Add a version; False if the newest is as new (a repeated call)."""
         if self.versions and version <= max(self.versions):
             return False
+        import ray
+
         self.versions[version] = ray.put(arrays)
         for old in sorted(self.versions)[:-2]:
             del self.versions[old]
@@ -58,4 +59,6 @@ def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[
         raise KinorayError(f"{many} alive in this Ray; read its checkpoints instead.")
     (actor,) = actors
     newer = call(actor, "fetch", newer_than)
+    import ray
+
     return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))

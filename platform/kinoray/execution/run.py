@@ -143,13 +143,13 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
     num_workers, per_worker, quiet = request.num_workers, request.per_worker, request.quiet
     for run in runs:
         check_division(run, num_workers or 1)
-    from kinoray.processes.ray_session import dashboard_line, num_cpus, num_gpus, ray_session
-
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
+        from kinoray.processes.ray_session import dashboard_line, num_cpus, num_gpus, ray_session
+
         with ray_session(request.dashboard, say):
             if request.dashboard:
                 say(dashboard_line())

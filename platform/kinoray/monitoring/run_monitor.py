@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from kinoray.disk.durable import write_json
 from kinoray.disk.folders import seed_label
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl, replace_lines
@@ -183,6 +181,8 @@ class MonitorClient:
         if isinstance(self.target, RunMonitor):
             return self.target.stop_requested()
         if self.sent:
+            import ray
+
             ready, self.sent = ray.wait(self.sent, num_returns=len(self.sent), timeout=0)
             self.stopping = any(ray.get(ready)) or self.stopping
         return self.stopping
@@ -191,6 +191,8 @@ class MonitorClient:
         """Send everything and wait until it is written."""
         self._send()
         if self.sent:
+            import ray
+
             self.stopping = any(ray.get(self.sent)) or self.stopping
             self.sent = []
 
