@@ -1,5 +1,6 @@
 """The run's log: what a kill leaves of it, and what is never skipped."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,6 @@ import pytest
 
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl
 from kinoray.errors import KinorayError
-from kinoray.monitoring import run_monitor
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 
 
@@ -54,7 +54,7 @@ def test_a_damaged_line_in_the_middle_is_named_and_not_skipped(tmp_path) -> None
 def test_a_rank_on_ray_learns_of_a_request_to_stop_and_does_not_forget_it(monkeypatch) -> None:
     """The monitor's answers, in their order, stand for its object refs."""
     ready_at_once = SimpleNamespace(wait=lambda refs, **options: (refs, []), get=list)
-    monkeypatch.setattr(run_monitor, "ray", ready_at_once)
+    monkeypatch.setitem(sys.modules, "ray", ready_at_once)
     answers = iter([False, True, False])
     client = MonitorClient(SimpleNamespace(log=SimpleNamespace(remote=lambda records, vitals: next(answers))))
     client.flush()
