@@ -51,6 +51,7 @@ VERBS: dict[str, Verb] = {
             "--stream": words.stream,
             "--backbone": words.backbone,
             "--space": words.space,
+            "--then": words.method,
             "--storage": words.storage,
             "--warm-start": words.run,
         },

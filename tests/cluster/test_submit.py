@@ -117,6 +117,13 @@ def test_files_keep_their_place_and_strangers_get_one(cluster: Cluster, tmp_path
     assert all((sent.work / "files" / name).is_file() for name in sent.files)
 
 
+def test_the_method_that_comes_after_a_sweep_travels_too(cluster: Cluster, tmp_path: Path) -> None:
+    Path("probe.py").write_text('"""A method."""\n')
+    sent = staged("sweep moco --then ./probe.py", tmp_path / "own")
+    assert set(sent.files) == {"probe.py"} and sent.words[-2:] == ("--then", "./probe.py")
+    assert staged("sweep moco --then classify", tmp_path / "ours").words[-2:] == ("--then", "classify")
+
+
 def test_no_path_of_here_reaches_the_cluster_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
     here = Path.cwd()
     Path("weights").mkdir()
