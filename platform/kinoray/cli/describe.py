@@ -31,7 +31,8 @@ def describe_command(
 def _method_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{facts['name']}, a {'whole method' if facts['role'] == 'whole' else facts['role']}: {facts['about']}"
     protocols = facts["tested_by"] or ", ".join(facts["suits"]) or "any"
-    yield f"Suits streams tested by: {protocols}. Builds on: {facts['builds_on']}."
+    builds_on = "what its learner builds on" if facts["role"] == "rule" else facts["builds_on"]
+    yield f"Suits streams tested by: {protocols}. Builds on: {builds_on}."
     yield from _settings_lines("Settings (--set NAME=VALUE):", facts["settings"])
     yield from _by_stream("What else it sets, by stream:", facts["recipes"])
     yield from _by_stream("With --as-released, by stream:", facts["as_released"])
