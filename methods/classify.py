@@ -6,7 +6,7 @@
 statistics. `train=all` is the fine-tuning of VideoMoCo (Pan et al., CVPR 2021). Over a stream of tasks the layer grows
 by the new classes of each and tells all classes so far apart; with `--joint` it probes a whole stream at once:
 
-    kinoray run classify --stream ucl-cifar10 --joint --backbone run:runs/base_moco-ucl-cifar10-1f2e3d4c
+    kinoray run classify --stream ucl-cifar10 --joint --backbone run:runs/moco-ucl-cifar10-1f2e3d4c
     kinoray run classify --stream moving-actions/downstream --backbone run:runs/video_moco-moving-actions-1f2e3d4c
 
 Where a stream's recipe is that of fine-tuning (`video-ssl`, `moving-actions`), `kinoray sweep classify --space probe`

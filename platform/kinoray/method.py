@@ -23,6 +23,7 @@ __all__ = [
     "Batch",
     "Needs",
     "ParamGroup",
+    "Reference",
     "Replay",
     "Rows",
     "StepFacts",
@@ -32,6 +33,7 @@ __all__ = [
     "Task",
     "TaskFacts",
     "Tokens",
+    "trainable",
 ]
 
 

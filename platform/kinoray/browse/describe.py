@@ -28,7 +28,8 @@ def describe(name: str) -> dict[str, Any]:
     """What there is to say about a method (also `./my_method.py` and `rule:learner`), a stream (also a folder) or a
     backbone, as plain values; `kind` says which it is.
 
-    A stream of the small world that was never used is rendered first. Raises: UsageError for an unknown name.
+    No video is rendered; a set of pictures that was never used is made, in a second.
+    Raises: UsageError for an unknown name.
     """
     base = name.partition(":")[0]
     known_streams, known_backbones = streams.stream_families(), families(backbones.__path__)

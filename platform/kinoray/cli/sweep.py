@@ -34,7 +34,7 @@ def sweep(
         typer.Option(help="NAME=LOW:HIGH[:log], NAME=A,B,C; a name in the method's SPACES; a YAML file. [SPACE]"),
     ] = None,
     sampler: Annotated[
-        str | None, typer.Option(help="tpe, qmc, random or grid. [tpe; grid where all knobs are lists]")
+        str | None, typer.Option(help="tpe, qmc, random or grid. [tpe; grid where lists alone are typed]")
     ] = None,
     objective: Annotated[
         list[str] | None, typer.Option(help="Metric to aim at; given several times: their Pareto front. [the stream's]")

@@ -33,7 +33,7 @@ def check(method: str | Path | type[BaseMethod] | MethodSource) -> Iterator[Outc
     """Try every promise on a method, given as `kinoray.run` takes it (a rule by itself around its protocol's default
     learner); yields as they are tried, in about a minute.
 
-    Runs in this process and two of its own, without Ray, on a stream of some 40 small videos that is rendered into the
+    Runs in this process and two of its own, without Ray, on a stream of 110 small videos that is rendered into the
     cache folder once; nothing else is left behind.
     Raises: UsageError where the method is not found or does not load.
     """
