@@ -1,8 +1,7 @@
 """What a continual-learning method is: one class with these verbs and no others.
 
 A method file imports torch, `backbones`, `config`, `equations`, `errors`, `momentum`, `rehearsal`, `rule` and this
-module. Order of tasks, plan, device, precision, processes, gradients and their reduction, optimizer, evaluation,
-checkpoints and logs are the engine's.
+module. Tasks, plan, device, precision, processes, gradients, optimizer, evaluation and checkpoints are the engine's.
 """
 
 from abc import ABC, abstractmethod
@@ -321,7 +320,6 @@ class BaseMethod(nn.Module, ABC):
     def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
         """(B, T, 3, H, W) -> where the method looks, by the name of each attention: weights over the patches of every
         frame, (B, T, rows, columns), >= 0. {}: it has none to show. Called for pictures alone, under inference_mode.
-
         Unless overridden: where the last maps of a space-time network are strong."""
         maps = self.encoder().trunk.last_maps(video)
         return {} if maps is None else {"activation": activation_attention(maps, video.shape[1])}
