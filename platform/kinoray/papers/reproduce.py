@@ -59,7 +59,8 @@ def reproduce(
         "settings": {**entry.settings, **(options.get("settings") or {})},
     }
     if isinstance(entry, CurveEntry):
-        common["settings"] = _best(name, entry, common["stream"]).get(entry.best_of, {}) | common["settings"]
+        best = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
+        common["settings"] = best.get(entry.best_of, {}) | common["settings"]
         return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
     if isinstance(entry, MapEntry):
         return _finished(_maps(name, entry, common, runs_root(runs), [Path(clip) for clip in clips]), place, quiet)
@@ -144,7 +145,7 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     """Every row of a table, at the shared settings and at its own."""
     known = tuned.tuned_settings(name, _name_of(common["stream"])) if entry.tuned else {}
     best = tuned.settings_by_row(known)
-    base = _best(name, entry, common["stream"])
+    base = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
     on_paper = family_of(_name_of(common["stream"])) == entry.paper_stream
     rows = [row.on_paper_stream() if on_paper else row for row in entry.rows]
     rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in rows]
@@ -196,7 +197,7 @@ def _maps(
     name: str, entry: MapEntry, common: dict[str, Any], root: Path, clips: Sequence[Path]
 ) -> Reproduction | dict[str, Any]:
     """The runs whose attention is shown."""
-    best = _best(name, entry, common["stream"])
+    best = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
     rows = [replace(row, settings={**best.get(row.best_of, {}), **row.settings}) for row in entry.rows]
     requests = [_request(row, {}, common) for row in rows]
     if common.get("dry_run"):
@@ -205,22 +206,6 @@ def _maps(
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in requests]}
     runs = dict(zip([row.label for row in rows], _results(requests), strict=True))
     return MapReproduction(name, entry, runs, _facts({SHARED: runs}, common), root, clips)
-
-
-def _best(name: str, entry: Entry, stream: str | Stream) -> dict[str, Any]:
-    """Row -> settings of the table that the entry begins from; none on other streams than its own, perhaps.
-
-    Raises: UsageError where they were not searched yet.
-    """
-    own = family_of(_name_of(stream)) == family_of(entry.stream)
-    searched_on = entry.best_stream if own and entry.best_stream else _name_of(stream)
-    best = tuned.settings_by_row(tuned.tuned_settings(entry.best_from, searched_on))
-    if entry.best_from and own and not best:
-        raise UsageError(
-            f"{name} takes its rows' settings from those of {entry.best_from}, which were not searched yet. Give "
-            f"`kinoray reproduce {entry.best_from} --tune` first."
-        )
-    return best
 
 
 def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
