@@ -8,6 +8,7 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.browse.run_list import list_runs, run_lines
+from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.result import Result
@@ -24,6 +25,15 @@ def test_seeds_share_a_line_with_their_mean_scores(tmp_path: Path) -> None:
     mean = sum(Result(folder).metrics["HM"] or 0.0 for folder in folders) / 3
     assert line.startswith("finished") and "bmu_moco (variant=local)" in line and "seeds 0-2" in line
     assert f"HM  {mean:.1f}" in line and line.endswith(folders[0].parent.name)
+
+
+def test_a_backbone_is_told_where_runs_of_a_stream_differ_in_it(tmp_path: Path) -> None:
+    make_run(tmp_path, "base_moco")
+    assert " on tiny" not in next(run_lines(list_runs(tmp_path)))
+    record = make_run(tmp_path, "bmu_moco") / "run.json"
+    write_json(record, json.loads(record.read_text()) | {"backbone": "vit-bert"})
+    base, bmu = run_lines(list_runs(tmp_path))
+    assert "base_moco on tiny " in base and "bmu_moco on vit-bert " in bmu
 
 
 @pytest.mark.parametrize("state", ["running", "stopped", "failed"])

@@ -39,6 +39,7 @@ def run_line(result: Result) -> dict[str, Any]:
         "name": result.label,
         "tags": list(result.about.tags),
         "stream": result.stream,
+        "backbone": result.run["backbone"],
         "seed": result.seed,
         "state": outcome["state"],
         "metrics": outcome.get("metrics", {}),

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -89,8 +90,17 @@ def _row(folder: Path) -> Row:
 def _damaged(folder: Path, error: str) -> Row:
     """What can be said of a run whose files cannot be read."""
     name = folder.parent.name
-    row: Row = {"name": name, "stream": "", "seed": int(folder.name[5:]), "state": DAMAGED, "metrics": {}, "brief": ()}
+    row: Row = {
+        "name": name,
+        "stream": "",
+        "backbone": "",
+        "seed": int(folder.name[5:]),
+        "state": DAMAGED,
+        "metrics": {},
+        "brief": (),
+    }
     row |= {"cost_s": None, "error": error, "folder": str(folder), "method": "", "kind": name, "protocol": ""}
+    row["backbone"] = ""
     return row | {
         "settings": {},
         "tags": [],
@@ -105,14 +115,20 @@ def _date(moment: float) -> str:
 
 
 def run_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The list for a terminal: a line for each run with its seeds, then one for each sweep with its trials."""
+    """The list for a terminal: a line for each run with its seeds, then one for each sweep with its trials.
+
+    A run's backbone is told where runs of its stream differ in it."""
     groups, sweeps = by_run(rows), by_sweep(rows)
-    label = max((len(seeds[0]["name"]) for seeds in groups), default=0)
+    backbones = Counter(stream for stream, _ in {(row["stream"], row["backbone"]) for row, *_ in groups})
+    names = [
+        f"{row['name']} on {row['backbone']}" if backbones[row["stream"]] > 1 else row["name"] for row, *_ in groups
+    ]
+    label = max(map(len, names), default=0)
     stream = max((len(row["stream"]) for row in rows), default=0)
-    for seeds in groups:
+    for name, seeds in zip(names, groups, strict=True):
         first = seeds[0]
         where = Path(first["folder"]).parent.name
-        named = f"{first['stream']:<{stream}}  {first['name']:<{label}}"
+        named = f"{first['stream']:<{stream}}  {name:<{label}}"
         scores = "  ".join(f"{name} {show(value):>5}" for name, value in mean_scores(seeds).items())
         yield f"{_head(seeds)}  {named}  {seed_numbers(seeds):<10}  {scores}  {where}{_tags(first)}".rstrip()
     for sweep, made in sweeps.items():
