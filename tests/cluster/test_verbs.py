@@ -15,7 +15,7 @@ from kinoray.cluster import install, ship, submit, unpack, verbs, words
 from kinoray.errors import UsageError
 
 PATHS = {"method", "methods", "stream", "backbone", "config", "space", "storage", "warm_start", "run", "task", "clips"}
-PATHS |= {"like", "out", "root"}
+PATHS |= {"like", "out", "root", "then"}
 """Parameters of the commands whose value names a file or a place."""
 
 
