@@ -11,7 +11,7 @@ from kinoray.data.manifest import PROBED, SPLITS, read_manifest, write_manifest
 from kinoray.datasets.prepared import manifest_of, prepared
 from kinoray.errors import UsageError
 from kinoray.streams import load_stream
-from kinoray.streams.task_manifests import options, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, task_manifests
 
 
 @pytest.fixture(autouse=True)
@@ -170,9 +170,9 @@ def test_a_task_manifest_is_whole_or_not_there(tmp_path, monkeypatch):
 def test_rows_are_gathered_by_value_in_order_of_appearance(tmp_path):
     labels = ["b", "a", None, "b", "a", "c"]
     manifest = prepare("msvd", [row(f"v{n}", "train", label=label) for n, label in enumerate(labels)], tmp_path)
-    found = {value: rows.tolist() for value, rows in rows_by(manifest, "label").items()}
+    found = {value: rows.tolist() for value, rows in manifest.rows_by("label").items()}
     assert found == {"b": [0, 3], "a": [1, 4], "c": [5]} and list(found) == ["b", "a", "c"]
-    assert rows_by(manifest, "task") == {}
+    assert manifest.rows_by("task") == {}
 
 
 def test_options_are_named_or_the_first():

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,18 @@ class Manifest:
         """Label texts of clips, None where there is none."""
         return self._column("label").take(pa.array(np.asarray(rows, dtype=np.int64))).to_pylist()
 
+    def rows_by(self, column: str) -> dict[str, np.ndarray]:
+        """Row numbers (int64, ascending) by the values of a text column, in order of first appearance; nulls left out.
+
+        Arrow's way to NumPy, and from Python's values, would import pandas: a tenth of a second of each command.
+        """
+        words = self._column(column).dictionary_encode("encode")  # a null has a code, too
+        codes, values = np.from_dlpack(words.indices), words.dictionary.to_pylist()
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(values) + 1)).tolist()
+        groups = zip(values, pairwise(bounds), strict=True)
+        return {value: order[first:last] for value, (first, last) in groups if value is not None}
+
     @cached_property
     def aspects(self) -> np.ndarray:
         """Width / height of every clip's upright frames by row, float64 (rows,); 1 where it was never probed."""
@@ -151,25 +164,13 @@ class Manifest:
 
     @cached_property
     def _clips(self) -> dict[str, np.ndarray]:
-        codes, splits = encoded(self._column("split"))
-        return {
-            split: _fixed(np.flatnonzero(codes == splits.index(split)) if split in splits else np.empty(0))
-            for split in SPLITS
-        }
+        rows = self.rows_by("split")
+        return {split: _fixed(rows.get(split, np.empty(0))) for split in SPLITS}
 
     @cached_property
     def _samples(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         counts = self._column("captions").value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return {split: _number_samples(rows, counts[rows]) for split, rows in self._clips.items()}
-
-
-def encoded(column: pa.Array) -> tuple[np.ndarray, list[str | None]]:
-    """A column of texts as a code per row, int32 (rows,), and the text of every code in order of first appearance.
-
-    Arrow's way to NumPy, and from Python's values, imports pandas: a tenth of a second of each command.
-    """
-    words = column.dictionary_encode("encode")  # a null has a code, too
-    return np.from_dlpack(words.indices), words.dictionary.to_pylist()
 
 
 # Every epoch asks for the same rows; out of Arrow each costs as much as reading its frames from the cache.

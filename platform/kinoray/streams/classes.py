@@ -6,7 +6,7 @@ from kinoray.data.manifest import Manifest
 from kinoray.datasets.prepared import prepared
 from kinoray.errors import UsageError
 from kinoray.streams import TaskData
-from kinoray.streams.task_manifests import options, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, task_manifests
 
 
 def class_order(num_classes: int, seed: int, label_order: int = 1) -> np.ndarray:
@@ -49,7 +49,7 @@ def dealt_tasks(manifest: Manifest, order: np.ndarray, num_tasks: int, per_task:
 
     order: of the sorted label texts, as `class_order` gives it.
     """
-    by_label = rows_by(manifest, "label")
+    by_label = manifest.rows_by("label")
     groups = [
         (f"task-{number}", np.sort(np.concatenate([by_label[label] for label in labels])))
         for number, labels in enumerate(deal(sorted(by_label), order, num_tasks, per_task), start=1)
@@ -67,7 +67,7 @@ def class_tasks(
     """
     order = chosen_order(name, argument, num_classes, seed)
     manifest = prepared(data_set)
-    found = len(rows_by(manifest, "label"))
+    found = len(manifest.rows_by("label"))
     if found != num_classes:
         raise UsageError(
             f"{name} needs the {num_classes} classes of {data_set}, but {manifest.path} has {found}. See what "

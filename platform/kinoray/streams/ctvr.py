@@ -19,7 +19,7 @@ from kinoray.data.manifest import Manifest
 from kinoray.datasets.prepared import prepared
 from kinoray.errors import UsageError
 from kinoray.streams import Stream
-from kinoray.streams.task_manifests import options, rows_by, task_manifests
+from kinoray.streams.task_manifests import options, task_manifests
 
 NAMES = ("ctvr-msrvtt-10", "ctvr-msrvtt-20", "ctvr-actnet-10", "ctvr-actnet-20")
 
@@ -61,7 +61,7 @@ def load(name: str, argument: str) -> Stream:
         raise UsageError(f"{name}: test={test} is unknown. Only the MSR-VTT streams have another test set, test=1k-A.")
     manifest = prepared(name)
     is_selected = _selected_rows(manifest, test)
-    by_task = rows_by(manifest, "task")
+    by_task = manifest.rows_by("task")
     groups = [
         (f"task-{task}", rows[is_selected[rows]])
         for task, rows in sorted(by_task.items(), key=lambda item: int(item[0]))

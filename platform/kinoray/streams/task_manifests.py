@@ -3,14 +3,13 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, encoded, read_manifest, write_table
+from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
@@ -73,15 +72,6 @@ def union_manifest(tasks: Sequence[TaskData], path: Path) -> Manifest:
             rows = rows.set_column(SCHEMA.names.index(column), column, values)
         parts.append(rows)
     return write_table(pa.concat_tables(parts), path, root)
-
-
-def rows_by(manifest: Manifest, column: str) -> dict[str, np.ndarray]:
-    """Row numbers (int64, ascending) by the values of a text column, in order of first appearance; nulls left out."""
-    codes, values = encoded(manifest.table[column].combine_chunks())
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(len(values) + 1))
-    groups = zip(values, pairwise(bounds.tolist()), strict=True)
-    return {value: order[first:last] for value, (first, last) in groups if value is not None}
 
 
 def options(name: str, argument: str, defaults: dict[str, str]) -> dict[str, str]:
