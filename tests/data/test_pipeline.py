@@ -446,8 +446,8 @@ def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos,
 
 def test_a_read_that_never_returns_ends_the_run_with_the_clips_name(videos, tmp_path, monkeypatch, by_value):
     """No substitute takes the place of a clip whose storage is away, and nothing is waited for without a limit."""
-    monkeypatch.setattr(process_rows, "MOST_WAITS", 4)
-    monkeypatch.setattr(process_rows, "WAIT_S", 0.5)
+    monkeypatch.setattr(process_rows, "GIVES_UP_S", 2.0)
+    monkeypatch.setattr(process_rows, "LOOK_S", 0.5)
     marker = tmp_path / "pids"
     feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
     try:

@@ -24,10 +24,10 @@ PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
-MOST_WAITS, WAIT_S = 1800, 1.0
-"""For the rows of one call, and how long each is: decoding gives up by itself where its process runs, but a read that
-never returns, of a mount that is away, holds up the process. Counted, since a run that was stopped waited for nothing.
-"""
+GIVES_UP_S, LOOK_S = 1800.0, 1.0
+"""How long the rows of one call are waited for, and how often is looked: decoding gives up by itself where its process
+runs, but a read that never returns, of a mount that is away, holds up the process. Looks are counted, since a run that
+was stopped waited for nothing."""
 
 Slot = tuple[int, int]
 Sent = tuple[Row, bool]
@@ -88,13 +88,13 @@ def alone_in_a_process() -> Iterator[Alone]:
 
 def _answer(future: Future[list[Sent]], feed: Feed, slots: list[Slot]) -> list[Sent]:
     """What a process sent. Raises: BrokenProcessPool; RunFailed where it is held up for good."""
-    for _ in range(MOST_WAITS):
-        if wait([future], WAIT_S).done:
+    for _ in range(round(GIVES_UP_S / LOOK_S)):
+        if wait([future], LOOK_S).done:
             return future.result()
     place = feed.next_clip(*slots[0])
     clip = "the clips" if place is None else f"{read_manifest(place[0]).uri(place[1])} or a clip near it"
     raise RunFailed(
-        f"Reading {clip} has not ended for {MOST_WAITS * WAIT_S / 60:g} minutes. Is the storage there? Run the same "
+        f"Reading {clip} has not ended for {GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same "
         "command again when it is; nothing that was committed is lost."
     )
 

@@ -28,7 +28,7 @@ from ray.exceptions import (
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
-from kinoray.data.process_rows import alone_in_a_process, process_rows
+from kinoray.data.process_rows import GIVES_UP_S, alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
 from kinoray.processes.pool import ends_without_memory
 
@@ -50,8 +50,6 @@ _starved = threading.Event()
 """Set by an execution that waited in vain: the next ones, of an evaluation say, need not wait as long to know."""
 STARVED_S = 30.0
 """Without a row for so long, the consumer waits for CPUs that others hold, or it took none itself."""
-MOST_WAITS = 60
-"""For a row alone, each of `STARVED_S`, where there is a free CPU: a read may never return."""
 OWN_ROWS = 256
 """Rows that own processes decode before the cluster is looked at again."""
 STARVED = (
@@ -132,7 +130,7 @@ def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> I
                 answer = task.remote(feed, group, slot)
                 try:
                     # A task that takes so long may have the last CPU itself: it is then done here once more.
-                    for _ in range(MOST_WAITS):
+                    for _ in range(round(GIVES_UP_S / STARVED_S)):  # a read may never return
                         if not (ray.wait([answer], timeout=STARVED_S)[0] or _free_cpu(slots)):
                             break
                         with suppress(GetTimeoutError):
