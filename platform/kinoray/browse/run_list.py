@@ -100,7 +100,6 @@ def _damaged(folder: Path, error: str) -> Row:
         "brief": (),
     }
     row |= {"cost_s": None, "error": error, "folder": str(folder), "method": "", "kind": name, "protocol": ""}
-    row["backbone"] = ""
     return row | {
         "settings": {},
         "tags": [],
