@@ -344,12 +344,34 @@ def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, 
 
 @pytest.mark.parametrize(("rows", "slots"), [(1, 1.0), (7, 0.5), (100, 1.0), (1000, 2.0), (5000, 16.0)])
 def test_tasks_begin_small_and_end_small_but_not_tiny(rows, slots):
-    spans = list(ray_rows._spans(3, 3 + rows, 27, slots))
+    spans = list(ray_rows._spans(3, 3 + rows, 27, slots, 48))
     counts = [count for _, count in spans]
     assert [first for first, _ in spans] == [3 + sum(counts[:n]) for n in range(len(counts))] and sum(counts) == rows
     assert counts[:3] == [1, 2, 4][: len(counts)] and max(counts) <= 27
     assert all(count >= ray_rows.FEWEST_ROWS for count in counts[3:-1])
     assert counts[-1] <= ray_rows.FEWEST_ROWS
+
+
+@pytest.mark.parametrize(("begin", "rows", "group"), [(0, 1200, 8), (5, 300, 8), (0, 100, 27), (0, 100, 1)])
+def test_tasks_with_room_for_a_group_end_with_one(begin, rows, group):
+    spans = list(ray_rows._spans(begin, begin + rows, 27, 2.0, group))
+    assert [first for first, _ in spans] == [begin, *(first + count for first, count in spans)][:-1]
+    assert sum(count for _, count in spans) == rows and max(count for _, count in spans) <= 27
+    assert all((first + count) % group == 0 for first, count in spans[:-1] if count >= group)
+    assert all(first % group == 0 for first, count in spans[6:] if count >= group)
+
+
+def test_frames_that_lie_one_behind_the_other_are_not_copied():
+    block = np.arange(6 * 2 * 4, dtype=np.uint8).reshape(6, 2, 4)
+    block.flags.writeable = False
+    rows = list(block[:])
+    several = pipeline._joined(rows[1:4])
+    assert np.shares_memory(several, block) and not several.flags.writeable
+    assert np.array_equal(several, block[1:4])
+    other = block.copy()
+    for apart in (rows[1:3] + rows[4:5], rows[2:0:-1], [rows[0], other[1]], [np.zeros((2, 4), np.uint8), rows[0]]):
+        joined = pipeline._joined(apart)
+        assert np.array_equal(joined, np.stack(apart)) and not np.shares_memory(joined, block)
 
 
 @dataclass(frozen=True)

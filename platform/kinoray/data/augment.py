@@ -10,6 +10,7 @@ A batch passes through colours, blur and normalisation in pieces that fit a CPU'
 Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; channel planes are (3, N, P).
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -32,6 +33,12 @@ def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Ten
     """Shapes: video (B, T, 3, H, W) uint8; returns float32 of the same shape, (pixel / 255 - mean) / std."""
     out = torch.empty(video.shape, device=video.device).copy_(video)
     return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)], out)
+
+
+def on_device(video: np.ndarray, device: torch.device) -> Tensor:
+    """uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W); nobody writes to them, and torch says that one might."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return torch.from_numpy(video).to(device, non_blocking=True).permute(0, 1, 4, 2, 3)
 
 
 def augment_views(

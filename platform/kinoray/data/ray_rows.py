@@ -86,6 +86,7 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
             len(feed.groups) * feed.slots_per_group,
             max_rows,
             slots,
+            feed.slots_per_group,
         )
         if _still_starved(slots):
             for row in process_rows(feed, [here, *islice(places, OWN_ROWS - 1)]):
@@ -165,13 +166,16 @@ def _tasks_at_once(slots: float) -> int:
     return max(1, int(slots)) + 1
 
 
-def _spans(begin: int, end: int, max_rows: int, slots: float) -> Iterator[tuple[int, int]]:
+def _spans(begin: int, end: int, max_rows: int, slots: float, group: int) -> Iterator[tuple[int, int]]:
     """First slot and number of slots of every task: few at first, for the sake of the first row, and few at last, so
-    that no CPU waits for another's last task."""
+    that no CPU waits for another's last task. One that has room for a group ends with a group: a whole one is used
+    where it lies."""
     count = 1
     while begin < end:
         share = (end - begin) // (2 * _tasks_at_once(slots))
         count = min(count, max_rows, end - begin, max(FEWEST_ROWS, share))
+        if count >= group and begin + count < end:
+            count -= (begin + count) % group
         yield begin, count
         begin, count = begin + count, 2 * count
 
@@ -219,13 +223,12 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    video = np.zeros((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
+    video = np.empty((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
     numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
         row = feed.decode(*slot)
         numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
-        if row.video is not None:  # while it is still in the CPU's cache
-            video[place] = row.video
+        video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
     return {"numbers": numbers, "video": video, "notes": notes}
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
-from kinoray.data.augment import augment_views, plain_view
+from kinoray.data.augment import augment_views, on_device, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.pipeline import (
@@ -241,7 +241,7 @@ class Feed:
 
         aspects (B,): width / height of the frames before they were squashed to squares.
         """
-        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        clips = on_device(video, self.world.device)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
             return (plain_view(clips, self.preset, side, mean, std, aspects),)
@@ -251,7 +251,7 @@ class Feed:
         self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, aspects: np.ndarray
     ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
-        clips = torch.from_numpy(video).to(self.world.device, non_blocking=True).permute(0, 1, 4, 2, 3)
+        clips = on_device(video, self.world.device)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
 
@@ -286,16 +286,18 @@ class Feed:
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
         batches: list[tuple[np.ndarray, np.ndarray]] = []
-        fits = True
+        left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else 0
         with closing(decoded):
             for cut, clips in zip(cuts, decoded, strict=True):
                 self._count(clips, len(clips.rows))
                 self.report_bad([b | {"task": name} for b in clips.bad])
                 yield cut.start, clips.rows, clips.video
-                batches.append((clips.rows, clips.video))
-                if split == "train" or self.cached_bytes + sum(v.nbytes for _, v in batches) > CACHE_BYTES:
-                    fits, batches = False, []
-        if fits:
+                left_bytes -= clips.video.nbytes
+                if left_bytes >= 0:  # a copy of its own, where it lies in a block that Ray Data waits to have back
+                    batches.append((clips.rows, np.require(clips.video, requirements="O")))
+                else:
+                    batches.clear()
+        if left_bytes >= 0:
             self.cached_splits[key] = batches
             self.cached_bytes += sum(v.nbytes for _, v in batches)
 
