@@ -1,6 +1,9 @@
-"""Cores that a process may use: its binding, and quotas of control groups of both versions."""
+"""Cores that a process may use: its binding, and quotas of control groups of both versions; and turns at them."""
 
 import math
+import multiprocessing
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,42 @@ def test_a_quota_bounds_the_cores_that_a_process_is_bound_to(groups, own, files,
 def test_without_any_quota_there_is_no_bound(groups) -> None:
     write(groups, "", {})
     assert math.isinf(cores.quota_cores())
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 2)
+    monkeypatch.setattr(cores, "PLACE", f"{cores.PLACE}-test-{os.getpid()}")
+
+
+def test_two_have_a_core_and_a_third_waits_for_one(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "WAITS_S", 0.2)
+    began = time.monotonic()
+    with cores.a_core():
+        with cores.a_core():
+            assert time.monotonic() - began < 0.1
+            with cores.a_core():  # for speed alone: it goes on
+                assert time.monotonic() - began >= 0.2
+        free = time.monotonic()
+        with cores.a_core():
+            assert time.monotonic() - free < 0.1
+
+
+def test_a_core_is_free_again_when_its_process_is_killed(two_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 1)
+    monkeypatch.setattr(cores, "WAITS_S", 60.0)
+    has_it = multiprocessing.Event()
+    holder = multiprocessing.get_context("fork").Process(target=_holds_one, args=(has_it,))
+    holder.start()
+    assert has_it.wait(30)
+    holder.kill()
+    began = time.monotonic()
+    with cores.a_core():
+        assert time.monotonic() - began < 30
+    holder.join()
+
+
+def _holds_one(has_it) -> None:
+    with cores.a_core():
+        has_it.set()
+        time.sleep(600)

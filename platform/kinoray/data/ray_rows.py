@@ -30,6 +30,7 @@ from ray.util.annotations import RayDeprecationWarning
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import GIVES_UP_S, alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
+from kinoray.processes.cores import a_core
 from kinoray.processes.pool import ends_without_memory
 
 TASK_BYTES = 32 << 20
@@ -225,10 +226,11 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
     video = np.empty((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
     numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
-    for place, slot in enumerate(filled):
-        row = feed.decode(*slot)
-        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
-        video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
+    with a_core():  # a task more than there are CPUs is started, to be there at once when one of them is done
+        for place, slot in enumerate(filled):
+            row = feed.decode(*slot)
+            numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
+            video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
     return {"numbers": numbers, "video": video, "notes": notes}
 
 
