@@ -26,6 +26,7 @@ from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
+from kinoray.processes import pool
 
 SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4
 RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)
@@ -468,8 +469,8 @@ def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos,
 
 def test_a_read_that_never_returns_ends_the_run_with_the_clips_name(videos, tmp_path, monkeypatch, by_value):
     """No substitute takes the place of a clip whose storage is away, and nothing is waited for without a limit."""
-    monkeypatch.setattr(process_rows, "GIVES_UP_S", 2.0)
-    monkeypatch.setattr(process_rows, "LOOK_S", 0.5)
+    monkeypatch.setattr(pool, "GIVES_UP_S", 2.0)
+    monkeypatch.setattr(pool, "LOOK_S", 0.5)
     marker = tmp_path / "pids"
     feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
     try:

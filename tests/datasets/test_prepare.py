@@ -31,6 +31,8 @@ from kinoray.disk import durable
 from kinoray.disk.folders import prepared_folder
 from kinoray.disk.locks import hold
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
+from kinoray.processes import pool
+from kinoray.processes.cores import usable_cores
 
 TESTS = REPOSITORY / "tests"
 
@@ -426,6 +428,34 @@ def test_a_deadly_file_is_told_from_its_neighbours(root: Path, deadly: None) -> 
     report = prepared(root, workers=0)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
     assert len(Journal(prepared_folder(NAME)).findings) == 7
+
+
+def held_up_batch(parts: Any, at: str) -> Any:
+    """As `probe_batch`, but the read of one file never returns."""
+    if any(part.uri.endswith("v3.mp4") for part in parts):
+        signal.pause()
+    return probing.probe_batch(parts, at)
+
+
+def test_a_read_that_never_returns_ends_preparing_with_the_files_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read until then is kept."""
+    monkeypatch.setattr(probing, "probe_batch", held_up_batch)
+    pool.in_pool(usable_cores(), int).result()  # their start may take longer than is waited here
+    monkeypatch.setattr(pool, "GIVES_UP_S", 3.0 / probing.LONGER)
+    monkeypatch.setattr(pool, "LOOK_S", 0.5)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        with pytest.raises(
+            RunFailed, match=r"Reading videos/v3\.mp4 or a file near it has not ended for 0\.05 minutes"
+        ):
+            prepared(root, workers=0)
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert {part.uri for part in Journal(prepared_folder(NAME)).findings} == {
+        f"videos/v{number}.mp4" for number in (0, 1, 2, 4, 5, 6, 7)
+    }
 
 
 @pytest.mark.ray

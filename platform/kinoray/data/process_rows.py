@@ -6,7 +6,7 @@ frame cache, which the processes fill anyway; only those that it does not hold a
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import islice
 
@@ -18,16 +18,13 @@ from kinoray.data.manifest import read_manifest
 from kinoray.data.slots import Feed, Row
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
-from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool, one_process
+from kinoray.processes import pool
+from kinoray.processes.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
 
 PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
-GIVES_UP_S, LOOK_S = 1800.0, 1.0
-"""How long the rows of one call are waited for, and how often is looked: decoding gives up by itself where its process
-runs, but a read that never returns, of a mount that is away, holds up the process. Looks are counted, since a run that
-was stopped waited for nothing."""
 
 Slot = tuple[int, int]
 Sent = tuple[Row, bool]
@@ -68,33 +65,32 @@ def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) 
 @contextmanager
 def alone_in_a_process() -> Iterator[Alone]:
     """Decodes a row at a time in a process of its own; another one where it died."""
-    pools: list[ProcessPoolExecutor] = []
+    own: list[ProcessPoolExecutor] = []
 
     def decode(feed: Feed, group: int, slot: int) -> Row:
-        pools[:] = pools or [one_process()]
+        own[:] = own or [one_process()]
         try:
-            ((row, in_cache),) = _answer(pools[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
+            ((row, in_cache),) = _answer(own[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
         except BrokenProcessPool as error:
-            pools.clear()
+            own.clear()
             raise ProcessDied from error
         return _with_frames(feed, (group, slot), row, in_cache)
 
     try:
         yield decode
     finally:
-        for pool in pools:
-            pool.shutdown(kill_workers=True)
+        for process in own:
+            process.shutdown(kill_workers=True)
 
 
 def _answer(future: Future[list[Sent]], feed: Feed, slots: list[Slot]) -> list[Sent]:
     """What a process sent. Raises: BrokenProcessPool; RunFailed where it is held up for good."""
-    for _ in range(round(GIVES_UP_S / LOOK_S)):
-        if wait([future], LOOK_S).done:
-            return future.result()
+    if done_of([future]):
+        return future.result()
     place = feed.next_clip(*slots[0])
     clip = "the clips" if place is None else f"{read_manifest(place[0]).uri(place[1])} or a clip near it"
     raise RunFailed(
-        f"Reading {clip} has not ended for {GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same "
+        f"Reading {clip} has not ended for {pool.GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same "
         "command again when it is; nothing that was committed is lost."
     )
 

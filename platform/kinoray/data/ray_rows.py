@@ -28,10 +28,10 @@ from ray.exceptions import (
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
-from kinoray.data.process_rows import GIVES_UP_S, alone_in_a_process, process_rows
+from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
 from kinoray.processes.cores import a_core
-from kinoray.processes.pool import ends_without_memory
+from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES = 32 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.

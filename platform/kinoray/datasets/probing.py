@@ -4,8 +4,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any
 
 from kinoray.data.manifest import PROBED
@@ -13,8 +12,9 @@ from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
+from kinoray.processes import pool
 from kinoray.processes.cores import usable_cores
-from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool, one_process
+from kinoray.processes.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
 from kinoray.processes.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
@@ -26,6 +26,8 @@ ATTEMPTS = 2
 POLL_S = 0.5
 STUCK_S = 1800.0
 """Without any answer for so long, Ray has no free CPU or a file hangs."""
+LONGER = 4
+"""Times the wait for decoding: all of a file is read here, and of a large one from slow storage that takes hours."""
 LIMITS = Limits(cpu_s=900.0)
 """As in training but for the time: probing decodes all of a clip, training a part."""
 SIDEWAYS = (5, 6, 7, 8)
@@ -134,9 +136,8 @@ def _in_processes(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part,
             while waiting and len(running) < processes + AHEAD:
                 batch = waiting.popleft()
                 running[in_pool(processes, probe_batch, batch, root)] = batch
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
             died: list[Part] = []
-            for future in done:
+            for future in _done_of(running):
                 batch = running.pop(future)
                 try:
                     yield list(zip(batch, future.result(), strict=True))
@@ -152,9 +153,25 @@ def _in_processes(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part,
 def _probe_alone(part: Part, root: str) -> Finding:
     """What a file holds, read where its process's death is its own."""
     for _ in range(ATTEMPTS):
-        with one_process() as process, suppress(BrokenProcessPool):
-            return process.submit(probe_batch, [part], root).result()[0]
+        process = one_process()
+        try:
+            (future,) = _done_of({process.submit(probe_batch, [part], root): [part]})
+            return future.result()[0]
+        except BrokenProcessPool:
+            continue
+        finally:
+            process.shutdown(kill_workers=True)
     return {"stage": "decode", "error": KILLED}
+
+
+def _done_of(running: dict[Future[list[Finding]], list[Part]]) -> set[Future[list[Finding]]]:
+    """Reads that are done. Raises: RunFailed where all are held up for good."""
+    if not (done := done_of(running, LONGER)):
+        raise RunFailed(
+            f"Reading {next(iter(running.values()))[0].uri} or a file near it has not ended for "
+            f"{LONGER * pool.GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same command again when it is."
+        )
+    return done
 
 
 def _batches(parts: Sequence[Part], slots: int) -> Iterator[list[Part]]:

@@ -5,8 +5,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Collection
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, wraps
@@ -17,9 +17,11 @@ from loky import ProcessPoolExecutor, get_reusable_executor
 IDLE_S = 60
 """A process that nobody gave work for so long ends."""
 LOOK_S = 1.0
-"""How often a process looks whether its parent lives."""
+"""How often a process looks whether its parent lives, and a caller whether a process has answered."""
+GIVES_UP_S = 1800.0
+"""How long an answer is waited for: a read that never returns, of a mount that is away, holds up its process."""
 
-__all__ = ["BrokenProcessPool", "ends_without_memory", "in_pool", "one_process"]
+__all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_pool", "one_process"]
 
 Answer = TypeVar("Answer")
 
@@ -46,6 +48,19 @@ def one_process() -> ProcessPoolExecutor:
     """A process that no other caller has; to be shut down."""
     _ignore_loky_warnings()
     return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+
+
+def done_of(futures: Collection[Future[Any]], times: float = 1.0) -> set[Future[Any]]:
+    """Those that are done, at least one; none where no process has answered for so many times `GIVES_UP_S`.
+
+    The processes that all share are ended then: they are held up, and would hold up the next caller's work. Looks are
+    counted and not the time, since a program that was stopped (Ctrl-Z) waited for nothing.
+    """
+    for _ in range(round(times * GIVES_UP_S / LOOK_S)):
+        if done := wait(futures, LOOK_S, return_when=FIRST_COMPLETED).done:
+            return done
+    _end_working()
+    return set()
 
 
 def ends_without_memory(function: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -75,6 +90,8 @@ def _end_at_exit() -> None:
 
 
 def _end_working() -> None:
+    if not _end_at_exit.cache_info().currsize:  # nobody asked for any
+        return
     pool = get_reusable_executor(reuse=True)
     if pool._pending_work_items:
         for pid in list(pool._processes):
