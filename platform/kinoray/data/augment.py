@@ -25,6 +25,7 @@ from kinoray.data.presets import Augmentation, Interpolation, JitterKind, Preset
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24
 """Pixels per channel of a piece: on a CPU 1 MB of float32, on a GPU a bound on its memory (about 0.5 GB)."""
+warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nor are clips written to
 SIGMAS = 6
 """Half a blur kernel: beyond, weights are below 2^-25 of the middle one and float32 sums lose them."""
 
@@ -36,9 +37,8 @@ def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Ten
 
 
 def on_device(video: np.ndarray, device: torch.device) -> Tensor:
-    """uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W); nobody writes to them, and torch says that one might."""
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        return torch.from_numpy(video).to(device, non_blocking=True).permute(0, 1, 4, 2, 3)
+    """uint8 clips (B, T, H, W, 3), which are only read, as (B, T, 3, H, W)."""
+    return torch.from_numpy(video).to(device, non_blocking=True).permute(0, 1, 4, 2, 3)
 
 
 def augment_views(

@@ -1,6 +1,7 @@
 """How many CPU cores this process may use: what it is bound to, and what its container's quota allows; and one of them
 to itself, among processes that are more."""
 
+import errno
 import math
 import os
 import socket
@@ -12,10 +13,9 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
 WAITS_S, LOOK_S = 5.0, 0.005
-"""How long a core is waited for at most, and how often is looked."""
-PLACE = f"\0kinoray-core-{os.getuid()}"
-"""Of a core, by its number: a socket's name that stands in no folder and is free again when its process ends, whatever
-ends it."""
+"""How long a process waits for a core at most, and how often it looks for one."""
+PLACE = "\0kinoray-core-{user}-{parent}-{core}"
+"""A socket's name that stands in no folder, and is free again when its process ends, whatever ends it."""
 
 
 def usable_cores() -> int:
@@ -25,24 +25,26 @@ def usable_cores() -> int:
 
 @contextmanager
 def a_core() -> Iterator[None]:
-    """Work while fewer of this user's processes than the machine has cores do so; waits for one of them to end.
+    """Waits until fewer processes of this one's parent (Ray's, on this machine) work here than may use a core each.
 
     Three decoders that take turns on two cores push each other's pictures out of the cores' caches, and decode 4 % less
     than two. It is for speed alone: who has waited `WAITS_S` goes on, for one that stands still may hold a place.
     """
-    cores, end = usable_cores(), time.monotonic() + WAITS_S
     with socket.socket(socket.AF_UNIX) as place:
+        cores, end = usable_cores(), time.monotonic() + WAITS_S
         while not _takes_one(place, cores) and time.monotonic() < end:
             time.sleep(LOOK_S)
         yield
 
 
 def _takes_one(place: socket.socket, cores: int) -> bool:
+    """Whether one was free; also where the system allows no such names, and there is nothing to wait for."""
     for core in range(cores):
         try:
-            place.bind(f"{PLACE}-{core}")
-        except OSError:
-            continue
+            place.bind(PLACE.format(user=os.getuid(), parent=os.getppid(), core=core))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
         return True
     return False
 

@@ -286,7 +286,7 @@ class Feed:
         )
         decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
         batches: list[tuple[np.ndarray, np.ndarray]] = []
-        left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else 0
+        left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else -1
         with closing(decoded):
             for cut, clips in zip(cuts, decoded, strict=True):
                 self._count(clips, len(clips.rows))
