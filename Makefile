@@ -26,12 +26,14 @@ $(VENV)/s3-server/.installed: tests/support/s3_server.txt
 demo: setup
 	$(BIN)/kinoray run base_moco bmu_moco --stream moving-cvlm
 
-# Fast tests, one crash and one two-worker run; two processes share them by files.
+# Fast tests, one crash and one two-worker run; two processes share them by files, in the order of conftest.py.
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
+	$(BIN)/pytest -m 'not slow' $(TOGETHER)
 
 test-slow: setup $(VENV)/s3-server/.installed
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	$(BIN)/pytest -m slow $(TOGETHER)
 
 # Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
 check: setup

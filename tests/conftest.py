@@ -46,6 +46,12 @@ if fast_folder := _fast_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(fast_folder))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests start a Ray come first: each may take minutes, and one that begins last is waited for alone."""
+    with_ray = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in with_ray)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests render and cache in a folder of their own, which xdist's processes share; the user's is not touched."""
