@@ -10,17 +10,18 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: setup demo test test-slow check format bench notebooks docs release
 
+# Python compiles what is imported when it first is: to compile all of 100 packages takes longer than to install them.
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 # The S3 server of two slow tests: its libraries need older ones than ours.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt
 	$(PYTHON) -m venv $(VENV)/s3-server
-	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt
+	$(VENV)/s3-server/bin/pip install --quiet --no-compile --requirement tests/support/s3_server.txt
 	touch $@
 
 demo: setup

@@ -23,8 +23,8 @@ def main() -> int:
             )
         for file in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(REPOSITORY / file, copy)
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(copy)]
-        subprocess.run(install, check=True)
+        install = ["install", "--quiet", "--no-deps", "--no-compile", "--target", str(target), str(copy)]
+        subprocess.run([sys.executable, "-m", "pip", *install], check=True)
         command = [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), "-p", "kinoray"]
         return subprocess.run(command, cwd=target, check=False).returncode
 
