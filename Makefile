@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: setup demo test test-slow check format bench notebooks docs release
 
-# Python compiles what is imported when it first is: to compile all of 100 packages takes longer than to install them.
+# Python compiles a module when it is first imported: to compile all of them takes nearly as long as to install them.
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
