@@ -373,7 +373,9 @@ def test_frames_that_lie_one_behind_the_other_are_not_copied():
     assert np.shares_memory(several, block) and not several.flags.writeable
     assert np.array_equal(several, block[1:4])
     other = block.copy()
-    for apart in (rows[1:3] + rows[4:5], rows[2:0:-1], [rows[0], other[1]], [np.zeros((2, 4), np.uint8), rows[0]]):
+    for apart in (
+        rows[1:3] + rows[4:5], rows[2:0:-1], [rows[0], other[1]], [np.zeros((2, 4), np.uint8), rows[0]], rows[:1]
+    ):  # fmt: skip
         joined = pipeline._joined(apart)
         assert np.array_equal(joined, np.stack(apart)) and not np.shares_memory(joined, block)
 

@@ -10,7 +10,6 @@ A batch passes through colours, blur and normalisation in pieces that fit a CPU'
 Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; channel planes are (3, N, P).
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -25,7 +24,6 @@ from kinoray.data.presets import Augmentation, Interpolation, JitterKind, Preset
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24
 """Pixels per channel of a piece: on a CPU 1 MB of float32, on a GPU a bound on its memory (about 0.5 GB)."""
-warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nor are clips written to
 SIGMAS = 6
 """Half a blur kernel: beyond, weights are below 2^-25 of the middle one and float32 sums lose them."""
 
@@ -34,11 +32,6 @@ def normalise(video: Tensor, mean: Sequence[float], std: Sequence[float]) -> Ten
     """Shapes: video (B, T, 3, H, W) uint8; returns float32 of the same shape, (pixel / 255 - mean) / std."""
     out = torch.empty(video.shape, device=video.device).copy_(video)
     return _scale(out, [1 / (255 * s) for s in std], [m / s for m, s in zip(mean, std, strict=True)], out)
-
-
-def on_device(video: np.ndarray, device: torch.device) -> Tensor:
-    """uint8 clips (B, T, H, W, 3), which are only read, as (B, T, 3, H, W)."""
-    return torch.from_numpy(video).to(device, non_blocking=True).permute(0, 1, 4, 2, 3)
 
 
 def augment_views(

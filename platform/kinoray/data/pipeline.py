@@ -194,7 +194,8 @@ def _joined(videos: list[np.ndarray]) -> np.ndarray:
     first, base = videos[0], videos[0].base
     begin, size = _address(first), first.nbytes
     if (
-        base is not None
+        len(videos) > 1  # alone it may be a map of a file, which goes when the file does
+        and base is not None
         and first.flags.c_contiguous
         and all(video.base is base and _address(video) == begin + place * size for place, video in enumerate(videos))
     ):

@@ -19,9 +19,10 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
-from kinoray.data.augment import augment_views, on_device, plain_view
+from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
+from kinoray.data.on_device import on_device
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -326,5 +327,4 @@ class Feed:
 
 
 def _labels(path: str) -> list[str | None]:
-    manifest = read_manifest(path)
-    return manifest.labels(manifest.clips("train"))
+    return read_manifest(path).labels(read_manifest(path).clips("train"))
