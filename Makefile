@@ -10,18 +10,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: setup demo test test-slow check format bench notebooks docs release
 
-# Python compiles a module when it is first imported: to compile all of them takes nearly as long as to install them.
 setup: $(STAMP)
 
+# pip compiles on one core, which takes nearly as long as the rest. Some packages bring files of other Pythons.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 # The S3 server of two slow tests: its libraries need older ones than ours.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt
 	$(PYTHON) -m venv $(VENV)/s3-server
-	$(VENV)/s3-server/bin/pip install --quiet --no-compile --requirement tests/support/s3_server.txt
+	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt
 	touch $@
 
 demo: setup
