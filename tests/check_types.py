@@ -25,7 +25,8 @@ def main() -> int:
             shutil.copy(REPOSITORY / file, copy)
         install = ["install", "--quiet", "--no-deps", "--no-compile", "--target", str(target), str(copy)]
         subprocess.run([sys.executable, "-m", "pip", *install], check=True)
-        command = [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), "-p", "kinoray"]
+        options = ["--config-file", str(REPOSITORY / "pyproject.toml"), "--num-workers", "auto"]
+        command = [sys.executable, "-m", "mypy", *options, "-p", "kinoray"]
         return subprocess.run(command, cwd=target, check=False).returncode
 
 
