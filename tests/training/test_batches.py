@@ -107,3 +107,13 @@ def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None
     encode_split(feed, 0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
     assert counts == [3, 1, 3, 1]
     assert again[0].tolist() == rows.tolist() and again[1].equal(features)
+
+
+def test_no_training_clips_are_kept_as_if_they_were_a_split(tmp_path) -> None:
+    """Not even none: a rank may have no clip of a memory at one time, and some of them later."""
+    manifest = wide_manifest(tmp_path)
+    feed = feed_of(manifest)
+    rows = manifest.clips("train")
+    for only in (rows[:0], rows[:2], rows):
+        assert sum(len(good) for _, good, _ in feed.clips("one", manifest, "train", 2, only)) == len(only)
+    assert not feed.cached_splits
