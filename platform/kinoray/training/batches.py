@@ -107,7 +107,9 @@ class Feed:
         """Clips that came from the frame cache, and clips that were decoded; of this rank and process."""
         self.noted = False
         # Task by task, so that a later task's labels leave the numbers of the earlier ones alone.
-        of_tasks = [sorted({label for label in _labels(path) if label is not None}) for path in self.manifests]
+        manifests = [read_manifest(path) for path in self.manifests]
+        labels = [manifest.labels(manifest.clips("train")) for manifest in manifests]
+        of_tasks = [sorted({label for label in of_task if label is not None}) for of_task in labels]
         distinct = dict.fromkeys(label for of_task in of_tasks for label in of_task)
         self.classes = {label: number for number, label in enumerate(distinct)}
 
@@ -324,7 +326,3 @@ class Feed:
         labels = manifest.labels(manifest.samples("train")[0])
         self.classes_of[task] = np.array([self.classes.get(label or "", -1) for label in labels], dtype=np.int64)
         return self.classes_of[task]
-
-
-def _labels(path: str) -> list[str | None]:
-    return read_manifest(path).labels(read_manifest(path).clips("train"))
