@@ -74,8 +74,10 @@ def micro(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    """One Ray for the whole session."""
+    """One Ray for the whole session, which does not grow and has no dashboard."""
     import ray
+
+    from kinoray.processes.lean_ray import LABEL
 
     folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")
     ray.init(
@@ -86,6 +88,7 @@ def cluster() -> Iterator[None]:
         object_store_memory=300_000_000,
         _temp_dir=folder,
         namespace="kinoray",
+        labels={LABEL: "true"},
     )
     yield
     ray.shutdown()

@@ -30,7 +30,7 @@ WORKERS = {
     "RAY_worker_maximum_startup_concurrency": "64",  # the keeper asks for few at a time; Ray warns beyond this
 }
 """How Ray starts workers here, where the user has not set it."""
-OF_A_RUN, OF_DECODING = 7, 4
+OF_A_RUN, OF_DECODING = 6, 4
 """Processes that a run with one worker starts, and at most so many that decode for it."""
 LOOK_S = 2.0
 """How often the keeper asks Ray for its jobs."""
