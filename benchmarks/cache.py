@@ -39,7 +39,7 @@ from end_to_end import bare_loop, resolved
 from kinoray.backbones import load_backbone
 from kinoray.data import pipeline
 from kinoray.data.manifest import write_manifest
-from kinoray.data.pipeline import TrainFeed, decode_ray
+from kinoray.data.pipeline import TrainFeed, decode_rows
 from kinoray.data.plan import TaskPlan
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
@@ -120,7 +120,7 @@ def epoch_s(feed: TrainFeed, ask: bool = True) -> float:
     knows, pipeline._mostly_cached = pipeline._mostly_cached, pipeline._mostly_cached if ask else lambda *_: False
     try:
         began = time.perf_counter()
-        rows = sum(len(step.sample) for step in decode_ray(feed, 1))
+        rows = sum(len(step.sample) for step in decode_rows(feed, 1))
         seconds = time.perf_counter() - began
     finally:
         pipeline._mostly_cached = knows

@@ -181,14 +181,14 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
 
 
 def kinoray_side(manifest: Any, case: Case, processes: int) -> Iterator[np.ndarray]:
-    from kinoray.data.pipeline import clips_ray
+    from kinoray.data.pipeline import decode_clips
     from kinoray.data.slots import ClipFeed
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     feed = ClipFeed(str(manifest.path), tuple(range(len(manifest.table))), rule, case.size_px, BATCH, OFF)
-    for clips in clips_ray(feed, processes):
+    for clips in decode_clips(feed, processes):
         yield clips.video
 
 

@@ -59,7 +59,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     import ray
 
     from kinoray.data.manifest import read_manifest
-    from kinoray.data.pipeline import TrainFeed, decode_ray
+    from kinoray.data.pipeline import TrainFeed, decode_rows
     from kinoray.data.plan import TaskPlan, step_rows, steps_for
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
@@ -87,7 +87,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
         plan=plan, manifests=(str(path),), names=("all",), sampling=Sampling("random", frames), size_px=32, cache=OFF
     )
     start = time.monotonic()
-    rows = decode_ray(feed, 1.0)
+    rows = decode_rows(feed, 1.0)
     batch = next(rows)
     stream_s = time.monotonic() - start
     assert batch.video.shape == (48, frames, 32, 32, 3)

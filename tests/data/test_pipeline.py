@@ -19,7 +19,7 @@ from support import clips
 
 from kinoray.data import clip_reading, guarded, pipeline, process_rows, ray_rows
 from kinoray.data.manifest import write_manifest
-from kinoray.data.pipeline import ClipFeed, TrainFeed, clips_local, clips_ray, decode_local, decode_ray, decode_slots
+from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_clips, decode_rows, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
 from kinoray.decoding import decode
 from kinoray.decoding import frame_cache as frame_caching
@@ -86,7 +86,7 @@ def assert_same(ours, theirs):
 
 
 def test_rows_come_in_plan_order_with_their_seeds(feed):
-    steps = list(decode_local(feed))
+    steps = list(decode_rows(feed))
     assert [rows.step for rows in steps] == list(range(STEPS[1]))
     for rows in steps:
         assert np.array_equal(np.stack([rows.task, rows.sample], 1), step_rows(feed.plan, rows.step))
@@ -111,16 +111,16 @@ def one_process(monkeypatch):
 
 
 def test_processes_and_starting_later_change_nothing(feed, monkeypatch):
-    whole = list(decode_local(feed))
-    assert_same(whole[3:], list(decode_local(replace(feed, start_step=3))))
+    whole = list(decode_rows(feed))
+    assert_same(whole[3:], list(decode_rows(replace(feed, start_step=3))))
     monkeypatch.setattr(pipeline, "process_rows", partial(pipeline.process_rows, processes=1))
-    assert_same(whole, list(decode_local(feed)))
-    assert list(decode_local(replace(feed, start_step=STEPS[1]))) == []
+    assert_same(whole, list(decode_rows(feed)))
+    assert list(decode_rows(replace(feed, start_step=STEPS[1]))) == []
 
 
 def test_ranks_together_have_the_global_batch(feed):
-    whole = list(decode_local(feed))
-    ranks = [list(decode_local(replace(feed, rank=rank, world=2))) for rank in (0, 1)]
+    whole = list(decode_rows(feed))
+    ranks = [list(decode_rows(replace(feed, rank=rank, world=2))) for rank in (0, 1)]
     for rows, first, second in zip(whole, *ranks, strict=True):
         cut = first.num_current
         assert cut == second.num_current == BATCH // 2
@@ -132,14 +132,14 @@ def test_ranks_together_have_the_global_batch(feed):
 def test_steps_before_the_memory_holds_anything_have_no_replay(videos, tmp_path):
     feed = feed_of(manifests_of(videos, tmp_path))
     plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1])
-    sizes = [len(rows.sample) for rows in decode_local(replace(feed, plan=plan))]
+    sizes = [len(rows.sample) for rows in decode_rows(replace(feed, plan=plan))]
     assert sizes == [BATCH] + [BATCH + 2] * (STEPS[0] - 1)
 
 
 def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path, feed):
     (tmp_path / "bad").mkdir()
     broken = feed_of(manifests_of(videos, tmp_path / "bad", bad={("two", 2)}))
-    whole, mended = list(decode_local(feed)), list(decode_local(broken))
+    whole, mended = list(decode_rows(feed)), list(decode_rows(broken))
     found = 0
     for rows, other in zip(whole, mended, strict=True):
         hit = (rows.task == 1) & (rows.sample == 2)
@@ -162,7 +162,7 @@ def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path
 def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
     feed = feed_of(manifests_of(videos, tmp_path, bad={("one", 0)}))
     plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1], replay=None)
-    for rows in decode_local(replace(feed, plan=plan)):
+    for rows in decode_rows(replace(feed, plan=plan)):
         assert (rows.sample > 2).all()
         hit = step_rows(plan, rows.step)[:, 1] < 3
         assert len(rows.bad) == hit.sum(), "one record a row, though the clip has three samples"
@@ -171,13 +171,13 @@ def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
 def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
     feed = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
     with pytest.raises(BadData, match=r"All 6 training clips of task two are unreadable; first broken\d+.mp4: ") as e:
-        list(decode_local(feed))
+        list(decode_rows(feed))
     assert "\n" not in str(e.value)
 
 
 def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, monkeypatch, one_process):
     """A mount that blinks makes no clip bad: no substitute, no record, the same rows."""
-    expected = list(decode_local(feed))
+    expected = list(decode_rows(feed))
     slept: list[float] = []
 
     def comes_back(wait_s):
@@ -187,7 +187,7 @@ def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, mo
 
     monkeypatch.setattr(clip_reading.time, "sleep", comes_back)
     (videos / "8.mp4").rename(videos / "away.mp4")
-    assert_same(list(decode_local(feed)), expected)
+    assert_same(list(decode_rows(feed)), expected)
     assert slept == list(clip_reading.MISSING_WAITS_S[:2])
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_pat
     (videos / "8.mp4").rename(videos / "away.mp4")
     try:
         with pytest.raises(RunFailed, match=r"8\.mp4 \(clip two2\) is missing under .*names it\. Bring it back"):
-            list(decode_local(feed))
+            list(decode_rows(feed))
     finally:
         (videos / "away.mp4").rename(videos / "8.mp4")
 
@@ -207,24 +207,24 @@ def test_failing_storage_stops_the_run(feed, monkeypatch, one_process):
 
     monkeypatch.setattr(clip_reading, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):
-        list(decode_local(feed))
+        list(decode_rows(feed))
 
 
 def test_closing_early_leaves_the_processes_to_the_next(feed):
-    rows = decode_local(feed)
+    rows = decode_rows(feed)
     first = next(rows)
     rows.close()
-    assert_same([first], list(islice(decode_local(feed), 1)))
+    assert_same([first], list(islice(decode_rows(feed), 1)))
 
 
 def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
     manifest = manifests_of(videos, tmp_path, bad={("one", 1), ("one", 4)})[0]
-    batches = list(clips_local(clip_feed(manifest, [5, 4, 3, 1, 0])))
+    batches = list(decode_clips(clip_feed(manifest, [5, 4, 3, 1, 0])))
     assert [clips.rows.tolist() for clips in batches] == [[5], [3], [0]]
     assert [[record["id"] for record in clips.bad] for clips in batches] == [["one4"], ["one1"], []]
     assert all(clips.video.shape == (len(clips.rows), 4, 8, 8, 3) for clips in batches)
-    assert list(clips_local(clip_feed(manifest, []))) == []
-    clips = next(clips_local(clip_feed(manifest, [1, 4])))
+    assert list(decode_clips(clip_feed(manifest, []))) == []
+    clips = next(decode_clips(clip_feed(manifest, [1, 4])))
     assert len(clips.rows) == 0 and clips.video.shape == (0, 4, 8, 8, 3) and len(clips.bad) == 2
 
 
@@ -232,17 +232,17 @@ def test_the_cache_changes_nothing_but_the_counts(videos, tmp_path):
     """Bad clips, their records and substitutes included; in the second pass nothing that can be read is decoded."""
     feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
-    without = list(decode_local(feed))
-    first, second = list(decode_local(cached)), list(decode_local(cached))
+    without = list(decode_rows(feed))
+    first, second = list(decode_rows(cached)), list(decode_rows(cached))
     assert_same(first, without)
     assert_same(second, without)
     assert sum(rows.cached for rows in without) == 0 < sum(rows.cached for rows in first)
     assert all(rows.cached == len(rows.sample) and not rows.trouble for rows in second)
-    other = [list(decode_local(replace(f, plan=replace(feed.plan, seed=1, replay=None)))) for f in (feed, cached)]
+    other = [list(decode_rows(replace(f, plan=replace(feed.plan, seed=1, replay=None)))) for f in (feed, cached)]
     assert_same(*other)
     assert all(rows.cached == len(rows.sample) for rows in other[1]), "another seed finds its frames too"
 
-    clips = [list(clips_local(clip_feed(feed.manifests[0], range(6), 4, f.cache))) for f in (feed, cached, cached)]
+    clips = [list(decode_clips(clip_feed(feed.manifests[0], range(6), 4, f.cache))) for f in (feed, cached, cached)]
     for a, b, c in zip(*clips, strict=True):
         assert np.array_equal(a.video, b.video) and np.array_equal(a.video, c.video) and a.bad == b.bad == c.bad
         assert (a.cached, b.cached, c.cached) == (0, 0, len(c.rows))
@@ -265,8 +265,8 @@ def test_a_run_ends_the_same_without_a_cache_and_with_one_empty_or_full(micro, t
 
 def test_a_cache_out_of_order_is_told_and_changes_nothing(feed, tmp_path):
     (tmp_path / "file").touch()
-    rows = list(decode_local(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))
-    assert_same(rows, list(decode_local(feed)))
+    rows = list(decode_rows(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))
+    assert_same(rows, list(decode_rows(feed)))
     assert all("takes no more clips" in r.trouble and r.cached == 0 for r in rows)
 
 
@@ -275,11 +275,11 @@ def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
 
     Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "a.png")
     write_manifest([{"id": "a", "uri": "a.png", "split": "test"}], tmp_path / "m.parquet", tmp_path)
-    (clips,) = clips_local(clip_feed(str(tmp_path / "m.parquet"), [0]))
+    (clips,) = decode_clips(clip_feed(str(tmp_path / "m.parquet"), [0]))
     assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
 
 
-@pytest.mark.parametrize(("decode", "way"), [(partial(decode_ray, slots=1), "ray"), (decode_local, "processes")])
+@pytest.mark.parametrize(("decode", "way"), [(partial(decode_rows, slots=1), "ray"), (decode_rows, "processes")])
 def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, monkeypatch, decode, way):
     """Without the cache always; with an empty one until it holds the clips; with a full one never."""
     ways = []
@@ -291,7 +291,7 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
 
         return note
 
-    expected = list(decode_local(feed))
+    expected = list(decode_rows(feed))
     local = pipeline._local
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
     monkeypatch.setattr(pipeline, "_local", used("processes", local))
@@ -313,11 +313,11 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
 
 def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
-    expected = list(decode_local(cached))
+    expected = list(decode_rows(cached))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     monkeypatch.setattr(pipeline, "_ray", pipeline._local)
     monkeypatch.setattr(ray_rows, "rows_alone", lambda feed, slots, _: (feed.decode(*slot) for slot in slots))
-    rows = decode_ray(cached, 1)
+    rows = decode_rows(cached, 1)
     consumed = [next(rows)]
     frame_caching._digest.cache_clear()
     for path in (tmp_path / "frames").rglob("*.*"):
@@ -515,12 +515,12 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     import ray
 
     feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
-    expected = list(decode_local(feed))
-    assert_same(list(decode_ray(feed, 2)), expected)
+    expected = list(decode_rows(feed))
+    assert_same(list(decode_rows(feed, 2)), expected)
     second = replace(feed, rank=1, world=2, start_step=2)
-    assert_same(list(decode_ray(second, 0.5)), list(decode_local(second)))
+    assert_same(list(decode_rows(second, 0.5)), list(decode_rows(second)))
 
-    rows = decode_ray(feed, 1)
+    rows = decode_rows(feed, 1)
     assert_same(list(islice(rows, 2)), expected[:2])
     rows.close()
     deadline = time.monotonic() + 30
@@ -529,12 +529,12 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     assert ray.available_resources()["CPU"] == 4, "all CPUs are free again"
 
     clips = clip_feed(feed.manifests[0], range(6))
-    for ours, theirs in zip(clips_ray(clips, 1), clips_local(clips), strict=True):
+    for ours, theirs in zip(decode_clips(clips, 1), decode_clips(clips), strict=True):
         assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.video, theirs.video)
         assert ours.bad == theirs.bad
 
     cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
-    first, second = list(decode_ray(cached, 2)), list(decode_ray(cached, 2))
+    first, second = list(decode_rows(cached, 2)), list(decode_rows(cached, 2))
     assert_same(first, expected)
     assert_same(second, expected)
     assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
@@ -584,10 +584,10 @@ def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, mo
 
     monkeypatch.setattr(ray_rows, "STARVED_S", 2.0)
     monkeypatch.setattr(ray_rows, "OWN_ROWS", 12)
-    expected = list(decode_local(feed))
+    expected = list(decode_rows(feed))
     other = Holds.options(num_cpus=4).remote()
     ray.get(other.ready.remote())
-    rows = decode_ray(feed, 1)
+    rows = decode_rows(feed, 1)
     seen = [next(rows), next(rows)]
     assert ray_rows.STARVED in [step.trouble for step in seen]
     ray.kill(other)
@@ -597,7 +597,7 @@ def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, mo
 @pytest.mark.ray
 def test_a_consumer_that_pauses_gets_the_same_rows(feed, cluster, monkeypatch):
     monkeypatch.setattr(ray_rows, "STARVED_S", 0.5)
-    rows = decode_ray(feed, 2)
+    rows = decode_rows(feed, 2)
     seen = [next(rows)]
     time.sleep(2)
-    assert_same(seen + list(rows), list(decode_local(feed)))
+    assert_same(seen + list(rows), list(decode_rows(feed)))

@@ -9,7 +9,7 @@ moving it from one process to another, so where (nearly) all coming clips are th
 execution is started. Which way it is comes from looking up some of the coming slots, first and again now and then.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -26,6 +26,7 @@ CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
 """Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
 RECHECK_ROWS = 512
 """Rows after which the cache is looked up again."""
+Groups = Generator[tuple[int, list[Row]], None, None]
 
 
 @dataclass
@@ -59,23 +60,14 @@ class DecodedClips:
     trouble: str
 
 
-def decode_local(feed: TrainFeed) -> Iterator[DecodedRows]:
-    """Rows of the remaining steps, decoded by processes of this one's own."""
-    return _steps(feed, _groups(feed, 0.0))
-
-
-def decode_ray(feed: TrainFeed, slots: float) -> Iterator[DecodedRows]:
-    """The same rows, decoded by Ray tasks on this rank's share of the CPUs (see `decode_slots`)."""
+def decode_rows(feed: TrainFeed, slots: float = 0.0) -> Generator[DecodedRows, None, None]:
+    """Rows of the remaining steps, decoded by Ray tasks on so many CPUs (see `decode_slots`); with 0, by processes of
+    this one's own."""
     return _steps(feed, _groups(feed, slots))
 
 
-def clips_local(feed: ClipFeed) -> Iterator[DecodedClips]:
-    """Clips by row number, in order, a batch at a time."""
-    return _clip_batches(feed, _groups(feed, 0.0))
-
-
-def clips_ray(feed: ClipFeed, slots: float) -> Iterator[DecodedClips]:
-    """As `clips_local`, decoded by Ray tasks on this rank's share of the CPUs."""
+def decode_clips(feed: ClipFeed, slots: float = 0.0) -> Generator[DecodedClips, None, None]:
+    """Clips by row number, in order, a batch at a time; decoded as `decode_rows` says."""
     return _clip_batches(feed, _groups(feed, slots))
 
 
@@ -101,7 +93,7 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: Feed, slots: float) -> Generator[tuple[int, list[Row]], None, None]:
+def _groups(feed: Feed, slots: float) -> Groups:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
@@ -169,7 +161,7 @@ def _ray(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     return ray_rows(feed, done, slots)
 
 
-def _steps(feed: TrainFeed, groups: Generator[tuple[int, list[Row]], None, None]) -> Iterator[DecodedRows]:
+def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None]:
     num_current = len(share(feed, feed.plan.batch_size))
     with closing(groups):
         for step, rows in groups:
@@ -178,7 +170,7 @@ def _steps(feed: TrainFeed, groups: Generator[tuple[int, list[Row]], None, None]
             yield DecodedRows(step, task, sample, seeds, video, num_current, *_about(rows))
 
 
-def _clip_batches(feed: ClipFeed, groups: Generator[tuple[int, list[Row]], None, None]) -> Iterator[DecodedClips]:
+def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, None, None]:
     shape = (0, feed.sampling.count, feed.size_px, feed.size_px, 3)
     with closing(groups):
         for _, rows in groups:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +27,8 @@ from kinoray.data.pipeline import (
     DecodedClips,
     DecodedRows,
     TrainFeed,
-    clips_local,
-    clips_ray,
-    decode_local,
-    decode_ray,
+    decode_clips,
+    decode_rows,
 )
 from kinoray.data.plan import (
     StepFacts,
@@ -149,7 +146,7 @@ class Feed:
             start_step=start,
             cache=self.cache,
         )
-        rows: Any = decode_ray(feed, self.decode_slots) if self.decode_slots else decode_local(feed)
+        rows = decode_rows(feed, self.decode_slots)
         with closing(rows):
             yield self._timed(rows, plan)
 
@@ -287,7 +284,7 @@ class Feed:
             cache=self.cache,
             world=self.world.size,
         )
-        decoded: Any = clips_ray(feed, self.decode_slots) if self.decode_slots else clips_local(feed)
+        decoded = decode_clips(feed, self.decode_slots)
         batches: list[tuple[np.ndarray, np.ndarray]] = []
         left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else -1
         with closing(decoded):

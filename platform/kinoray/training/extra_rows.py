@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kinoray.data.manifest import read_manifest
-from kinoray.data.pipeline import DecodedRows, decode_local, decode_ray
+from kinoray.data.pipeline import DecodedRows, decode_rows
 from kinoray.data.plan import TaskPlan
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.data.slots import TrainFeed
@@ -70,7 +69,7 @@ def _reference(feed: Feed, plan: TaskPlan, start: int) -> Iterator[Iterator[Rows
         start_step=before + start,
         cache=feed.cache,
     )
-    decoded: Any = decode_ray(reader, feed.decode_slots) if feed.decode_slots else decode_local(reader)
+    decoded = decode_rows(reader, feed.decode_slots)
     with closing(decoded):
         yield (_rows(feed, rows) for rows in decoded)
 
