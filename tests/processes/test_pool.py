@@ -27,6 +27,16 @@ in_pool(2, time.sleep, 600).cancel()
 time.sleep(1)
 """
 
+CHILD = """
+import multiprocessing, os
+from kinoray.processes.pool import in_pool
+child = multiprocessing.get_context("fork").Process(target=lambda: in_pool(1, os.getpid).result())
+child.start()
+child.join(30)  # half of IDLE_S
+print(child.exitcode)
+child.kill()
+"""
+
 
 def test_a_death_is_an_exception_and_the_next_call_has_new_processes() -> None:
     first = in_pool(1, os.getpid).result()
@@ -63,3 +73,8 @@ def test_a_terminals_interrupt_is_the_parents() -> None:
 def test_a_process_ends_although_its_pool_is_held_up() -> None:
     end = subprocess.run([sys.executable, "-c", HELD_UP], timeout=60, capture_output=True, text=True, check=True)
     assert end.stderr == ""
+
+
+def test_a_process_of_multiprocessings_does_not_wait_until_its_pool_is_idle_for_long() -> None:
+    end = subprocess.run([sys.executable, "-c", CHILD], timeout=60, capture_output=True, text=True, check=True)
+    assert (end.stdout, end.stderr) == ("0\n", "")

@@ -10,6 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, wraps
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor, get_reusable_executor
@@ -84,9 +86,13 @@ def ends_without_memory(function: Callable[..., Answer]) -> Callable[..., Answer
 def _end_at_exit() -> None:
     """Have this process, when it ends, first end the pool's that still work: they may be held up for good.
 
-    The hook is that of the pool's own wait for them, which its first call registers; the last registered goes first.
+    The hook is that of the pool's own wait for them, which its first call registers; the last registered goes first. A
+    process of multiprocessing's waits for its children before, also for idle ones, which end after `IDLE_S`.
     """
-    threading._register_atexit(_end_working)  # type: ignore[attr-defined]
+    if parent_process() is None:
+        threading._register_atexit(_end_working)  # type: ignore[attr-defined]
+    else:
+        Finalize(None, _end_all, exitpriority=100)  # before the queue's own, at 10, by which they are told to end
 
 
 def _end_working() -> None:
@@ -97,6 +103,11 @@ def _end_working() -> None:
         for pid in list(pool._processes):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _end_all() -> None:
+    _end_working()
+    get_reusable_executor(reuse=True).shutdown()
 
 
 def _settle_in(parent: int) -> None:
