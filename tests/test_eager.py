@@ -48,6 +48,13 @@ def test_a_step_is_torchs_own(optimizer: str) -> None:
     subprocess.run([sys.executable, "-c", STEPS, optimizer], check=True, timeout=120)
 
 
+def test_a_driver_of_a_run_on_videos_imports_no_towers(tmp_path) -> None:
+    """transformers and torchvision take longer than torch itself; the process that builds the towers needs them."""
+    words = ["run", "bmu_moco", "--stream", "moving-cvlm", "--dry-run", "--json", "--runs", str(tmp_path)]
+    unwanted = "transformers,torchvision,open_clip,torch._dynamo,scipy,pandas,ray"
+    subprocess.run([sys.executable, "-c", RUN, unwanted, *words], check=True, timeout=300)
+
+
 def test_a_run_imports_no_compiler_and_no_ray_and_a_finished_one_nothing_heavy(tmp_path) -> None:
     """The linear probe included. The two took as long as torch itself, in every process that trains."""
     words = ["run", "moco", "--stream", "digits-5", "--smoke", "--num-workers", "0", "--quiet", "--runs", str(tmp_path)]

@@ -26,7 +26,7 @@ from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
 from kinoray.backbones.tiny import tiny_tower
 from kinoray.backbones.towers import TowerShape, load_towers, save_towers
-from kinoray.backbones.vision import torchvision_functional, torchvision_state
+from kinoray.backbones.vision import torchvision, torchvision_state
 from kinoray.errors import UsageError
 from kinoray.families import families
 from kinoray.testing.engine import fresh_session, spec_of
@@ -285,7 +285,7 @@ def test_a_spoilt_weight_file_is_one_line(towers, tmp_path):
 
 def test_torchvision_imports_beside_any_torch():
     assert torchvision_state().startswith("torchvision ")
-    pale = torchvision_functional.adjust_saturation(torch.rand(3, 4, 4), 0.0)
+    pale = torchvision().transforms.functional.adjust_saturation(torch.rand(3, 4, 4), 0.0)
     torch.testing.assert_close(pale[0], pale[2])
 
 

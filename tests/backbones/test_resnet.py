@@ -24,7 +24,7 @@ def small() -> Backbone:
 
 def plain_of(net: Backbone) -> nn.Module:
     """torchvision's own ResNet-18 with `nn.BatchNorm2d`, a small stem and the same weights."""
-    plain = torchvision.models.resnet18()
+    plain = torchvision().models.resnet18()
     plain.conv1, plain.maxpool, plain.fc = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity(), nn.Identity()
     plain.load_state_dict(net.body.state_dict())
     return plain

@@ -49,7 +49,7 @@ def test_c3d_with_its_fully_connected_layers_would_have_the_published_count() ->
 def test_the_deep_network_computes_what_torchvisions_does() -> None:
     from kinoray.backbones.vision import torchvision
 
-    net, published = load_backbone("r2plus1d-18").eval(), torchvision.models.video.r2plus1d_18().eval()
+    net, published = load_backbone("r2plus1d-18").eval(), torchvision().models.video.r2plus1d_18().eval()
     published.fc = nn.Identity()
     published.load_state_dict(dict(zip(published.state_dict(), net.state_dict().values(), strict=True)))
     video = clips(1, 4, 3, 16, 16)

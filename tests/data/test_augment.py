@@ -1,5 +1,6 @@
 """Augmentation: each operation against torchvision's, draws from seeds alone, every recipe of the papers."""
 
+import importlib
 import math
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
-from kinoray.backbones.vision import torchvision_functional as oracle
+from kinoray.backbones.vision import torchvision
 from kinoray.config import Recipe, build, plain
 from kinoray.data.augment import augment_views, blur, blur_radius, crop, jitter, normalise, plain_view
 from kinoray.data.draws import CROP, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
@@ -16,6 +17,8 @@ from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_
 from kinoray.errors import UsageError
 from kinoray.seeds import branch, uniform
 
+torchvision()  # before its parts, whose import fails where its operators do not load
+oracle = importlib.import_module("torchvision.transforms.v2.functional")
 RECIPE = Recipe()
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 

@@ -37,13 +37,13 @@ class ResNet(StagedBackbone):
         super().__init__()
         norm = partial(SplitBatchNorm2d, groups=groups)
         if name == "resnet18-cifar":
-            self.body = torchvision.models.resnet18(norm_layer=norm)
+            self.body = torchvision().models.resnet18(norm_layer=norm)
             stem = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
             nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
             self.body.conv1, self.body.maxpool = stem, nn.Identity()
             self.mean, self.std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # CIFAR-10
         else:
-            self.body = torchvision.models.resnet50(norm_layer=norm)
+            self.body = torchvision().models.resnet50(norm_layer=norm)
             self.mean, self.std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet
         self.dim = self.body.fc.in_features
         self.widths = tuple(self.dim // 2**halvings for halvings in (3, 2, 1, 0))

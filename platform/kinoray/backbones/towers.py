@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from kinoray.backbones.backbone import FrameTowers, MixedTokens, Tokens, drawn_between, padded
 from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
-from kinoray.backbones.vision import BertConfig, BertModel, ViTConfig, ViTModel
+from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -43,14 +43,15 @@ class VitBertTowers(FrameTowers):
 
     def __init__(
         self,
-        vision: ViTModel,
-        text: BertModel,
+        vision: Any,
+        text: Any,
         vocabulary: tuple[str, ...],
         dim: int,
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
     ) -> None:
-        """`vocabulary` lists the word pieces by id; `mean` and `std` normalise pixels in [0, 1], per channel."""
+        """vision, text: a ViTModel and a BertModel of transformers. vocabulary: the word pieces by id. mean, std:
+        normalise pixels in [0, 1], per channel."""
         super().__init__()
         self.vision, self.text = vision, text
         self.vision_projection = nn.Linear(vision.config.hidden_size, dim)
@@ -151,10 +152,11 @@ def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0)
         "attention_probs_dropout_prob": 0.0,
         "attn_implementation": "sdpa",
     }
-    vision = ViTConfig(
+    library = transformers()
+    vision = library.ViTConfig(
         num_hidden_layers=shape.vision_blocks, image_size=shape.size_px, patch_size=shape.patch_px, **options
     )
-    text = BertConfig(
+    text = library.BertConfig(
         num_hidden_layers=shape.text_blocks,
         vocab_size=len(vocabulary),
         max_position_embeddings=shape.max_tokens,
@@ -162,7 +164,10 @@ def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0)
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        towers = (ViTModel(vision, add_pooling_layer=False), BertModel(text, add_pooling_layer=False))
+        towers = (
+            library.ViTModel(vision, add_pooling_layer=False),
+            library.BertModel(text, add_pooling_layer=False),
+        )
         return VitBertTowers(*towers, vocabulary, shape.dim)
 
 
@@ -192,8 +197,9 @@ def load_towers(folder: Path) -> VitBertTowers:
             raise UsageError(f"{folder} holds no {name}: give a folder that `kinoray pretrain` wrote.")
     try:
         settings = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        vision = ViTModel(ViTConfig.from_dict(settings["vision"]), add_pooling_layer=False)
-        text = BertModel(BertConfig.from_dict(settings["text"]), add_pooling_layer=False)
+        library = transformers()
+        vision = library.ViTModel(library.ViTConfig.from_dict(settings["vision"]), add_pooling_layer=False)
+        text = library.BertModel(library.BertConfig.from_dict(settings["text"]), add_pooling_layer=False)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
         towers = VitBertTowers(
             vision, text, vocabulary, int(settings["dim"]), tuple(settings["mean"]), tuple(settings["std"])

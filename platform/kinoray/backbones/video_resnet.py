@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
 from kinoray.backbones.norm import SplitBatchNorm3d, check_groups
+from kinoray.backbones.vision import torchvision
 
 NAMES = ("r2plus1d-18", "r3d-18", "r2plus1d-10", "r3d-10")
 ABOUT = {
@@ -68,17 +69,14 @@ def split_norms(module: nn.Module, groups: int) -> nn.Module:
 
 
 def _deep(kind: str) -> nn.Module:
-    """torchvision's own. Imported with its first use: it takes seconds."""
-    from kinoray.backbones.vision import torchvision
-
-    return {"r2plus1d": torchvision.models.video.r2plus1d_18, "r3d": torchvision.models.video.r3d_18}[kind]()
+    """torchvision's own."""
+    videos = torchvision().models.video
+    return {"r2plus1d": videos.r2plus1d_18, "r3d": videos.r3d_18}[kind]()
 
 
 def _shallow(kind: str) -> nn.Module:
     """One block a stage, of torchvision's parts."""
-    from kinoray.backbones.vision import torchvision
-
-    parts = torchvision.models.video.resnet
+    parts = torchvision().models.video.resnet
 
     class Halved(parts.Conv2Plus1D):  # type: ignore[name-defined, misc]
         """Each by the widths of its own; torchvision's second in a block has the first one's middle."""

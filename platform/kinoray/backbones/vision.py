@@ -1,4 +1,6 @@
-"""The one door to torchvision, transformers' towers and open_clip.
+"""The one door to torchvision, transformers' towers and open_clip, each imported with its first use.
+
+They take seconds, longer than torch itself, which a process that builds no towers need not spend: a driver, say.
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its operators do not load, and its import stops
 with "operator torchvision::nms does not exist"; transformers and open_clip import it in turn. Declaring the two missing
@@ -8,6 +10,7 @@ operators (their signatures only: calling one still fails) lets the pure-Python 
 import importlib
 import sys
 import warnings
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -20,6 +23,31 @@ _MISSING_OPERATORS = {
 _declared = torch.library.Library("torchvision", "FRAGMENT")
 
 
+@cache
+def torchvision() -> ModuleType:
+    """The library, with its operators declared where they do not load."""
+    return _import_torchvision()[0]
+
+
+@cache
+def transformers() -> ModuleType:
+    """The library, with its towers."""
+    torchvision()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")  # about tqdm's bars, which nothing here shows
+        library = importlib.import_module("transformers")
+        for name in ("BertModel", "ViTModel"):
+            getattr(library, name)  # which imports it
+    return library
+
+
+def open_clip() -> ModuleType:
+    """The library."""
+    torchvision()
+    return importlib.import_module("open_clip")
+
+
+@cache
 def _import_torchvision() -> tuple[ModuleType, bool]:
     """Import torchvision; returns it and whether its operators had to be declared first."""
     try:
@@ -34,33 +62,8 @@ def _import_torchvision() -> tuple[ModuleType, bool]:
     return importlib.import_module("torchvision"), True
 
 
-torchvision, _operators_declared = _import_torchvision()
-
-import torchvision.transforms.v2.functional as torchvision_functional  # noqa: E402  (only works after the line above)
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message="IProgress not found")  # about tqdm's bars, which nothing here shows
-    from transformers import BertConfig, BertModel, ViTConfig, ViTModel
-
-
-def open_clip() -> ModuleType:
-    """The library, imported with its first use: it takes seconds that most runs need not spend."""
-    return importlib.import_module("open_clip")
-
-
 def torchvision_state() -> str:
     """One line for `kinoray doctor`: the version, and whether compiled operators are there."""
+    library, declared = _import_torchvision()
     operators = "compiled operators missing (declared only; kinoray does not call them)"
-    return f"torchvision {torchvision.__version__}, {operators if _operators_declared else 'compiled operators loaded'}"
-
-
-__all__ = [
-    "BertConfig",
-    "BertModel",
-    "ViTConfig",
-    "ViTModel",
-    "open_clip",
-    "torchvision",
-    "torchvision_functional",
-    "torchvision_state",
-]
+    return f"torchvision {library.__version__}, {operators if declared else 'compiled operators loaded'}"

@@ -28,7 +28,7 @@ from kinoray.backbones.towers import (
     random_towers,
     read_vocabulary,
 )
-from kinoray.backbones.vision import BertModel, ViTModel
+from kinoray.backbones.vision import transformers
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
@@ -102,8 +102,8 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
     try:
         with of_the_hub():
             vocabulary = vocabulary or _hub_vocabulary(vit, bert)
-            vision = ViTModel.from_pretrained(vit, **options)
-            text = BertModel.from_pretrained(bert, **options)
+            vision = transformers().ViTModel.from_pretrained(vit, **options)
+            text = transformers().BertModel.from_pretrained(bert, **options)
         pieces = read_vocabulary(vocabulary)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
