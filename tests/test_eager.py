@@ -41,6 +41,14 @@ except SystemExit as end:
 found = [name for name in unwanted if name in sys.modules]
 assert not found, found
 """
+MANIFEST = """
+import sys
+from kinoray.data.manifest import read_manifest
+
+manifest = read_manifest(sys.argv[1])
+manifest.digest, manifest.aspects, manifest.samples("train")
+assert "pandas" not in sys.modules
+"""
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -51,8 +59,12 @@ def test_a_step_is_torchs_own(optimizer: str) -> None:
 def test_a_driver_of_a_run_on_videos_imports_no_towers(tmp_path) -> None:
     """transformers and torchvision take longer than torch itself; the process that builds the towers needs them."""
     words = ["run", "bmu_moco", "--stream", "moving-cvlm", "--dry-run", "--json", "--runs", str(tmp_path)]
-    unwanted = "transformers,torchvision,open_clip,torch._dynamo,scipy,pandas,ray"
+    unwanted = "transformers,torchvision,open_clip,torch._dynamo,scipy,ray"
     subprocess.run([sys.executable, "-c", RUN, unwanted, *words], check=True, timeout=300)
+
+
+def test_a_manifest_is_read_without_pandas(micro) -> None:
+    subprocess.run([sys.executable, "-c", MANIFEST, str(micro.tasks[0].manifest)], check=True, timeout=120)
 
 
 def test_a_run_imports_no_compiler_and_no_ray_and_a_finished_one_nothing_heavy(tmp_path) -> None:
