@@ -155,7 +155,7 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     monkeypatch.setattr(ray_keeper.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(ray_keeper.ray, "cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: next(jobs))
-    monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: 8)
+    monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: ray_keeper.OF_A_RUN + 1)
     monkeypatch.setattr(ray_keeper, "_start_workers", lambda number: started.append((len(noted), number)))
     monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
     ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never())  # type: ignore[arg-type]
