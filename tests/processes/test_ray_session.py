@@ -1,14 +1,17 @@
 """Ray of this process: what it starts, and what it says where it cannot start."""
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
 from kinoray.errors import RunFailed
+from kinoray.processes import ray_session as module
 from kinoray.processes.ray_session import ray_session
 
 BUSY = "The current node timed out during startup. This could happen because some of the raylet failed to startup."
@@ -23,6 +26,29 @@ apply_settings()
 with own_ray():
     started = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
     print(json.dumps([is_lean(), ray.get(ray.remote(lambda: 7).remote()), started]))
+"""
+
+BEFOREHAND = """
+import json, sys
+import psutil
+import ray
+from kinoray.processes.ray_session import _beforehand, ray_session, start_beforehand
+
+
+def started():
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+said = []
+start_beforehand(said.append)
+start_beforehand(said.append)
+if sys.argv[1] == "taken over":
+    with ray_session(say=said.append):
+        print(json.dumps([said, ray.get(ray.remote(lambda: 7).remote()), started()]))
+    assert not ray.is_initialized()
+else:
+    _beforehand[0].result()
+    print(json.dumps([said, 7, started()]))
 """
 
 
@@ -56,3 +82,43 @@ def test_a_ray_without_dashboard_starts_what_a_run_needs_alone() -> None:
     assert any("gcs_server" in command for command in started)
     unused = ("dashboard/dashboard.py", "_private/monitor.py", "log_monitor.py")
     assert not [command for command in started for script in unused if script in command]
+
+
+def test_what_goes_wrong_beforehand_is_raised_where_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(dashboard: bool) -> None:
+        raise RunFailed("too busy")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(module, "_usable", lambda dashboard, say: None)
+    monkeypatch.setattr(module, "_start", fails)
+    module.start_beforehand(lambda text: None)
+    with pytest.raises(RunFailed, match="too busy"), ray_session():
+        pass
+    assert not module._beforehand
+
+
+@pytest.mark.parametrize(("address", "warm"), [("127.0.0.1:1", None), (None, "a warm one")])
+def test_nothing_is_started_beforehand_where_a_ray_will_be_joined(
+    monkeypatch: pytest.MonkeyPatch, address, warm
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(module, "_usable", lambda dashboard, say: warm)
+    module.start_beforehand(lambda text: pytest.fail(text))
+    assert not module._beforehand
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["taken over", "left"])
+def test_a_ray_started_beforehand_is_taken_over_and_ends_with_its_process(way: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    words = [sys.executable, "-c", BEFOREHAND, way]
+    driver = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    said, answer, started = json.loads(driver.stdout)
+    assert (said, answer) == (["Starting Ray ..."], 7) and len(started) > 2
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=20)
+    assert not alive

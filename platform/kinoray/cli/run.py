@@ -114,13 +114,24 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
 
     known = [finished_runs(request) for request in requests]
     results: list[Result] = []
-    with _one_ray([request for request, found in zip(requests, known, strict=True) if found is None]):
+    unknown = [request for request, found in zip(requests, known, strict=True) if found is None]
+    _start_ray(unknown)
+    with _one_ray(unknown):
         for request, found in zip(requests, known, strict=True):
             if found is None:
                 made = kinoray.run(request)
                 found = [made] if isinstance(made, Result) else list(made)
             results += found
     return results
+
+
+def _start_ray(requests: "Sequence[RunRequest]") -> None:
+    """Start Ray while the runs that will want it are prepared, which imports torch."""
+    on_ray = [request for request in requests if request.num_workers != 0]
+    if on_ray and not on_ray[0].dashboard:
+        from kinoray.processes.ray_session import start_beforehand
+
+        start_beforehand(printer(on_ray[0].quiet))
 
 
 def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import ray
@@ -56,10 +57,12 @@ def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda tex
     killed; it costs 11 processes and 1 GB. say: told which Ray it is.
     """
     apply_settings()
-    if ray.is_initialized():
-        yield
-        return
-    if address := os.environ.get("RAY_ADDRESS"):
+    session: AbstractContextManager[None]
+    if _beforehand:
+        session = own_ray()
+    elif ray.is_initialized():
+        session = nullcontext()
+    elif address := os.environ.get("RAY_ADDRESS"):
         say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
         session = _joined(address)
     elif warm := _usable(dashboard, say):
@@ -74,13 +77,47 @@ def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda tex
 
 @contextmanager
 def own_ray(dashboard: bool = False) -> Iterator[None]:
-    """A Ray of this process's own, on loopback alone."""
+    """A Ray of this process's own, on loopback alone; the one that was started beforehand, if any."""
     with _tracked(dashboard):
-        with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
-            labels = {} if dashboard else {LABEL: "true"}
-            ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
+        if _beforehand:
+            _beforehand.pop().result()
+            _take_sigterm_back()
+        else:
+            _start(dashboard)
         with _until_shutdown():
             yield
+
+
+def _start(dashboard: bool) -> None:
+    with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
+        labels = {} if dashboard else {LABEL: "true"}
+        ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
+
+
+_beforehand: list[Future[None]] = []
+"""The start of a Ray that a coming `ray_session` takes over, at most one."""
+
+
+def start_beforehand(say: Callable[[str], None]) -> None:
+    """Start a Ray without a dashboard in a thread, for the `ray_session` to come, while this one imports torch, which
+    takes as long. Nothing where one is there that will be joined. One that nobody takes over ends with the process.
+    """
+    apply_settings()
+    if ray.is_initialized() or _beforehand or os.environ.get("RAY_ADDRESS") or _usable(False, lambda text: None):
+        return
+    say("Starting Ray ...")
+    started: Future[None] = Future()
+
+    def start() -> None:
+        try:
+            _start(dashboard=False)
+            started.set_result(None)
+        except Exception as error:
+            started.set_exception(error)
+        threading.Event().wait()  # Ray's processes are killed when the thread that started them ends
+
+    threading.Thread(target=start, daemon=True).start()
+    _beforehand.append(started)
 
 
 @contextmanager
@@ -205,9 +242,13 @@ def keep_signal_handlers() -> Iterator[None]:
         with replaced(private.utils, "set_sigterm_handler", lambda handler: None):
             yield
     finally:
-        handler = signal.getsignal(signal.SIGTERM)
-        if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
+        _take_sigterm_back()
+
+
+def _take_sigterm_back() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def dashboard_line() -> str:
