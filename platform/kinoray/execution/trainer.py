@@ -1,8 +1,12 @@
 """Ray's trainer without the processes that a run has no use for: every process costs a second of the start."""
 
 import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import ray
 from ray.runtime_context import RuntimeContext
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
@@ -10,17 +14,21 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy.fixed import FixedScalingPolicy
 from ray.train.v2._internal.logging import LoggingManager
+from ray.train.v2._internal.logging.logging import SessionFileHandler
 
 from kinoray.processes.lean_ray import is_lean, replaced
 from kinoray.processes.ray_session import has_dashboard
+
+CURRENT_ACTOR: Any = RuntimeContext.current_actor
 
 
 class Trainer(TorchTrainer):  # type: ignore[misc]
     """A TorchTrainer whose ranks read their own data: it starts no manager of data sets.
 
     Nor does it start the cleaner of what a killed driver leaves, where Ray has no dashboard: the cleaner finds out by
-    asking that one whether the driver lives. Without it what is left goes with Ray. There its controller is no actor
-    either, which a dashboard would show, but a loop in this process; and a Ray that cannot grow is not asked to.
+    asking that one whether the driver lives. Without it what is left goes with Ray. On a Ray that kinoray started
+    without a dashboard its controller is no actor either, but a loop in this process; and that Ray, which cannot grow,
+    is not asked to.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
@@ -32,19 +40,42 @@ class Trainer(TorchTrainer):  # type: ignore[misc]
         if not is_lean():
             return super()._initialize_and_run_controller(**given)  # type: ignore[misc]
         given["scaling_policy"] = OnOneMachine(self.scaling_config)  # type: ignore[arg-type]
-        # The ranks would ask the actor for their reports, of which they make none; its log would go to the terminal.
-        with (
-            replaced(RuntimeContext, "current_actor", None),
-            replaced(LoggingManager, "configure_controller_logger", lambda context: None),
-        ):
+        RuntimeContext.current_actor = property(_actor_if_any)  # type: ignore[assignment, method-assign]
+        with _logged_in_session():
             return asyncio.run(_controlled(given))
 
 
 async def _controlled(given: dict[str, Any]) -> Any:
     """The trainer's controller until it ends. It wants the loop that it runs in as it is made."""
-    controller = TrainController(**given)
+    # Ray's own configuration closes all log files of a process, which is the user's here.
+    with replaced(LoggingManager, "configure_controller_logger", lambda context: None):
+        controller = TrainController(**given)
     await controller.run()
     return controller.get_result()
+
+
+def _actor_if_any(context: RuntimeContext) -> Any:
+    """This actor; None in a driver, where Ray's own raises. Ranks are told whom to ask for their reports, and make
+    none."""
+    return None if context.worker.actor_id.is_nil() else CURRENT_ACTOR.fget(context)
+
+
+@contextmanager
+def _logged_in_session() -> Iterator[None]:
+    """What a controller has to say goes where that of an actor does, a file of Ray's session, and not to a terminal."""
+    handler = SessionFileHandler(f"ray-train-sys-controller-{ray.get_runtime_context().get_worker_id()}.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("ray.train")
+    before = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate, level = before
+        logger.setLevel(level)
 
 
 class OnOneMachine(FixedScalingPolicy):  # type: ignore[misc]
