@@ -29,7 +29,7 @@ with own_ray():
 """
 
 BEFOREHAND = """
-import json, sys
+import json, sys, time
 import psutil
 import ray
 from kinoray.processes.ray_session import _beforehand, ray_session, start_beforehand
@@ -46,9 +46,13 @@ if sys.argv[1] == "taken over":
     with ray_session(say=said.append):
         print(json.dumps([said, ray.get(ray.remote(lambda: 7).remote()), started()]))
     assert not ray.is_initialized()
-else:
+elif sys.argv[1] == "left":
     _beforehand[0].result()
-    print(json.dumps([said, 7, started()]))
+    print(json.dumps([["Starting Ray ..."], 7, started()]))
+else:  # while it starts
+    while len(started()) < 2:
+        time.sleep(0.01)
+    print(json.dumps([["Starting Ray ..."], 7, started()]))
 """
 
 
@@ -106,19 +110,21 @@ def test_nothing_is_started_beforehand_where_a_ray_will_be_joined(
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(module, "_usable", lambda dashboard, say: warm)
-    module.start_beforehand(lambda text: pytest.fail(text))
+    monkeypatch.setattr(module, "_usable", lambda dashboard, say: say("which it is") or warm)
+    said: list[str] = []
+    module.start_beforehand(said.append)
+    assert said == ([] if address else ["which it is"])
     assert not module._beforehand
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["taken over", "left"])
+@pytest.mark.parametrize("way", ["taken over", "left", "left at once"])
 def test_a_ray_started_beforehand_is_taken_over_and_ends_with_its_process(way: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     words = [sys.executable, "-c", BEFOREHAND, way]
     driver = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, env=environment)
     said, answer, started = json.loads(driver.stdout)
-    assert (said, answer) == (["Starting Ray ..."], 7) and len(started) > 2
+    assert (said, answer) == (["Starting Ray ..."], 7) and len(started) > 1
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=20)
-    assert not alive
+    assert not alive and driver.stderr == ""

@@ -114,9 +114,9 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
 
     known = [finished_runs(request) for request in requests]
     results: list[Result] = []
-    unknown = [request for request, found in zip(requests, known, strict=True) if found is None]
-    _start_ray(unknown)
-    with _one_ray(unknown):
+    unfinished = [request for request, found in zip(requests, known, strict=True) if found is None]
+    _start_ray(unfinished)
+    with _one_ray(unfinished):
         for request, found in zip(requests, known, strict=True):
             if found is None:
                 made = kinoray.run(request)
@@ -126,12 +126,12 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
 
 
 def _start_ray(requests: "Sequence[RunRequest]") -> None:
-    """Start Ray while the runs that will want it are prepared, which imports torch."""
-    on_ray = [request for request in requests if request.num_workers != 0]
-    if on_ray and not on_ray[0].dashboard:
+    """Start Ray while the runs that will want it are prepared, which imports torch; not beside one in this process,
+    whose signals it would take."""
+    if requests and not requests[0].dashboard and all(request.num_workers != 0 for request in requests):
         from kinoray.processes.ray_session import start_beforehand
 
-        start_beforehand(printer(on_ray[0].quiet))
+        start_beforehand(printer(requests[0].quiet))
 
 
 def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:

@@ -41,6 +41,8 @@ QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "loggin
 TRAINER_PREFIX = "RAY_TRAIN_"
 BLOCKING = "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"
 """What a trainer gives its processes by itself, with "0" where nobody set it."""
+_beforehand: list[Future[None]] = []
+"""The start of a Ray that the coming `ray_session` takes over, at most one."""
 
 
 def apply_settings() -> None:
@@ -53,12 +55,16 @@ def apply_settings() -> None:
 def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Use the Ray that this process has, that of RAY_ADDRESS or that of `kinoray up`; else start one, and stop it.
 
+    One that was started beforehand, which has no dashboard, is taken over.
+
     dashboard: wanted; a Ray without one is then not used. With it, Ray also cleans up after a trainer whose driver was
     killed; it costs 11 processes and 1 GB. say: told which Ray it is.
     """
     apply_settings()
     session: AbstractContextManager[None]
     if _beforehand:
+        assert not dashboard
+        say("Starting Ray ...")
         session = own_ray()
     elif ray.is_initialized():
         session = nullcontext()
@@ -94,18 +100,15 @@ def _start(dashboard: bool) -> None:
         ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
 
 
-_beforehand: list[Future[None]] = []
-"""The start of a Ray that a coming `ray_session` takes over, at most one."""
-
-
 def start_beforehand(say: Callable[[str], None]) -> None:
     """Start a Ray without a dashboard in a thread, for the `ray_session` to come, while this one imports torch, which
     takes as long. Nothing where one is there that will be joined. One that nobody takes over ends with the process.
+
+    say: told why a Ray of `kinoray up` is not used.
     """
     apply_settings()
-    if ray.is_initialized() or _beforehand or os.environ.get("RAY_ADDRESS") or _usable(False, lambda text: None):
+    if ray.is_initialized() or _beforehand or os.environ.get("RAY_ADDRESS") or _usable(False, say):
         return
-    say("Starting Ray ...")
     started: Future[None] = Future()
 
     def start() -> None:
