@@ -10,6 +10,7 @@ turns, so that other load on the machine falls on both. Takes about a minute.
 """
 
 import argparse
+import importlib
 import json
 import statistics
 import time
@@ -20,10 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinoray.backbones.vision import torchvision, torchvision_functional
+from kinoray.backbones.vision import torchvision
 from kinoray.data.augment import augment_views, blur_radius
 from kinoray.data.presets import Augmentation, decode_px, find_preset
 
+torchvision()  # before its parts, whose import fails where its operators do not load
+v2 = importlib.import_module("torchvision.transforms.v2")
 MEAN, STD = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
 
 
@@ -50,8 +53,7 @@ CASES = (
 
 def transform_of(augmentation: Augmentation, size_px: int) -> Callable[[Tensor], Tensor]:
     """The recipe as torchvision's classes."""
-    v2 = torchvision.transforms.v2
-    mode = torchvision_functional.InterpolationMode(augmentation.interpolation)
+    mode = v2.InterpolationMode(augmentation.interpolation)
     steps = []
     if augmentation.crop_scale is not None:
         crop = {"interpolation": mode, "antialias": augmentation.antialias}
@@ -77,7 +79,7 @@ def by_torchvision(video: Tensor, augmentation: Augmentation, size_px: int) -> T
         return torch.stack([transform(clip) for clip in video])
     # The crop is the clip's, the rest each frame's.
     crop, *rest = transform.transforms  # type: ignore[attr-defined]
-    paint = torchvision.transforms.v2.Compose(rest)
+    paint = v2.Compose(rest)
     return torch.stack([torch.stack([paint(frame) for frame in crop(clip)]) for clip in video])
 
 

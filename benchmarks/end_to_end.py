@@ -313,7 +313,7 @@ def kind_of(process: psutil.Process, root: int) -> str:
         return IDLE
     if "TrainWorker" in title:
         return "training worker"
-    if "RunMonitor" in title or "MomentumStore" in title or "Controller" in title:
+    if "RunMonitor" in title or "MomentumStore" in title:
         return "actors"
     return "decoding"
 

@@ -11,8 +11,8 @@ are the rows of `kinoray ui`, read the first time, and again when nothing change
 
 Bars: a finished run <= 1.5 s and <= 0.5 of the import; the list <= 1.5 of the import; the page's data <= 0.5 of
 the import, and <= 0.15 again; first steps <= 5 cold on Ray, <= 2 warm, <= 2.5 in one process.
-Takes about five minutes; the embedded stream is rendered first where the cache lacks it. The towers of one of videos
-(`--stream moving-cvlm`) import transformers, which takes longer than torch.
+Takes about five minutes; the embedded stream is rendered first where the cache lacks it. The towers of a stream
+of videos (`--stream moving-cvlm`) import transformers, which takes longer than torch.
 """
 
 import argparse

@@ -23,15 +23,14 @@ _MISSING_OPERATORS = {
 _declared = torch.library.Library("torchvision", "FRAGMENT")
 
 
-@cache
 def torchvision() -> ModuleType:
-    """The library, with its operators declared where they do not load."""
+    """torchvision, with its operators declared where they do not load."""
     return _import_torchvision()[0]
 
 
 @cache
 def transformers() -> ModuleType:
-    """The library, with its towers."""
+    """transformers, with its two towers."""
     torchvision()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="IProgress not found")  # about tqdm's bars, which nothing here shows
@@ -42,7 +41,7 @@ def transformers() -> ModuleType:
 
 
 def open_clip() -> ModuleType:
-    """The library."""
+    """open_clip, which imports torchvision."""
     torchvision()
     return importlib.import_module("open_clip")
 

@@ -31,7 +31,8 @@ WORKERS = {
 }
 """How Ray starts workers here, where the user has not set it."""
 OF_A_RUN, OF_DECODING = 6, 4
-"""Processes that a run with one worker starts, and at most so many that decode for it."""
+"""Processes that a run with one worker starts (beside a dashboard one more, its trainer's controller), and at most so
+many that decode for it."""
 LOOK_S = 2.0
 """How often the keeper asks Ray for its jobs."""
 SETTLED_S = 15.0
