@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +15,9 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy.fixed import FixedScalingPolicy
 from ray.train.v2._internal.logging import LoggingManager
-from ray.train.v2._internal.logging.logging import SessionFileHandler
 
 from kinoray.processes.lean_ray import is_lean, replaced
-from kinoray.processes.ray_session import has_dashboard
+from kinoray.processes.ray_session import has_dashboard, told_to
 
 CURRENT_ACTOR: Any = RuntimeContext.current_actor
 
@@ -63,19 +63,14 @@ def _actor_if_any(context: RuntimeContext) -> Any:
 @contextmanager
 def _logged_in_session() -> Iterator[None]:
     """What a controller has to say goes where that of an actor does, a file of Ray's session, and not to a terminal."""
-    handler = SessionFileHandler(f"ray-train-sys-controller-{ray.get_runtime_context().get_worker_id()}.log")
+    folder = LoggingManager.get_log_directory()
+    assert folder is not None, "a Ray is connected"
+    os.makedirs(folder, exist_ok=True)
+    name = f"ray-train-sys-controller-{ray.get_runtime_context().get_worker_id()}.log"
+    handler = logging.FileHandler(os.path.join(folder, name), delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("ray.train")
-    before = logger.propagate, logger.level
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    try:
+    with told_to(handler, logging.INFO, "ray.train"):
         yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate, level = before
-        logger.setLevel(level)
 
 
 class OnOneMachine(FixedScalingPolicy):  # type: ignore[misc]

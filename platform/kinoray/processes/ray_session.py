@@ -254,6 +254,26 @@ def _take_sigterm_back() -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
+@contextmanager
+def told_to(handler: logging.Handler, level: int, *loggers: str) -> Iterator[None]:
+    """What some of Ray's loggers have to say, from a level on, goes to a handler alone, which is closed at the end."""
+    handler.setLevel(level)
+    found = [logging.getLogger(name) for name in loggers]
+    before = [(logger.propagate, logger.level) for logger in found]
+    for logger in found:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, (propagate, level_before) in zip(found, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level_before)
+        handler.close()
+
+
 def dashboard_line() -> str:
     """Where the dashboard of the connected Ray is, and what it asks a browser for."""
     from ray._private.authentication.authentication_utils import is_token_auth_enabled

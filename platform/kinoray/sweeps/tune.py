@@ -20,6 +20,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.background import in_thread
+from kinoray.processes.ray_session import told_to
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
 from kinoray.sweeps.objectives import aims
@@ -130,19 +131,6 @@ def logged_to(path: Path) -> Iterator[None]:
     """What Tune has to say, tracebacks of processes that died among it, goes to a file."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-    handler.setLevel(logging.WARNING)
     handler.addFilter(lambda record: "analysis" not in record.name)  # Tune's own result files are switched off
-    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")]
-    before = [(logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-        logger.setLevel(logging.WARNING)
-    try:
+    with told_to(handler, logging.WARNING, "ray.tune", "ray.train", "ray.air"):
         yield
-    finally:
-        for logger, (propagate, level) in zip(loggers, before, strict=True):
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-            logger.setLevel(level)
-        handler.close()
