@@ -61,24 +61,23 @@ def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda tex
     killed; it costs 11 processes and 1 GB. say: told which Ray it is.
     """
     apply_settings()
-    session: AbstractContextManager[None]
-    if _beforehand:
-        assert not dashboard
-        say("Starting Ray ...")
-        session = own_ray()
-    elif ray.is_initialized():
-        session = nullcontext()
-    elif address := os.environ.get("RAY_ADDRESS"):
-        say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
-        session = _joined(address)
-    elif warm := _usable(dashboard, say):
-        say(f"Joining the Ray of `kinoray up`, {warm.address} ...")
-        session = _joined_warm(warm)
-    else:
+    session = None if _beforehand else _there(dashboard, say)
+    if session is None:
         say("Starting Ray ...")
         session = own_ray(dashboard)
     with session:
         yield
+
+
+def _there(dashboard: bool, say: Callable[[str], None]) -> AbstractContextManager[None] | None:
+    """A session on a Ray that runs already, if there is one to be used."""
+    if ray.is_initialized():
+        return nullcontext()
+    if address := os.environ.get("RAY_ADDRESS"):
+        return _joined(address, say)
+    if warm := _usable(dashboard, say):
+        return _joined_warm(warm, say)
+    return None
 
 
 @contextmanager
@@ -86,6 +85,7 @@ def own_ray(dashboard: bool = False) -> Iterator[None]:
     """A Ray of this process's own, on loopback alone; the one that was started beforehand, if any."""
     with _tracked(dashboard):
         if _beforehand:
+            assert not dashboard
             _beforehand.pop().result()
             _take_sigterm_back()
         else:
@@ -107,7 +107,7 @@ def start_beforehand(say: Callable[[str], None]) -> None:
     say: told why a Ray of `kinoray up` is not used.
     """
     apply_settings()
-    if ray.is_initialized() or _beforehand or os.environ.get("RAY_ADDRESS") or _usable(False, say):
+    if _beforehand or _there(False, say) is not None:
         return
     started: Future[None] = Future()
 
@@ -124,8 +124,9 @@ def start_beforehand(say: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[None]:
-    """A Ray that runs already."""
+def _joined(address: str, say: Callable[[str], None]) -> Iterator[None]:
+    """The Ray of RAY_ADDRESS."""
+    say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
     with keep_signal_handlers():
         ray.init(address=address, **QUIET)
     with _until_shutdown():
@@ -133,8 +134,9 @@ def _joined(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _joined_warm(warm: warm_ray.WarmRay) -> Iterator[None]:
+def _joined_warm(warm: warm_ray.WarmRay, say: Callable[[str], None]) -> Iterator[None]:
     """The Ray of `kinoray up`, with the token that Ray gives to what it starts on this machine."""
+    say(f"Joining the Ray of `kinoray up`, {warm.address} ...")
     from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
 
     with _tracked(warm.dashboard):
