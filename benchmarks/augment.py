@@ -10,7 +10,6 @@ turns, so that other load on the machine falls on both. Takes about a minute.
 """
 
 import argparse
-import importlib
 import json
 import statistics
 import time
@@ -25,8 +24,7 @@ from kinoray.backbones.vision import torchvision
 from kinoray.data.augment import augment_views, blur_radius
 from kinoray.data.presets import Augmentation, decode_px, find_preset
 
-torchvision()  # before its parts, whose import fails where its operators do not load
-v2 = importlib.import_module("torchvision.transforms.v2")
+v2 = torchvision("transforms.v2")
 MEAN, STD = (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
 
 

@@ -1,6 +1,5 @@
 """Augmentation: each operation against torchvision's, draws from seeds alone, every recipe of the papers."""
 
-import importlib
 import math
 from dataclasses import replace
 
@@ -17,8 +16,7 @@ from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_
 from kinoray.errors import UsageError
 from kinoray.seeds import branch, uniform
 
-torchvision()  # before its parts, whose import fails where its operators do not load
-oracle = importlib.import_module("torchvision.transforms.v2.functional")
+oracle = torchvision("transforms.v2.functional")
 RECIPE = Recipe()
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 

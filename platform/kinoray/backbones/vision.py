@@ -23,9 +23,10 @@ _MISSING_OPERATORS = {
 _declared = torch.library.Library("torchvision", "FRAGMENT")
 
 
-def torchvision() -> ModuleType:
-    """torchvision, with its operators declared where they do not load."""
-    return _import_torchvision()[0]
+def torchvision(part: str = "") -> ModuleType:
+    """torchvision, or a part of it ("transforms.v2"), with its operators declared where they do not load."""
+    library, _ = _import_torchvision()
+    return importlib.import_module(f"torchvision.{part}") if part else library
 
 
 @cache

@@ -99,11 +99,12 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
+    library = transformers()
     try:
         with of_the_hub():
             vocabulary = vocabulary or _hub_vocabulary(vit, bert)
-            vision = transformers().ViTModel.from_pretrained(vit, **options)
-            text = transformers().BertModel.from_pretrained(bert, **options)
+            vision = library.ViTModel.from_pretrained(vit, **options)
+            text = library.BertModel.from_pretrained(bert, **options)
         pieces = read_vocabulary(vocabulary)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
