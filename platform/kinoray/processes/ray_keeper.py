@@ -65,7 +65,7 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
     """Look now and then which jobs there are, and whether workers are missing; return when it is time to end."""
     used_s = changed_s = time.monotonic()
     cpus = int(ray.cluster_resources().get("CPU", 1))
-    wanted = OF_A_RUN + min(OF_DECODING, cpus)
+    wanted = OF_A_RUN + warm.dashboard + min(OF_DECODING, cpus)
     expected, again_s = 0, used_s
     while True:
         now, jobs = time.monotonic(), _other_jobs()
