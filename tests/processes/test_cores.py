@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,12 +60,13 @@ def test_without_any_quota_there_is_no_bound(groups) -> None:
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Two cores, names that no other test has, and a clock that only waiting moves: how long was waited each time."""
-    looks: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: sum(looks), sleep=looks.append)
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
     monkeypatch.setattr(cores, "time", clock)
+    monkeypatch.setattr(cores, "select", SimpleNamespace(select=lambda *_: waits.append(_[-1])))
     monkeypatch.setattr(cores, "usable_cores", lambda: 2)
     monkeypatch.setattr(cores, "PLACE", f"{cores.PLACE}-test-{os.getpid()}")
-    return looks
+    return waits
 
 
 def test_two_have_a_core_and_a_third_waits_for_one(waited: list[float]) -> None:
@@ -101,6 +103,26 @@ def test_a_core_is_free_again_when_its_process_is_killed(waited: list[float], mo
     waited.clear()
     with cores.a_core():
         assert not waited
+
+
+def test_who_waits_is_woken_when_a_core_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 1)
+    monkeypatch.setattr(cores, "PLACE", f"{cores.PLACE}-woken-{os.getpid()}")
+    monkeypatch.setattr(cores, "WAITS_S", 60.0)
+    waiting, has_it = threading.Event(), threading.Event()
+    wait = cores._wait
+    monkeypatch.setattr(cores, "_wait", lambda *given: (waiting.set(), wait(*given)))
+
+    def take() -> None:
+        with cores.a_core():
+            has_it.set()
+
+    with cores.a_core():
+        taker = threading.Thread(target=take)
+        taker.start()
+        assert waiting.wait(30) and not has_it.wait(0.1)
+    assert has_it.wait(30)
+    taker.join()
 
 
 def _holds_one(has_it: Any) -> None:

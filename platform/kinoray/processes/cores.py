@@ -4,16 +4,19 @@ to itself, among processes that are more."""
 import errno
 import math
 import os
+import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
+LISTENERS = 64
+"""Processes that may wait at one place."""
 WAITS_S, LOOK_S = 5.0, 0.005
-"""How long a process waits for a core at most, and how often it looks for one."""
+"""How long a process waits for a core at most, and when it looks again where nobody can tell it."""
 PLACE = "\0kinoray-core-{user}-{parent}-{core}"
 """A socket's name that stands in no folder, and is free again when its process ends, whatever ends it."""
 
@@ -32,8 +35,8 @@ def a_core() -> Iterator[None]:
     """
     with socket.socket(socket.AF_UNIX) as place:
         cores, end = usable_cores(), time.monotonic() + WAITS_S
-        while not _takes_one(place, cores) and time.monotonic() < end:
-            time.sleep(LOOK_S)
+        while not _takes_one(place, cores) and (left_s := end - time.monotonic()) > 0:
+            _wait(cores, left_s)
         yield
 
 
@@ -41,12 +44,32 @@ def _takes_one(place: socket.socket, cores: int) -> bool:
     """Whether one was free; also where the system allows no such names, and there is nothing to wait for."""
     for core in range(cores):
         try:
-            place.bind(PLACE.format(user=os.getuid(), parent=os.getppid(), core=core))
+            place.bind(_name(core))
+            place.listen(LISTENERS)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 continue
         return True
     return False
+
+
+def _wait(cores: int, at_most_s: float) -> None:
+    """Until somebody leaves a core: a connection to a place ends with it. Who looked every few milliseconds instead
+    would interrupt those who work."""
+    with ExitStack() as stack:
+        holders = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(cores)]
+        try:
+            for core, holder in enumerate(holders):
+                holder.setblocking(False)
+                holder.connect(_name(core))
+        except OSError:  # free by now, taken a moment ago, or too many listen
+            time.sleep(LOOK_S)
+        else:
+            select.select(holders, [], [], at_most_s)
+
+
+def _name(core: int) -> str:
+    return PLACE.format(user=os.getuid(), parent=os.getppid(), core=core)
 
 
 def quota_cores() -> float:
