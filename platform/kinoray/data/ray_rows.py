@@ -28,6 +28,7 @@ from ray.exceptions import (
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
+from kinoray.data.lean_data import settle_data
 from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
 from kinoray.processes.cores import a_core
@@ -190,6 +191,7 @@ def ahead(cluster: dict[str, float], world: int) -> float:
 
 
 def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
+    settle_data()
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
     context = DataContext.get_current().copy()
