@@ -389,7 +389,8 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
     from kinoray.decoding.clip import Clip
     from kinoray.decoding.probe import probe_clip
-    from kinoray.processes.ray_session import apply_settings, own_ray
+    from kinoray.processes.ray_session import own_ray
+    from kinoray.processes.ray_settings import apply_settings
 
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:

@@ -56,7 +56,7 @@ import ray
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from kinoray.processes.ray_session import RAY_SETTINGS
+from kinoray.processes.ray_settings import RAY_SETTINGS
 job = json.loads(sys.argv[1])
 
 def loop(config):

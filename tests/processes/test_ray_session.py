@@ -20,7 +20,8 @@ import json
 import psutil
 import ray
 from kinoray.processes.lean_ray import is_lean
-from kinoray.processes.ray_session import apply_settings, own_ray
+from kinoray.processes.ray_session import own_ray
+from kinoray.processes.ray_settings import apply_settings
 
 apply_settings()
 with own_ray():

@@ -18,7 +18,7 @@ import ray
 from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
-from kinoray.processes import ray_keeper, ray_session, up_down
+from kinoray.processes import ray_keeper, ray_session, ray_settings, up_down
 from kinoray.processes.warm_ray import WarmRay, find, note, note_file, other_than, start_of, surroundings
 
 IN_WORKERS = """
@@ -59,7 +59,7 @@ def own_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WarmRay:
     """A note of this process in a folder of the test's own."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    ray_session.apply_settings()
+    ray_settings.apply_settings()
     warm = WarmRay("127.0.0.1:1", os.getpid(), start_of(os.getpid()), False, 30.0, 0, surroundings())
     note(warm)
     return warm
@@ -117,10 +117,10 @@ def test_a_session_joins_the_warm_ray_where_it_is_as_its_own_would_be(
 def test_a_trainer_gives_its_processes_what_the_warm_workers_have(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
-    monkeypatch.delenv(ray_session.BLOCKING, raising=False)
-    ray_session.apply_settings()
-    environment = {ray_session.BLOCKING: "0"} | get_env_vars_to_propagate()
-    assert ray_session.trainer_environment() == {"env_vars": environment}
+    monkeypatch.delenv(ray_settings.BLOCKING, raising=False)
+    ray_settings.apply_settings()
+    environment = {ray_settings.BLOCKING: "0"} | get_env_vars_to_propagate()
+    assert ray_settings.trainer_environment() == {"env_vars": environment}
 
 
 def test_up_leaves_one_that_is_up_as_it_is(own_note: WarmRay, monkeypatch: pytest.MonkeyPatch) -> None:

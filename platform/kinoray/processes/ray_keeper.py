@@ -19,7 +19,8 @@ from typing import Any
 import grpc
 import ray
 
-from kinoray.processes.ray_session import apply_settings, own_ray, trainer_environment
+from kinoray.processes.ray_session import own_ray
+from kinoray.processes.ray_settings import apply_settings, trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
 
 PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"

@@ -1,6 +1,5 @@
 """Ray of this process: one that runs already, or its own."""
 
-import json
 import logging
 import os
 import signal
@@ -11,44 +10,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import ray
-from ray.runtime_env import RuntimeEnv
 
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced
+from kinoray.processes.ray_settings import apply_settings, trainer_environment
 
 LATE = "timed out during startup"
 """In what Ray raises where it gives up starting."""
-RAY_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_task_oom_retries": "2",  # without end by default
-}
-"""Set before Ray starts where the user has not set them."""
 TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
 """Lets a driver's trainers note what they do for the dashboard, through an actor: set only beside a dashboard."""
 KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
 QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
-
-
-TRAINER_PREFIX = "RAY_TRAIN_"
-BLOCKING = "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"
-"""What a trainer gives its processes by itself, with "0" where nobody set it."""
 _beforehand: list[Future[None]] = []
 """The start of a Ray that the coming `ray_session` takes over, at most one."""
-
-
-def apply_settings() -> None:
-    """Set `RAY_SETTINGS` for this process and those that it starts."""
-    for name, value in RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
 
 
 @contextmanager
@@ -171,24 +147,6 @@ def _usable(dashboard: bool, say: Callable[[str], None]) -> warm_ray.WarmRay | N
         return warm
     say(f"The Ray of `kinoray up` {why}; this starts one of its own.")
     return None
-
-
-class MergedEnvironment(RuntimeEnv):
-    """An environment in the very characters that Ray's core writes where it merges a job's with an actor's own.
-
-    Ray lends an idle worker only for the same characters, and Python's and its core's JSON differ in their spaces: a
-    trainer's processes, which merge, would never take one that was started, or asked for, by Python's.
-    """
-
-    def serialize(self) -> str:
-        return json.dumps(self, sort_keys=True, separators=(",", ":"))
-
-
-def trainer_environment() -> RuntimeEnv:
-    """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
-    worker that has it serves for any of them."""
-    settings = {name: os.environ[name] for name in RAY_SETTINGS if name.startswith(TRAINER_PREFIX)}
-    return MergedEnvironment(env_vars=settings | {BLOCKING: os.environ.get(BLOCKING, "0")})
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""What Ray is told by variables, and what environment a trainer gives its processes."""
+
+import json
+import os
+
+from ray.runtime_env import RuntimeEnv
+
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "2",  # without end by default
+}
+"""Set before Ray starts where the user has not set them."""
+TRAINER_PREFIX = "RAY_TRAIN_"
+BLOCKING = "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"
+"""What a trainer gives its processes by itself, with "0" where nobody set it."""
+
+
+def apply_settings() -> None:
+    """Set `RAY_SETTINGS` for this process and those that it starts."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+class MergedEnvironment(RuntimeEnv):
+    """An environment in the very characters that Ray's core writes where it merges a job's with an actor's own.
+
+    Ray lends an idle worker only for the same characters, and Python's and its core's JSON differ in their spaces: a
+    trainer's processes, which merge, would never take one that was started, or asked for, by Python's.
+    """
+
+    def serialize(self) -> str:
+        return json.dumps(self, sort_keys=True, separators=(",", ":"))
+
+
+def trainer_environment() -> RuntimeEnv:
+    """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
+    worker that has it serves for any of them."""
+    settings = {name: os.environ[name] for name in RAY_SETTINGS if name.startswith(TRAINER_PREFIX)}
+    return MergedEnvironment(env_vars=settings | {BLOCKING: os.environ.get(BLOCKING, "0")})
