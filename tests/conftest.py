@@ -111,7 +111,7 @@ def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     # A Ray that nobody takes over would end with this process.
-    monkeypatch.setattr("kinoray.processes.ray_session.start_beforehand", lambda say: None)
+    monkeypatch.setattr("kinoray.processes.ray_session.start_beforehand", lambda say, ranks: None)
     before = signal.getsignal(signal.SIGTERM)
 
     def call(*words: object) -> Outcome:

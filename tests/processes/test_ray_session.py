@@ -41,8 +41,8 @@ def started():
 
 
 said = []
-start_beforehand(said.append)
-start_beforehand(said.append)
+start_beforehand(said.append, 1)
+start_beforehand(said.append, 1)
 if sys.argv[1] == "taken over":
     with ray_session(say=said.append):
         print(json.dumps([said, ray.get(ray.remote(lambda: 7).remote()), started()]))
@@ -97,7 +97,7 @@ def test_what_goes_wrong_beforehand_is_raised_where_it_is_taken_over(monkeypatch
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(module, "_usable", lambda dashboard, say: None)
     monkeypatch.setattr(module, "_start", fails)
-    module.start_beforehand(lambda text: None)
+    module.start_beforehand(lambda text: None, 0)
     with pytest.raises(RunFailed, match="too busy"), ray_session():
         pass
     assert not module._beforehand
@@ -113,7 +113,7 @@ def test_nothing_is_started_beforehand_where_a_ray_will_be_joined(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(module, "_usable", lambda dashboard, say: say("which it is") or warm)
     said: list[str] = []
-    module.start_beforehand(said.append)
+    module.start_beforehand(said.append, 1)
     assert said == ([] if address else ["which it is"])
     assert not module._beforehand
 

@@ -156,7 +156,7 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     monkeypatch.setattr(ray_keeper.ray, "cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: next(jobs))
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: ray_keeper.OF_A_RUN + 1)
-    monkeypatch.setattr(ray_keeper, "_start_workers", lambda number: started.append((len(noted), number)))
+    monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append((len(noted), number)))
     monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
     ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never())  # type: ignore[arg-type]
     assert noted == [1, 0]
@@ -180,7 +180,7 @@ def test_the_keeper_asks_for_no_more_workers_while_those_it_asked_for_start(own_
     monkeypatch.setattr(ray_keeper.ray, "cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: next(idle))
-    monkeypatch.setattr(ray_keeper, "_start_workers", started.append)
+    monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append(number))
     ray_keeper._until_unused(own_note, Until())  # type: ignore[arg-type]
     assert started == [2, 2, 2], "two at first, two when they were there, two when those had not come for 45 s"
 

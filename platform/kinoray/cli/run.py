@@ -131,7 +131,9 @@ def _start_ray(requests: "Sequence[RunRequest]") -> None:
     if requests and not requests[0].dashboard and all(request.num_workers != 0 for request in requests):
         from kinoray.processes.ray_session import start_beforehand
 
-        start_beforehand(printer(requests[0].quiet))
+        first = requests[0]
+        ranks = 0 if first.seeds else first.num_workers or 1  # several seeds are tasks side by side
+        start_beforehand(printer(first.quiet), ranks)
 
 
 def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:

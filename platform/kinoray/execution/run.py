@@ -230,6 +230,7 @@ def on_workers(
     from kinoray.execution.rank_share import patient, share_of_rank
     from kinoray.execution.trainer import Trainer
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
+    from kinoray.processes.prestart import rank_variables
 
     share = share_of_rank(workers, cpus, per_worker)
     spec = make_spec(
@@ -251,6 +252,7 @@ def on_workers(
             run_config=RunConfig(
                 name=f"{run.label.replace('/', '-')}-{uuid.uuid4().hex[:8]}",  # as the dashboard lists it
                 storage_path=str(run.folder / ".ray"),
+                worker_runtime_env={"env_vars": rank_variables()},
                 failure_config=FailureConfig(max_failures=MAX_DEATHS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),
         )

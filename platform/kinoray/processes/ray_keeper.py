@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import ray
 
+from kinoray.processes.prestart import start_workers
 from kinoray.processes.ray_session import own_ray
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
@@ -82,7 +83,7 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
                 idle = _idle_workers()
                 if idle < wanted and (idle >= expected or now > again_s):
                     number = min(wanted - idle, cpus)
-                    _start_workers(number)
+                    start_workers(number, trainer_environment(), FOR_EVER_S)
                     expected, again_s = idle + number, now + STARTING_S
         if over.wait(LOOK_S):
             return
@@ -103,21 +104,6 @@ def _idle_workers() -> int:
     (node,) = ray.nodes()
     stats: Any = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], include_memory_info=False)
     return sum(ray.JobID(worker.job_id).is_nil() for worker in stats.core_workers_stats)
-
-
-def _start_workers(number: int) -> None:
-    """Ask Ray for workers that any job may use, with the environment that a trainer's processes have."""
-    from ray._private.grpc_utils import init_grpc_channel
-    from ray._private.utils import get_runtime_env_info
-    from ray.core.generated import node_manager_pb2, node_manager_pb2_grpc
-
-    (node,) = ray.nodes()
-    environment: Any = get_runtime_env_info(trainer_environment())
-    asked = node_manager_pb2.PrestartWorkersRequest(  # type: ignore[attr-defined]
-        num_workers=number, runtime_env_info=environment, keep_alive_duration_secs=FOR_EVER_S
-    )
-    with init_grpc_channel(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") as channel:
-        node_manager_pb2_grpc.NodeManagerServiceStub(channel).PrestartWorkers(asked, timeout=30)
 
 
 def main() -> None:

@@ -3,17 +3,20 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
+import grpc
 import ray
 
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced
+from kinoray.processes.prestart import PRELOADED, start_ranks
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 
 LATE = "timed out during startup"
@@ -23,6 +26,11 @@ TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
 KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
 QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+PRELOADS = "RAY_preload_python_modules"
+"""What each process of Ray imports as it starts."""
+IMPORTING_S = 0.0005
+"""Between two threads' turns while one imports torch and the other starts Ray: with Python's 5 ms the latter, which
+waits for an answer a hundred times, takes a quarter of a second longer."""
 _beforehand: list[Future[None]] = []
 """The start of a Ray that the coming `ray_session` takes over, at most one."""
 
@@ -76,11 +84,21 @@ def _start(dashboard: bool) -> None:
         ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
 
 
-def start_beforehand(say: Callable[[str], None]) -> None:
+def _start_with(ranks: int) -> None:
+    """Start a Ray, and have it start what so many ranks will be."""
+    others = os.environ.get(PRELOADS)
+    with environment({PRELOADS: f"{others},{PRELOADED}" if others else PRELOADED} if ranks else {}):
+        _start(dashboard=False)
+    if ranks:
+        with suppress(grpc.RpcError):  # they start later then, as without this
+            start_ranks(ranks)
+
+
+def start_beforehand(say: Callable[[str], None], ranks: int) -> None:
     """Start a Ray without a dashboard in a thread, for the `ray_session` to come, while this one imports torch, which
     takes as long. Nothing where one is there that will be joined. One that nobody takes over ends with the process.
 
-    say: told why a Ray of `kinoray up` is not used.
+    say: told why a Ray of `kinoray up` is not used. ranks: that will train; their processes start at once, too.
     """
     apply_settings()
     if _beforehand or _there(False, say) is not None:
@@ -88,11 +106,15 @@ def start_beforehand(say: Callable[[str], None]) -> None:
     started: Future[None] = Future()
 
     def start() -> None:
+        usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(IMPORTING_S)
         try:
-            _start(dashboard=False)
+            _start_with(ranks)
             started.set_result(None)
         except Exception as error:
             started.set_exception(error)
+        finally:
+            sys.setswitchinterval(usual_s)
         threading.Event().wait()  # Ray's processes are killed when the thread that started them ends
 
     threading.Thread(target=start, daemon=True).start()

@@ -44,5 +44,10 @@ class MergedEnvironment(RuntimeEnv):
 def trainer_environment() -> RuntimeEnv:
     """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
     worker that has it serves for any of them."""
+    return MergedEnvironment(env_vars=trainer_variables())
+
+
+def trainer_variables() -> dict[str, str]:
+    """Of the environment that a trainer's processes have."""
     settings = {name: os.environ[name] for name in RAY_SETTINGS if name.startswith(TRAINER_PREFIX)}
-    return MergedEnvironment(env_vars=settings | {BLOCKING: os.environ.get(BLOCKING, "0")})
+    return settings | {BLOCKING: os.environ.get(BLOCKING, "0")}
