@@ -134,13 +134,16 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "execution.live_curve",
         "execution.shared_storage",
         "data.pipeline",
+        "data.lean_data",
         "data.ray_rows",
         "data.warm_cache",
     )
     allowed += (
         "processes.actors",
         "processes.ray_session",
+        "processes.ray_settings",
         "processes.ray_keeper",
+        "processes.prestart",
         "processes.lean_ray",
         "execution.trainer",
     )
