@@ -63,7 +63,8 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
     clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
     monkeypatch.setattr(cores, "time", clock)
-    monkeypatch.setattr(cores, "select", SimpleNamespace(select=lambda *_: waits.append(_[-1])))
+    ends = SimpleNamespace(register=lambda *_: None, poll=lambda at_most_ms: waits.append(at_most_ms / 1000))
+    monkeypatch.setattr(cores, "select", SimpleNamespace(poll=lambda: ends, POLLIN=1))
     monkeypatch.setattr(cores, "usable_cores", lambda: 2)
     monkeypatch.setattr(cores, "PLACE", f"{cores.PLACE}-test-{os.getpid()}")
     return waits
@@ -109,6 +110,7 @@ def test_who_waits_is_woken_when_a_core_is_left(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cores, "usable_cores", lambda: 1)
     monkeypatch.setattr(cores, "PLACE", f"{cores.PLACE}-woken-{os.getpid()}")
     monkeypatch.setattr(cores, "WAITS_S", 60.0)
+    monkeypatch.setattr(cores, "LOOK_S", 60.0)
     waiting, has_it = threading.Event(), threading.Event()
     wait = cores._wait
     monkeypatch.setattr(cores, "_wait", lambda *given: (waiting.set(), wait(*given)))

@@ -13,8 +13,6 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
-LISTENERS = 64
-"""Processes that may wait at one place."""
 WAITS_S, LOOK_S = 5.0, 0.005
 """How long a process waits for a core at most, and when it looks again where nobody can tell it."""
 PLACE = "\0kinoray-core-{user}-{parent}-{core}"
@@ -45,7 +43,7 @@ def _takes_one(place: socket.socket, cores: int) -> bool:
     for core in range(cores):
         try:
             place.bind(_name(core))
-            place.listen(LISTENERS)
+            place.listen(socket.SOMAXCONN)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 continue
@@ -57,15 +55,17 @@ def _wait(cores: int, at_most_s: float) -> None:
     """Until somebody leaves a core: a connection to a place ends with it. Who looked every few milliseconds instead
     would interrupt those who work."""
     with ExitStack() as stack:
-        holders = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(cores)]
+        ends = select.poll()
         try:
-            for core, holder in enumerate(holders):
+            for core in range(cores):
+                holder = stack.enter_context(socket.socket(socket.AF_UNIX))
                 holder.setblocking(False)
                 holder.connect(_name(core))
-        except OSError:  # free by now, taken a moment ago, or too many listen
+                ends.register(holder, select.POLLIN)
+        except OSError:  # free by now, taken a moment ago, or too many wait
             time.sleep(LOOK_S)
         else:
-            select.select(holders, [], [], at_most_s)
+            ends.poll(1000 * at_most_s)
 
 
 def _name(core: int) -> str:
