@@ -6,7 +6,6 @@ the names below are its own.
 
 from functools import cache, partial
 from typing import Any
-from uuid import uuid4
 
 import ray
 from ray.data._internal.cluster_autoscaler import ClusterAutoscaler
@@ -28,8 +27,6 @@ def settle_data() -> None:
     executor.create_cluster_autoscaler = partial(_autoscaler, executor.create_cluster_autoscaler)
     for name in NOTES:
         setattr(_StatsManager, name, staticmethod(partial(_note, getattr(_StatsManager, name))))
-    number: Any = partial(_number, _StatsManager.gen_dataset_id_from_stats_actor)
-    _StatsManager.gen_dataset_id_from_stats_actor = staticmethod(number)  # type: ignore[method-assign]
 
 
 def _autoscaler(of_ray: Any, *given: Any, **options: Any) -> ClusterAutoscaler:
@@ -39,11 +36,6 @@ def _autoscaler(of_ray: Any, *given: Any, **options: Any) -> ClusterAutoscaler:
 def _note(of_ray: Any, *given: Any, **options: Any) -> None:
     if not is_lean():
         of_ray(*given, **options)
-
-
-def _number(of_ray: Any) -> str:
-    """Of a dataset, unique on a cluster."""
-    return uuid4().hex if is_lean() else of_ray()
 
 
 class OnOneMachine(ClusterAutoscaler):  # type: ignore[misc]
