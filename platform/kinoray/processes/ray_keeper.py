@@ -32,9 +32,9 @@ WORKERS = {
     "RAY_worker_maximum_startup_concurrency": "64",  # the keeper asks for few at a time; Ray warns beyond this
 }
 """How Ray starts workers here, where the user has not set it."""
-OF_A_RUN, OF_DECODING = 6, 4
-"""Processes that a run with one worker starts (beside a dashboard one more, its trainer's controller), and at most so
-many that decode for it."""
+OF_A_RUN, OF_DASHBOARD, OF_DECODING = 5, 3, 4
+"""Processes that a run with one worker starts; beside a dashboard its trainer's controller and two of Ray Data's, too;
+and at most so many that decode for it."""
 LOOK_S = 2.0
 """How often the keeper asks Ray for its jobs."""
 SETTLED_S = 15.0
@@ -67,7 +67,7 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
     """Look now and then which jobs there are, and whether workers are missing; return when it is time to end."""
     used_s = changed_s = time.monotonic()
     cpus = int(ray.cluster_resources().get("CPU", 1))
-    wanted = OF_A_RUN + warm.dashboard + min(OF_DECODING, cpus)
+    wanted = OF_A_RUN + OF_DASHBOARD * warm.dashboard + min(OF_DECODING, cpus)
     expected, again_s = 0, used_s
     while True:
         now, jobs = time.monotonic(), _other_jobs()
