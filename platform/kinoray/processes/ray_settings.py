@@ -15,8 +15,8 @@ RAY_SETTINGS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": "2",  # without end by default
-    "RAY_raylet_client_connect_timeout_milliseconds": "20",  # 1,000: how long it waits where its own store is not there
-    "RAY_raylet_client_num_connect_attempts": "500",  # yet, which starts with it; 10 s in all, as by default
+    "RAY_raylet_client_connect_timeout_milliseconds": "20",  # a raylet looks so often whether its own store has started
+    "RAY_raylet_client_num_connect_attempts": "500",  # for 10 s in all, as by default, which is every second
 }
 """Set before Ray starts where the user has not set them."""
 TRAINER_PREFIX = "RAY_TRAIN_"
