@@ -4,57 +4,94 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+from ray.runtime_env import RuntimeEnv
 
+from kinoray.processes import prestart
 from kinoray.processes.preloaded import VARIABLE
-from kinoray.processes.prestart import OF_RANKS
+from kinoray.processes.ray_settings import apply_settings
 
-RANKS = """
-import json, os, sys, time
+TRAINED = """
+import json, sys, threading, time
+from contextlib import suppress
 import psutil
-import ray
+import kinoray
 from kinoray.processes.preloaded import VARIABLE
-from kinoray.processes.prestart import rank_variables
 from kinoray.processes.ray_session import ray_session, start_beforehand
+from kinoray.testing.small_stream import small_stream
+
+asked, others, over = {}, set(), threading.Event()
 
 
-def prepared():
-    return [process.pid for process in psutil.Process().children(recursive=True) if VARIABLE in process.environ()]
+def watch():
+    while not over.wait(0.02):
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                title = process.cmdline()[0]
+                if process.environ().get(VARIABLE):
+                    asked.setdefault(process.pid, set()).add(title.split("(")[0].split(".")[0])
+                else:
+                    others.add(title.split("(")[0])
 
 
-class Rank:
-    def answer(self):
-        return os.getpid(), "kinoray.execution.workers" in sys.modules
-
-
-start_beforehand(lambda text: None, 1)
-with ray_session():
-    while not (pids := prepared()):
-        time.sleep(0.01)
-    rank = ray.remote(Rank).options(runtime_env={"env_vars": rank_variables()}).remote()
-    plain = ray.remote(Rank).remote()
-    print(json.dumps([pids, ray.get(rank.answer.remote()), ray.get(plain.answer.remote())]))
+threading.Thread(target=watch).start()
+try:
+    start_beforehand(lambda text: None, 1)
+    with ray_session():
+        while not asked:
+            time.sleep(0.01)
+        begun_as = list(asked)
+        small, runs = small_stream(), sys.argv[1]
+        result = kinoray.run("base_moco", stream=small, smoke=True, num_workers=1, runs=runs, quiet=True)
+finally:
+    over.set()
+print(json.dumps([result.state, begun_as, {pid: sorted(titles) for pid, titles in asked.items()}, sorted(others)]))
 """
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_rank_takes_the_process_that_was_started_for_it_and_no_other_actor_does() -> None:
+def test_a_rank_takes_the_process_that_was_started_for_it_and_its_decoders_are_none(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    words = [sys.executable, "-c", RANKS]
-    driver = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, env=environment)
-    (prepared,), (pid, imported), (other, imported_too) = json.loads(driver.stdout)
-    assert (pid, imported) == (prepared, True)
-    assert other != prepared and not imported_too
+    environment["KINORAY_CACHE"] = str(tmp_path / "cache")
+    words = [sys.executable, "-c", TRAINED, str(tmp_path / "runs")]
+    driver = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment)
+    assert driver.returncode == 0, driver.stderr
+    state, begun_as, asked, others = json.loads(driver.stdout.splitlines()[-1])
+    assert state == "finished"
+    assert list(asked) == [str(pid) for pid in begun_as] and len(asked) == 1, asked
+    assert "ray::RayTrainWorker" in next(iter(asked.values()))
+    assert "ray::MapBatches" in others, "decoders import nothing beforehand"
 
 
-def test_what_a_process_is_to_import_is_imported_with_the_module_that_ray_is_told_of() -> None:
+def test_a_trainer_gives_its_ranks_the_environment_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.train.v2._internal.execution.worker_group import WorkerGroup
+
+    apply_settings()
+    asked: list[RuntimeEnv] = []
+    monkeypatch.setattr(prestart, "start_workers", lambda number, environment, _: asked.append(environment))
+    prestart.start_ranks(2)
+    try:
+        given: Any = WorkerGroup._get_worker_runtime_env({"env_vars": prestart.rank_variables()})
+        assert [environment.serialize() for environment in asked] == [RuntimeEnv(**given).serialize()]
+    finally:
+        prestart.forget_ranks()
+    assert not prestart.rank_variables()
+
+
+def test_a_ranks_tasks_do_not_import_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert prestart.task_options() == {}, "idle workers of `kinoray up` have no such variable"
+    monkeypatch.setenv(VARIABLE, prestart.RANK_MODULES)
+    assert prestart.task_options() == {"runtime_env": {"env_vars": {VARIABLE: ""}}}
+
+
+@pytest.mark.parametrize(("names", "imported"), [("", "False"), ("no_such_module,json,fractions", "True")])
+def test_what_a_process_is_to_import_comes_with_the_module_that_ray_is_told_of(names: str, imported: str) -> None:
     look = "import sys, kinoray.processes.preloaded; print('fractions' in sys.modules)"
-    for names, expected in (("", "False"), ("json,fractions", "True")):
-        environment = os.environ | {VARIABLE: names}
-        answer = subprocess.run(
-            [sys.executable, "-c", look], capture_output=True, text=True, env=environment, check=True
-        )
-        assert answer.stdout.strip() == expected
-    assert "kinoray.execution.workers" in OF_RANKS.split(",")
+    words, environment = [sys.executable, "-c", look], os.environ | {VARIABLE: names}
+    answer = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    assert answer.stdout.strip() == imported

@@ -132,7 +132,8 @@ def _start_ray(requests: "Sequence[RunRequest]") -> None:
         from kinoray.processes.ray_session import start_beforehand
 
         first = requests[0]
-        ranks = 0 if first.seeds else first.num_workers or 1  # several seeds are tasks side by side
+        abreast = first.seeds and first.num_workers is None  # in tasks, for the most part
+        ranks = 0 if abreast else first.num_workers or 1
         start_beforehand(printer(first.quiet), ranks)
 
 

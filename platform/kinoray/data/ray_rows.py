@@ -33,6 +33,7 @@ from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
 from kinoray.processes.cores import a_core
 from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
+from kinoray.processes.prestart import task_options
 
 TASK_BYTES = 32 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
@@ -126,7 +127,7 @@ def _free_cpu(slots: float) -> bool:
 
 def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
     """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
-    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
+    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0, **task_options())
 
     with alone_in_a_process() as own:
 
@@ -212,6 +213,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
             num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
             compute=ray.data.TaskPoolStrategy(size=at_once),
             max_retries=RETRIES,
+            **task_options(),
         )
         rows.set_name(NO_NAME.sub("-", feed.label))
         blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many

@@ -1,10 +1,12 @@
 """Importing it imports what a variable of the process names."""
 
 import os
+from contextlib import suppress
 from importlib import import_module
 
 VARIABLE = "KINORAY_PRELOADED"
 """Names of modules, separated by commas."""
 
 for name in filter(None, os.environ.get(VARIABLE, "").split(",")):
-    import_module(name)
+    with suppress(Exception):  # who needs it imports it again, and says what is wrong
+        import_module(name)

@@ -4,6 +4,7 @@ A process serves whose environment has the very characters of its own, and a ran
 for ranks waits for ranks.
 """
 
+import os
 from typing import Any
 
 import ray
@@ -12,13 +13,13 @@ from ray.runtime_env import RuntimeEnv
 from kinoray.processes.preloaded import VARIABLE
 from kinoray.processes.ray_settings import trainer_variables
 
-PRELOADED = "kinoray.processes.preloaded"
+PRELOADING = "kinoray.processes.preloaded"
 """The module that Ray's processes import as they start."""
-OF_RANKS = "kinoray.execution.workers,ray.train.torch,ray.data"
-"""What a rank imports."""
+RANK_MODULES = "kinoray.execution.workers,ray.train.torch,ray.data"
 RANKS_COME_S = 60
 """A process that no rank wanted for so long ends."""
-_asked: list[dict[str, str]] = []
+_asked: dict[str, str] = {}
+"""What ranks have in their environment so that they find the processes that were started for them."""
 
 
 def start_workers(number: int, environment: RuntimeEnv, alive_s: int) -> None:
@@ -38,10 +39,20 @@ def start_workers(number: int, environment: RuntimeEnv, alive_s: int) -> None:
 
 def start_ranks(number: int) -> None:
     """Ask this process's own Ray for the processes of so many ranks, which import what they need as they start."""
-    _asked[:] = [trainer_variables() | {VARIABLE: OF_RANKS}]
+    _asked.update(trainer_variables() | {VARIABLE: RANK_MODULES})
     start_workers(number, RuntimeEnv(env_vars=rank_variables()), RANKS_COME_S)
 
 
 def rank_variables() -> dict[str, str]:
-    """What ranks have in their environment so that they find the processes that were started for them, if any."""
-    return dict(*_asked)
+    """What a trainer is to give its ranks beyond its own, if anything."""
+    return dict(_asked)
+
+
+def forget_ranks() -> None:
+    """Their Ray has ended, and another has none for them."""
+    _asked.clear()
+
+
+def task_options() -> dict[str, Any]:
+    """Of a rank's own tasks, which have its environment, and are not to import what it did."""
+    return {"runtime_env": {"env_vars": {VARIABLE: ""}}} if os.environ.get(VARIABLE) else {}

@@ -16,7 +16,7 @@ import ray
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced
-from kinoray.processes.prestart import PRELOADED, start_ranks
+from kinoray.processes.prestart import PRELOADING, forget_ranks, start_ranks
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 
 LATE = "timed out during startup"
@@ -87,7 +87,7 @@ def _start(dashboard: bool) -> None:
 def _start_with(ranks: int) -> None:
     """Start a Ray, and have it start what so many ranks will be."""
     others = os.environ.get(PRELOADS)
-    with environment({PRELOADS: f"{others},{PRELOADED}" if others else PRELOADED} if ranks else {}):
+    with environment({PRELOADS: f"{others},{PRELOADING}" if others else PRELOADING} if ranks else {}):
         _start(dashboard=False)
     if ranks:
         with suppress(grpc.RpcError):  # they start later then, as without this
@@ -153,6 +153,7 @@ def _until_shutdown() -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        forget_ranks()
 
 
 def _usable(dashboard: bool, say: Callable[[str], None]) -> warm_ray.WarmRay | None:
