@@ -13,8 +13,10 @@ from ray.runtime_env import RuntimeEnv
 from kinoray.processes.preloaded import VARIABLE
 from kinoray.processes.ray_settings import trainer_variables
 
+PRELOADS = "RAY_preload_python_modules"
+"""Ray's variable: what each of its processes imports as it starts."""
 PRELOADING = "kinoray.processes.preloaded"
-"""The module that Ray's processes import as they start."""
+"""The module that does so for ranks alone."""
 RANK_MODULES = "kinoray.execution.workers,ray.train.torch,ray.data"
 RANKS_COME_S = 60
 """A process that no rank wanted for so long ends."""

@@ -19,14 +19,14 @@ from typing import Any
 import grpc
 import ray
 
-from kinoray.processes.prestart import start_workers
+from kinoray.processes.prestart import PRELOADS, start_workers
 from kinoray.processes.ray_session import own_ray
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
 
 PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
 WORKERS = {
-    "RAY_preload_python_modules": PRELOADED,
+    PRELOADS: PRELOADED,
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",  # those have another environment than a trainer's processes
     "RAY_worker_maximum_startup_concurrency": "64",  # the keeper asks for few at a time; Ray warns beyond this

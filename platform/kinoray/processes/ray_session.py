@@ -16,7 +16,7 @@ import ray
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced
-from kinoray.processes.prestart import PRELOADING, forget_ranks, start_ranks
+from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 
 LATE = "timed out during startup"
@@ -26,8 +26,6 @@ TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
 KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
 QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
-PRELOADS = "RAY_preload_python_modules"
-"""What each process of Ray imports as it starts."""
 IMPORTING_S = 0.0005
 """Between two threads' turns while one imports torch and the other starts Ray: with Python's 5 ms the latter, which
 waits for an answer a hundred times, takes a quarter of a second longer."""
