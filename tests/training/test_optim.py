@@ -34,6 +34,14 @@ def test_each_group_follows_its_own_objective() -> None:
     assert b.weight.grad.item() == pytest.approx(-a.weight.item())
 
 
+def test_a_gradient_lies_as_its_parameter_does() -> None:
+    layer = nn.Linear(3, 2, bias=False)
+    up = torch.arange(6.0).view(3, 2)
+    set_gradients(StepOutput((layer.weight.T * up).sum()), {"all": trainable(layer, "m")}, SIGNALS, World())
+    assert layer.weight.grad.stride() == layer.weight.stride()
+    assert torch.equal(layer.weight.grad, up.T)
+
+
 def test_a_parameter_that_the_loss_does_not_use_is_left_alone() -> None:
     used, idle = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
     groups = {"all": trainable(nn.ModuleList([used, idle]), "m")}

@@ -19,8 +19,19 @@ SMALL = True
 WIDTHS = (16, 32, 64)
 
 
+class ChannelsLast(nn.Conv2d):
+    """A convolution whose maps have the channels of a place side by side: pooling, ReLU and batch normalisation of so
+    few channels take half the time."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(N, C, H, W) in any layout -> (N, width, H, W)."""
+        return super().forward(maps.contiguous(memory_format=torch.channels_last))
+
+
 class TinyCnn(StagedBackbone):
-    """Convolution, batch normalisation, ReLU and halving, three times; the mean over places."""
+    """Convolution, batch normalisation, halving and ReLU, three times; the mean over places.
+
+    The largest value's ReLU is the largest ReLU, and is taken of a quarter as many."""
 
     mean, std = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     widths = WIDTHS
@@ -33,8 +44,8 @@ class TinyCnn(StagedBackbone):
         blocks: list[nn.Module] = []
         for width_in, width in zip((3, *WIDTHS), WIDTHS, strict=False):
             # What follows the convolution takes a bias away again.
-            convolution = nn.Conv2d(width_in, width, kernel_size=3, padding=1, bias=False)
-            blocks += [convolution, SplitBatchNorm2d(width, groups), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+            convolution = ChannelsLast(width_in, width, kernel_size=3, padding=1, bias=False)
+            blocks += [convolution, SplitBatchNorm2d(width, groups), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
         self.blocks = nn.Sequential(*blocks)
 
     @property
