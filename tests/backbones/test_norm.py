@@ -1,6 +1,7 @@
 """Batch normalisation over groups of the global batch: against PyTorch's own, and on two and four ranks."""
 
 import copy
+import math
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import torch.multiprocessing as mp
 from support.ranks import NORMS, normalise, normalised
 from torch import nn
 
-from kinoray.backbones.norm import SplitBatchNorm1d, SplitBatchNorm2d, SplitBatchNorm3d, group_of_rows
+from kinoray.backbones.norm import (
+    SplitBatchNorm,
+    SplitBatchNorm1d,
+    SplitBatchNorm2d,
+    SplitBatchNorm3d,
+    group_of_rows,
+)
 from kinoray.training.distributed import World, set_world
 
 KINDS = {
@@ -28,14 +35,26 @@ def rows(*shape: int, seed: int = 0) -> torch.Tensor:
     return (1 + channel) * drawn + channel
 
 
+def by(way: str, layer: SplitBatchNorm, x: torch.Tensor) -> torch.Tensor:
+    """What a layer gives in train mode: by PyTorch's kernel, as one rank does, or by the moments that ranks join."""
+    if way == "kernel":
+        return layer(x)
+    layer.num_batches_tracked += 1
+    return layer._joined(x, len(x) // layer.groups * math.prod(x.shape[2:]))
+
+
+ways = pytest.mark.parametrize("way", ["kernel", "joined"])
+
+
 def test_eight_rows_in_two_groups_are_grouped_as_the_notebook_or_as_neighbours() -> None:
     """`methods.md` 16.19."""
     assert group_of_rows(8, 2, interleaved=True).tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
     assert group_of_rows(8, 2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
+@ways
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_group_is_batch_normalisation(kind: str) -> None:
+def test_one_group_is_batch_normalisation(kind: str, way: str) -> None:
     split, plain, inner = KINDS[kind]
     ours, theirs = split(3), plain(3)
     with torch.no_grad():
@@ -45,7 +64,7 @@ def test_one_group_is_batch_normalisation(kind: str) -> None:
     for step in range(3):
         x, y = (rows(6, 3, *inner, seed=step).requires_grad_() for _ in range(2))
         up = torch.randn(6, 3, *inner, generator=torch.Generator().manual_seed(9)) / 3
-        a, b = ours(x), theirs(y)
+        a, b = by(way, ours, x), theirs(y)
         gradients = [
             torch.autograd.grad((value * up).sum(), [rows_of, *module.parameters()])
             for value, rows_of, module in ((a, x, ours), (b, y, theirs))
@@ -60,38 +79,45 @@ def test_one_group_is_batch_normalisation(kind: str) -> None:
     assert torch.equal(ours.eval()(new), theirs.eval()(new))
 
 
+@ways
 @pytest.mark.parametrize("groups", [2, 4])
-def test_groups_are_normalised_as_if_each_stood_alone_and_running_statistics_follow_their_mean(groups: int) -> None:
+def test_groups_are_normalised_as_if_each_stood_alone_and_running_statistics_follow_their_mean(
+    groups: int, way: str
+) -> None:
     x = rows(8, 3, 2, 2)
     ours = SplitBatchNorm2d(3, groups)
     alone = [nn.BatchNorm2d(3) for _ in range(groups)]
     expected = [module(chunk) for module, chunk in zip(alone, x.chunk(groups), strict=True)]
-    torch.testing.assert_close(ours(x), torch.cat(expected), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(by(way, ours, x), torch.cat(expected), rtol=1e-5, atol=1e-6)
+    assert ours.num_batches_tracked == 1
     for name in ("running_mean", "running_var"):
         mean = torch.stack([getattr(module, name) for module in alone]).mean(dim=0)
         torch.testing.assert_close(getattr(ours, name), mean, rtol=1e-6, atol=1e-6)
 
 
-def test_interleaved_groups_are_neighbours_of_the_rows_in_another_order() -> None:
+@ways
+def test_interleaved_groups_are_neighbours_of_the_rows_in_another_order(way: str) -> None:
     x = rows(8, 3, 2, 2)
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
     notebook, neighbours = SplitBatchNorm2d(3, 2, interleaved=True), SplitBatchNorm2d(3, 2)
-    torch.testing.assert_close(notebook(x)[order], neighbours(x[order]))
+    torch.testing.assert_close(by(way, notebook, x)[order], by(way, neighbours, x[order]))
 
 
-def test_a_mean_far_from_zero_does_not_spoil_the_variance() -> None:
+@ways
+def test_a_mean_far_from_zero_does_not_spoil_the_variance(way: str) -> None:
     x = rows(8, 1, 4, 4) + 1000.0
     ours = SplitBatchNorm2d(1, 2)
-    ours(x)
+    by(way, ours, x)
     exact = 0.9 + 0.1 * torch.stack([chunk.double().var() for chunk in x.chunk(2)]).mean()
     assert ours.running_var.item() == pytest.approx(exact.item(), rel=1e-5)
 
 
-def test_statistics_of_half_precision_are_taken_in_full() -> None:
+@ways
+def test_statistics_of_half_precision_are_taken_in_full(way: str) -> None:
     half = (rows(8, 2, 4, 4) + 3.0).to(torch.bfloat16)
     ours, theirs = SplitBatchNorm2d(2), nn.BatchNorm2d(2)
     with torch.autocast("cpu", torch.bfloat16):
-        out = ours(half)
+        out = by(way, ours, half)
     theirs(half.float())
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(ours.running_mean, theirs.running_mean, rtol=1e-6, atol=1e-6)

@@ -45,6 +45,25 @@ def test_the_network_is_convolution_normalisation_halving_three_times() -> None:
     assert 20_000 < sum(p.numel() for p in net.parameters()) < 50_000
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_it_learns_as_convolution_normalisation_relu_and_halving_in_pytorchs_own_layout(groups: int) -> None:
+    net = load_backbone(f"tiny-cnn:{groups}")
+    plain = nn.Sequential()
+    for stage, (width_in, width) in enumerate(zip((3, 16, 32), (16, 32, 64), strict=True)):
+        layers = nn.Conv2d(width_in, width, 3, padding=1, bias=False), SplitBatchNorm2d(width, groups)
+        plain.extend([*layers, nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)])
+        plain[4 * stage].load_state_dict(net.blocks[4 * stage].state_dict())
+    pictures = clips(4, 3, 9, 28)
+    up = clips(4, 64)
+    ends = []
+    for features, module in ((net.embed_video(pictures[:, None]), net), (plain(pictures).mean(dim=(2, 3)), plain)):
+        ends.append([features, *torch.autograd.grad((features * up).sum(), list(module.parameters()))])
+    for ours, theirs in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for maps in net.stage_maps(pictures):
+        assert maps.is_contiguous(memory_format=torch.channels_last), "half the speed would be gone"
+
+
 def test_the_seed_decides_the_first_weights_and_leaves_the_global_state() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()

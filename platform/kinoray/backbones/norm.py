@@ -98,12 +98,15 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         values = rows // self.groups * math.prod(input.shape[2:])
         if values < 2:
             raise ValueError(f"A group needs two values a channel to normalise, but got {values}. Use fewer groups.")
+        if self.num_ranks == self.groups == 1:
+            return super().forward(input)
+        normalised = self._by_kernel(input) if self.num_ranks == 1 else self._joined(input, values)
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        return self._alone(input) if self.num_ranks == 1 else self._joined(input, values)
+        return normalised
 
-    def _alone(self, input: Tensor) -> Tensor:
-        """The only rank's rows, by PyTorch's own kernel: a third of the time that joined moments take."""
+    def _by_kernel(self, input: Tensor) -> Tensor:
+        """The groups of the only rank, each by PyTorch's own kernel: a third of the time that joined moments take."""
         assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
         groups = self.groups
         mean_SC, variance_SC = self.running_mean.repeat(groups, 1), self.running_var.repeat(groups, 1)
@@ -114,8 +117,6 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         ]
         self.running_mean.copy_(mean_SC.mean(dim=0))
         self.running_var.copy_(variance_SC.mean(dim=0))
-        if groups == 1:
-            return normalised[0]  # joining copies
         return torch.stack(normalised, dim=1).flatten(0, 1) if self.interleaved else torch.cat(normalised)
 
     def _joined(self, input: Tensor, values: int) -> Tensor:

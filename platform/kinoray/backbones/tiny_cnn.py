@@ -19,7 +19,7 @@ SMALL = True
 WIDTHS = (16, 32, 64)
 
 
-class ChannelsLast(nn.Conv2d):
+class ChannelsLastConv2d(nn.Conv2d):
     """A convolution whose maps have the channels of a place side by side: pooling, ReLU and batch normalisation of so
     few channels take half the time."""
 
@@ -44,7 +44,7 @@ class TinyCnn(StagedBackbone):
         blocks: list[nn.Module] = []
         for width_in, width in zip((3, *WIDTHS), WIDTHS, strict=False):
             # What follows the convolution takes a bias away again.
-            convolution = ChannelsLast(width_in, width, kernel_size=3, padding=1, bias=False)
+            convolution = ChannelsLastConv2d(width_in, width, kernel_size=3, padding=1, bias=False)
             blocks += [convolution, SplitBatchNorm2d(width, groups), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
         self.blocks = nn.Sequential(*blocks)
 

@@ -100,8 +100,8 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
     for i, (objective, params) in enumerate(pairs):
         grads = torch.autograd.grad(objective, params, retain_graph=i + 1 < len(pairs), allow_unused=True)
         for param, grad in zip(params, grads, strict=True):
-            # Some kernels lay gradients out channels last: an optimizer's slots would, until a resume, be laid out so,
-            # too, and sums over them be rounded otherwise.
+            # Some kernels lay gradients out channels last: norms would be summed in another order than those of a rank
+            # that fills in zeros, and no method could view a gradient as a row.
             param.grad = grad if grad is None else grad.contiguous()
     if world.size > 1:
         _sum_gradients(list(names_and_params(groups).values()), signals, world)
