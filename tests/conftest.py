@@ -25,6 +25,7 @@ hypothesis.settings.load_profile("kinoray")
 for name, value in {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",  # where a run has two threads, they are not to take the cores of tests beside it
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",

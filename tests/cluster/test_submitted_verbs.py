@@ -14,8 +14,10 @@ from kinoray.cluster import client
 
 client.TIMEOUT_S = 180  # two cores, and others' tests beside these
 
-def ended(*words, **options):
-    job = kinoray.submit([*words, *WHERE[words[0] == "data"]], quiet=True, **options)
+def sent(*words, **options):
+    return kinoray.submit([*words, *WHERE[words[0] == "data"]], quiet=True, **options)
+
+def ended(job):
     assert job.wait(timeout_s=900) == 0, job.id + job.logs()
     return job
 
@@ -26,16 +28,18 @@ def printed(job):
 WHERE = [["--runs", {runs!r}], []]
 tiny = ["--stream", "../tasks", "--smoke"]
 of_mine = ["./mine.py", "--space", "space.yaml", "--trials", "1", "--workers-per-trial", "0"]
-run = ended("run", "lwf:./mine.py", *tiny, "--num-workers", "0").result()
+swept = sent("sweep", *of_mine, *tiny)
+run = ended(sent("run", "lwf:./mine.py", *tiny, "--num-workers", "0")).result()
 name = run.folder.parent.name
-counted = ended("data", "stats", "../tasks", "--json", install=True, env={{"PIP_NO_INDEX": "1"}})
+table = sent("reproduce", "bmu-fig1", *tiny, "--seeds", "1")
+counted = sent("data", "stats", "../tasks", "--json", install=True, env={{"PIP_NO_INDEX": "1"}})
 print(json.dumps({{
     "run": [run.state, run.method, len(run.tasks)],
-    "extend": ended("extend", name, "--task", "new/task.yaml", "--num-workers", "0").result().tasks[-1],
-    "hits": len(printed(ended("search", name, "a grey clip", "--json", "--out", "../hits.html"))["hits"]),
-    "sweep": ended("sweep", *of_mine, *tiny).result().states["complete"],
-    "table": sorted(set(ended("reproduce", "bmu-fig1", *tiny, "--seeds", "1").result()["settings"])),
-    "parts": len(printed(counted)["parts"]),
+    "extend": ended(sent("extend", name, "--task", "new/task.yaml", "--num-workers", "0")).result().tasks[-1],
+    "hits": len(printed(ended(sent("search", name, "a grey clip", "--json", "--out", "../hits.html")))["hits"]),
+    "sweep": ended(swept).result().states["complete"],
+    "table": sorted(set(ended(table).result()["settings"])),
+    "parts": len(printed(ended(counted))["parts"]),
 }}))
 """
 

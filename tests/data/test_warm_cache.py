@@ -44,5 +44,5 @@ def test_a_clip_that_kills_its_process_ends_no_sweep(on_ray: bool, micro, tmp_pa
     monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
     monkeypatch.setattr(warm_cache, "LOCAL_CLIPS", 0 if on_ray else 1000)
     monkeypatch.setattr(warm_cache, "_fill", dies)
-    manifests = [task.manifest for task in micro.tasks]
+    manifests = [micro.tasks[0].manifest]
     assert warm_cache.warm_cache(manifests, micro.recipe, lambda text: None, lambda: True) == 0

@@ -58,7 +58,8 @@ def test_it_needs_a_process_beside_the_training() -> None:
 def test_a_watched_run_ends_the_same(cluster: None, micro: Stream, tmp_path: Path) -> None:
     longer = replace(micro, recipe=replace(micro.recipe, epochs=8))
     options = {"stream": longer, "settings": {"queue_size": 16, "max_steps": 40}, "quiet": True}
-    plain, watched = (kinoray.run("base_moco", runs=tmp_path / str(n), watch=n, **options) for n in (0, 1))
+    plain = kinoray.run("base_moco", runs=tmp_path / "plain", num_workers=0, **options)
+    watched = kinoray.run("base_moco", runs=tmp_path / "watched", watch=1, **options)
     assert plain.outcome["state_digest"] == watched.outcome["state_digest"]
     assert not len(plain.watched)
     frame = watched.watched

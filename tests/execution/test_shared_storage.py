@@ -1,5 +1,6 @@
 """Two machines with disks of their own, both on this one: what is not shared is found before the first step."""
 
+import json
 import os
 import pickle
 import shutil
@@ -22,16 +23,19 @@ from kinoray.streams import Stream
 from kinoray.testing.engine import spec_of
 
 DRIVER = """
-import pickle, sys
+import json, pickle, sys
 from pathlib import Path
 import kinoray
-verb, method, options = pickle.loads(Path(sys.argv[1]).read_bytes())
-try:
-    getattr(kinoray, verb)(method, quiet=True, **options)
-except kinoray.errors.KinorayError as error:
-    sys.exit(str(error))
+told = []
+for verb, method, options in pickle.loads(Path(sys.argv[1]).read_bytes()):
+    try:
+        getattr(kinoray, verb)(method, quiet=True, **options)
+        told.append("")
+    except kinoray.errors.KinorayError as error:
+        told.append(str(error))
+print(json.dumps(told))
 """
-Drive = Callable[..., str]
+Drive = Callable[..., list[str]]
 
 
 def test_a_machine_says_what_it_does_not_see(tmp_path: Path) -> None:
@@ -71,7 +75,7 @@ def private(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
-    """Run a verb on a Ray whose CPUs are all on the other machine; returns what it said when it failed."""
+    """Call verbs on a Ray whose CPUs are all on the other machine; returns what each said when it failed, else ""."""
     import ray._private.utils as utils
     from ray.cluster_utils import Cluster
 
@@ -89,11 +93,13 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     with said.open("w") as log:
         node = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
-    def call(verb: str, method: str, **options: Any) -> str:
-        (tmp_path / "job").write_bytes(pickle.dumps((verb, method, options)))
+    def call(*jobs: tuple[str, str, dict[str, Any]]) -> list[str]:
+        (tmp_path / "job").write_bytes(pickle.dumps(jobs))
         words = [sys.executable, "-c", DRIVER, str(tmp_path / "job")]
         environment = os.environ | {"RAY_ADDRESS": head.address}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240).stderr
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
 
     try:
         deadline = time.monotonic() + 180
@@ -134,19 +140,17 @@ def test_only_the_folder_of_runs_and_the_videos_need_be_shared(
     micro: Stream, private: Path, drive: Drive, tmp_path: Path
 ) -> None:
     stream = with_manifests_in(micro, private)
-    refused = drive("run", "base_moco", stream=stream, runs=private / "runs")
-    assert refused.startswith("Machine ") and f"does not see the folder of runs {private / 'runs'}" in refused
-    assert refused.count("\n") <= 1
-
-    said = drive("run", "base_moco", stream=stream, runs=tmp_path / "runs")
-    (folder,) = (tmp_path / "runs").glob("base_moco-*/seed-0")
-    assert Result(folder).outcome["state"] == "finished", said
-    assert len(list((tmp_path / "runs" / MANIFESTS).glob("*.parquet"))) == len(stream.tasks)
-
+    shared = {"stream": stream, "runs": tmp_path / "runs"}
     space = {"m_hat": {"low": 0.9, "high": 1.0}}
     fixed = {"queue_size": 16, "max_steps": 4}
-    said = drive(
-        "sweep", "bmu_moco", stream=stream, runs=tmp_path / "runs", trials=1, space=space, settings=fixed, name="s"
+    refused, *others = drive(
+        ("run", "base_moco", {"stream": stream, "runs": private / "runs"}),
+        ("run", "base_moco", shared | {"settings": {"max_steps": 1, "validations": 1}}),
+        ("sweep", "bmu_moco", shared | {"trials": 1, "space": space, "settings": fixed, "name": "s"}),
     )
-    outcomes = [Result(path.parent).outcome["state"] for path in (tmp_path / "runs").glob("bmu_moco-*/seed-0/run.json")]
-    assert outcomes == ["finished"], said
+    assert refused.startswith("Machine ") and f"does not see the folder of runs {private / 'runs'}" in refused
+    assert "\n" not in refused and others == ["", ""]
+    for method in ("base_moco", "bmu_moco"):
+        (folder,) = (tmp_path / "runs").glob(f"{method}-*/seed-0")
+        assert Result(folder).outcome["state"] == "finished"
+    assert len(list((tmp_path / "runs" / MANIFESTS).glob("*.parquet"))) == len(stream.tasks)

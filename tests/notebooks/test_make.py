@@ -10,6 +10,8 @@ import pytest
 from support.browser import rendered
 from support.places import REPOSITORY
 
+from kinoray.streams import moving, world
+
 FOLDER = REPOSITORY / "notebooks"
 SCRIPTS = sorted((FOLDER / "src").glob("*.py"))
 MAX_BYTES = 200_000
@@ -91,10 +93,24 @@ def test_what_a_notebook_keeps_of_its_outputs_shows_in_a_browser(name: str, tmp_
     assert [words for words in SHOWN[name] if words not in text] == []
 
 
+@pytest.fixture(scope="module")
+def few_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which the embedded stream has a tenth of its clips."""
+    cache = tmp_path_factory.mktemp("cache")
+    of_all = moving._digest(list(world.LOOKS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "_digest", lambda looks: of_all)
+        moving.build(cache=cache / "kinoray", clips=(96, 24, 24), progress=False)
+    return cache
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_notebook_runs_from_a_fresh_kernel(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_runs_from_a_fresh_kernel(
+    script: Path, few_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(few_clips))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)

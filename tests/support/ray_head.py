@@ -63,7 +63,7 @@ class Head:
         with contextlib.suppress(psutil.NoSuchProcess):
             mine = psutil.Process(self.process.pid).children(recursive=True)
             self.process.terminate()
-            psutil.wait_procs(mine, timeout=10)
+            psutil.wait_procs(mine, timeout=3)
             for process in mine:
                 with contextlib.suppress(psutil.NoSuchProcess):  # psutil compares start times: never a stranger
                     process.kill()

@@ -25,12 +25,14 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 FIXED = {"queue_size": 16, "max_steps": 16}
 SLOW = """
-import time
+import os, time
 class Method(Method):
     def after_step(self, carry, step):
         super().after_step(carry, step)
-        time.sleep(0.15)
+        if not os.path.exists({died!r}):
+            time.sleep(0.15)
 """
+"""Slow enough for a machine to die in the midst, and quick from then on."""
 DRIVER = """
 import pickle, sys
 from pathlib import Path
@@ -67,7 +69,8 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 def test_trials_spread_over_the_nodes_and_the_death_of_one_costs_none(two_nodes: Cluster, micro, tmp_path) -> None:
     method = tmp_path / "slow.py"
-    method.write_text((methods_folder() / "bmu_moco.py").read_text() + SLOW)
+    died = tmp_path / "died"
+    method.write_text((methods_folder() / "bmu_moco.py").read_text() + SLOW.format(died=str(died)))
     (tmp_path / "job").write_bytes(pickle.dumps((str(method), micro, str(tmp_path / "runs"), FIXED)))
     environment = os.environ | {"RAY_ADDRESS": two_nodes.address}
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "job")]
@@ -77,6 +80,7 @@ def test_trials_spread_over_the_nodes_and_the_death_of_one_costs_none(two_nodes:
     try:
         hit = when(driver, lambda: [t for t in trials_of(tmp_path) if is_on(t, other.node_id)])[0]
         two_nodes.remove_node(other, allow_graceful=False)
+        died.touch()
         assert driver.wait(120) == 0, (tmp_path / "said.txt").read_text()
     finally:
         driver.kill()
