@@ -64,6 +64,7 @@ TABLE4_CIFAR100 = replace(
     table="bmu-table4-cifar100",
     tables={"ucl-cifar10": "bmu-table4-cifar10", "ucl-tinyimagenet": "bmu-table4-tinyimagenet"},
     stream="shapes-ucl-5:9",
+    search_seeds=2,
     paper_stream="ucl-cifar100",
     published=(
         "BMU-MoCo outperforms all competitors: 83.81 against 82.30 of LUMP, the second best, and forgets least, 3.69 "

@@ -149,6 +149,8 @@ class TableEntry(Entry):
     """Whether the rows are run a second time, each at its own best settings (`tuned`)."""
     budget: str | Mapping[str, Any] = "budget"
     """What those are searched in: the name of a sub-space that each method has, or one space for all rows."""
+    search_seeds: int = 1
+    """Runs of each trial of that search, from seed 0 on: more where seeds differ by as much as settings."""
 
     def published_in(self, stream: str) -> str:
         """The rows of the published numbers that belong to a stream; "": none are known."""

@@ -223,6 +223,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 sampler="grid",
                 prune=False,
                 keep_best=0,
+                seeds=entry.search_seeds,
                 settings={**entry.settings, **row.settings},
                 **{name: common[name] for name in CARRIED_OUT if name in common},
             )
@@ -234,8 +235,10 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 "validation": searched.best.values,
                 "trials": len(searched.complete),
             }
-    facts = {"stream": stream, "seed": 0, "space": entry.budget, "objective": objective}
-    printer(bool(common.get("quiet")))(f"Kept {tuned.write_tuned(name, stream, facts, best)}.")
+    searched_by = {"seed": 0, "seeds": entry.search_seeds, "space": entry.budget, "objective": objective}
+    printer(bool(common.get("quiet")))(
+        f"Kept {tuned.write_tuned(name, stream, {'stream': stream} | searched_by, best)}."
+    )
 
 
 def _requests(

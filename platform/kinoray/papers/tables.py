@@ -207,7 +207,9 @@ class TableReproduction(Reproduction):
             lines.append(f"Fine-tuned: accuracy of {self.entry.then} on {' and '.join(sets)}, from each row's encoder.")
         if self.tuned:
             best = "; ".join(f"{label}: {words(row['settings'])}" for label, row in self.tuned["rows"].items())
-            where = f"{self.tuned['stream']} with seed {self.tuned['seed']}"
+            first, count = self.tuned["seed"], self.tuned.get("seeds", 1)
+            seeds = ", ".join(str(seed) for seed in range(first, first + count))
+            where = f"{self.tuned['stream']} with seed{'s' if count > 1 else ''} {seeds}"
             lines.append(f"tuned, chosen by validation on {where}: {best}.")
         return lines
 
