@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,8 @@ def test_tuned_settings_make_a_second_line_of_every_row_that_has_them(made_up, t
     of_tuned = [s for s in table.statements if s.column == "tuned" and "(local)" in s.words]
     assert {s.answer for s in of_tuned} == {"not measured"}, "a row without tuned settings cannot be compared"
     assert made("bmu-table2", tmp_path, seeds=2).tuned == {}, "the ablation has one column"
+    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0, "seeds": 2}, rows)
+    assert "on moving-cvlm with seeds 0, 1: LwF" in made("bmu-table1", tmp_path, seeds=2).notes()[1]
 
 
 def test_the_files_of_a_table(made_up, tmp_path) -> None:
@@ -382,6 +385,10 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
         with pytest.raises(UsageError, match=message):
             made(name, tmp_path, tune=True, **options)
     assert len(asked) == 8, "none of these searched"
+    monkeypatch.setitem(REPRODUCTIONS, "bmu-table1", replace(TABLE1, search_seeds=3))
+    made("bmu-table1", tmp_path, tune=True, seeds=2)
+    assert {r.seeds for r in asked[8:]} == {3}
+    assert json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())["seeds"] == 3
     with pytest.raises(UsageError, match="--concurrent is for figures over a knob"):
         made("bmu-table3", tmp_path, concurrent=2)
 

@@ -1,9 +1,9 @@
 """The best settings of each row of a table, found with an equal small budget: the table's second column.
 
 Every row gets the same number of trials (`TableEntry.budget`: over the learning rate and its method's main knob, or
-over the rate alone), of one run or a few each, chosen on the validation splits of a world of its own; the table then runs on
-another world with other seeds. `kinoray reproduce NAME --tune` finds and keeps them here, a file per table and family
-of streams.
+over the rate alone), of as many seeds each (`TableEntry.search_seeds`), chosen on the validation splits of a world of
+its own; the table then runs on another world with other seeds. `kinoray reproduce NAME --tune` finds and keeps them
+here, a file per table and family of streams.
 """
 
 import json
@@ -25,7 +25,8 @@ def file_of(name: str, stream: str) -> Path:
 
 
 def tuned_settings(name: str, stream: str) -> dict[str, Any]:
-    """What was kept: `stream`, `seed`, `seeds` and `objective` of the search, and `rows`: label -> settings, score, trials.
+    """What was kept: `stream`, `seed`, `seeds` and `objective` of the search, and `rows`, label -> settings, score and
+    number of trials.
 
     {} where nothing was searched for the stream yet, or for no table ("").
     """
