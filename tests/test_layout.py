@@ -132,7 +132,6 @@ def test_ray_stays_in_a_handful_of_files() -> None:
     allowed += (
         "execution.feature_store",
         "execution.live_curve",
-        "execution.run_actors",
         "execution.shared_storage",
         "data.pipeline",
         "data.lean_data",

@@ -12,21 +12,15 @@ from kinoray.execution.watch import attend
 from kinoray.processes.actors import start_actor
 
 
-def looked_at(monkeypatch: pytest.MonkeyPatch, begun: list[bool], **last: Any) -> tuple[list[str], list[str]]:
-    """What is said of a run whose monitor answers so, look after look, where all CPUs are held and patience is over;
-    and how often its stores were to start."""
+def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
+    """What is said of a run whose monitor answers so, look after look, where all CPUs are held and patience is over."""
     said: list[str] = []
-    started: list[str] = []
     answers, over = list(begun), threading.Event()
 
     def answer(*_: Any, **__: Any) -> dict[str, Any]:
         if not answers:
             over.set()
-        return (
-            {"notes": [], "doing": "", "task": 0, "step": 0, "epoch": 0}
-            | last
-            | {"begun": answers.pop(0) if answers else True}
-        )
+        return {"notes": [], "doing": "", "begun": answers.pop(0) if answers else True}
 
     monkeypatch.setattr(watch, "PATIENCE_S", -1.0)
     monkeypatch.setattr("ray.get", answer)
@@ -34,27 +28,19 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, begun: list[bool], **last: Any) -
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
     latest = SimpleNamespace(remote=lambda: None, options=lambda **_: latest)
     monitor = SimpleNamespace(latest=latest)
-    bar = SimpleNamespace(warn_once=said.extend, show=lambda *_: None, update=lambda *_: None)
-    run = SimpleNamespace(label="run/seed-0", recipe=SimpleNamespace(batch_size=8))
-    actors = SimpleNamespace(monitor=monitor, start_stores=lambda: started.append("stores"))
-    attend(lambda: over.wait(10), {"run": (run, actors)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
-    return said, started
+    bar = SimpleNamespace(warn_once=said.extend, show=lambda *_: None)
+    run = SimpleNamespace(label="run/seed-0")
+    attend(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    return said
 
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, _ = looked_at(monkeypatch, [False])
+    said = warned(monkeypatch, [False])
     assert said and all("run/seed-0 waits for a CPU" in line for line in said)
 
 
 def test_a_run_whose_monitor_died_in_its_midst_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert looked_at(monkeypatch, [True, False, False])[0] == []
-
-
-def test_a_runs_stores_begin_with_its_steps_and_where_it_makes_none_a_little_later(monkeypatch) -> None:
-    assert looked_at(monkeypatch, [True, True])[1] == []
-    assert looked_at(monkeypatch, [True, True], loss=1.0)[1] != []
-    monkeypatch.setattr(watch, "STEPLESS_S", 0.0)
-    assert looked_at(monkeypatch, [True, True])[1] != []
+    assert warned(monkeypatch, [True, False, False]) == []
 
 
 class Slow:
@@ -80,8 +66,7 @@ def test_a_monitor_that_is_taken_away_while_it_is_asked_leaves_no_words_of_rays(
         ray.kill(monitor)
 
     bar, run = SimpleNamespace(warn_once=lambda _: None), SimpleNamespace(label="slow/seed-0")
-    actors = SimpleNamespace(monitor=monitor)
-    attend(work, {"run": (run, actors)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    attend(work, {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
     time.sleep(2)  # for Ray to tell
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""

@@ -221,15 +221,15 @@ def on_workers(
 ) -> None:
     """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them).
 
-    per_worker: as of `RunRequest`."""
+    per_worker: as of `RunRequest`.
+    """
     signals.check(run.label)
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig
 
     from kinoray.execution.rank_share import patient, share_of_rank
-    from kinoray.execution.run_actors import run_actors
     from kinoray.execution.trainer import Trainer
-    from kinoray.execution.workers import MAX_DEATHS, train_loop
+    from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
     from kinoray.processes.prestart import rank_variables
 
     share = share_of_rank(workers, cpus, per_worker)
@@ -243,10 +243,10 @@ def on_workers(
         threads=share.threads,
         way=ways.on_workers(workers),
     )
-    with run_actors(run, spec, watch) as actors, progress_of([run], quiet) as bar, patient(per_worker):
+    with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
         trainer = Trainer(
             train_loop,  # type: ignore[arg-type]
-            train_loop_config={"spec": spec, "monitor": actors.monitor, "stores": actors.stores},
+            train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=share.gpu, resources_per_worker=share.resources),
             torch_config=TorchConfig(backend="nccl" if share.gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
@@ -258,7 +258,7 @@ def on_workers(
         )
         bar.show(run.label, "starting its processes")
         try:
-            answer = attend(trainer.fit, {run.label: (run, actors)}, bar, signals, share.of_all(workers)).return_value
+            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, share.of_all(workers)).return_value
         except KinorayError:
             raise
         except Exception as error:
@@ -271,8 +271,7 @@ def on_workers(
 def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, say: Callable[[str], None]) -> None:
     """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(runs[0].label)
-    from kinoray.execution.run_actors import run_actors
-    from kinoray.execution.workers import run_alone
+    from kinoray.execution.workers import run_actors, run_alone
     from kinoray.processes.ray_session import num_cpus
 
     shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
@@ -284,10 +283,10 @@ def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, s
         if signals.number is not None:
             return {"finished": False}
         try:
-            with run_actors(run, spec, request.watch) as actors:
-                watched[run.label] = run, actors
+            with run_actors(run, spec, request.watch) as (monitor, stores):
+                watched[run.label] = run, monitor
                 try:
-                    answer = run_alone(spec, actors.monitor, actors.stores)
+                    answer = run_alone(spec, monitor, stores)
                 finally:
                     del watched[run.label]
             if answer.get("finished"):

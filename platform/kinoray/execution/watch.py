@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinoray.display.progress import Course, RunProgress
 from kinoray.processes.actors import unrepeated
@@ -13,46 +13,36 @@ from kinoray.processes.background import in_thread
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
 
-if TYPE_CHECKING:
-    from kinoray.execution.run_actors import RunActors
-
 PATIENCE_S = 30.0
 """A run that has not begun after so long may wait for CPUs, which Ray does in silence."""
-STEPLESS_S = 3.0
-"""A run that has begun and made no step for so long may have none to make."""
 
 
 def attend(
     work: Callable[[], Any],
-    watched: dict[str, tuple[Resolved, "RunActors"]],
+    watched: dict[str, tuple[Resolved, Any]],
     bar: RunProgress,
     signals: Signals,
     asks: Mapping[str, float] = MappingProxyType({}),
 ) -> Any:
     """Do blocking work in a thread while this one shows progress and passes signals on as a request to stop.
 
-    A run that makes steps gets its stores. watched: the runs that are on, with their actors; the work may change it.
-    asks: what Ray may have to start a machine for.
+    watched: the runs that are on, with their monitors; the work may change it. asks: what Ray may have to start a
+    machine for.
     """
     import ray
 
     started_s = time.monotonic()
-    begun_s: dict[str, float] = {}  # a monitor that died forgot it
+    begun: set[str] = set()  # a monitor that died forgot it
 
     def look() -> None:
-        for run, actors in list(watched.values()):
-            monitor = actors.monitor
+        for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
                     unrepeated(monitor.request_stop).remote()
                 last = ray.get(unrepeated(monitor.latest).remote(), timeout=5)
                 update_bar(bar, run, last)
-                now_s = time.monotonic()
-                if last["begun"]:
-                    begun_s.setdefault(run.label, now_s)
-                if last.get("loss") is not None or now_s - begun_s.get(run.label, now_s) > STEPLESS_S:
-                    actors.start_stores()
-                if run.label not in begun_s and now_s - started_s > PATIENCE_S:
+                begun.update([run.label] if last["begun"] else [])
+                if run.label not in begun and time.monotonic() - started_s > PATIENCE_S:
                     bar.warn_once(_awaited(run.label, asks))
 
     return in_thread(work, look)

@@ -1,7 +1,10 @@
-"""What runs on Ray beside the driver: the worker loop, and single-process runs."""
+"""What runs on Ray beside the driver: the worker loop, single-process runs, a run's actors."""
 
 import socket
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,14 @@ from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.execution.commits import Stores
+from kinoray.execution.feature_store import FeatureActor
+from kinoray.execution.live_curve import Watcher
+from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.execution.shared_storage import render_here
-from kinoray.processes.actors import call
+from kinoray.monitoring.run_monitor import FAILURE, RunMonitor
+from kinoray.processes.actors import actor_name, call, start_actor
+from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 
@@ -108,3 +116,21 @@ def _machines(error: Exception) -> bool:
     if isinstance(error, torch.AcceleratorError):
         return "device-side assert" not in str(error)
     return isinstance(error, RuntimeError) and any(words in str(error) for words in LOST_PEER)
+
+
+@contextmanager
+def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[Any, Stores]]:
+    """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
+    folder = spec.folder
+    (Path(folder) / FAILURE).unlink(missing_ok=True)  # of an earlier start
+    monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
+    momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
+    features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
+    # It tests by processes of its own: Ray's tasks decode for the training.
+    alone = replace(spec, decode_slots=0)
+    watcher = start_actor(Watcher, actor_name("watcher", run.label, folder), alone, monitor) if watch else None
+    try:
+        yield monitor, Stores(momentum, features, watcher, watch)
+    finally:
+        for actor in (monitor, momentum, features, *filter(None, [watcher])):
+            ray.kill(actor)

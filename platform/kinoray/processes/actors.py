@@ -6,43 +6,14 @@ A run without Ray calls plain objects by the same functions, and never imports i
 import hashlib
 import os
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinoray.errors import RunFailed
-
 NAMESPACE = "kinoray"
-LATE_S = 300.0
-"""How long a late actor is waited for."""
-
-
-@dataclass(frozen=True)
-class LateActor:
-    """A named actor that another process starts when it is time; who calls it before waits until it is there."""
-
-    name: str
-
-    def found(self) -> Any:
-        """The actor. Raises: RunFailed where it does not come."""
-        import ray
-
-        end = time.monotonic() + LATE_S
-        while time.monotonic() < end:
-            try:
-                return ray.get_actor(self.name, namespace=NAMESPACE)
-            except ValueError:  # nobody of that name
-                time.sleep(0.1)
-        raise RunFailed(
-            f"The actor {self.name} did not begin within {LATE_S:.0f} s. See its state by `ray list actors`."
-        )
 
 
 def call(target: Any, verb: str, *args: Any) -> Any:
     """Call a method of a plain object or of an actor, and wait."""
-    if isinstance(target, LateActor):
-        target = target.found()
     method, ray = getattr(target, verb), sys.modules.get("ray")  # who has an actor has imported it
     if ray is not None and isinstance(target, ray.actor.ActorHandle):
         return ray.get(method.remote(*args))
