@@ -104,6 +104,17 @@ def test_interleaved_groups_are_neighbours_of_the_rows_in_another_order(way: str
 
 
 @ways
+@pytest.mark.parametrize("groups", [1, 2])
+def test_many_values_are_added_up_without_loss_in_any_layout(groups: int, way: str) -> None:
+    x = rows(32, 16, 32, 32)
+    parts = [part - part.mean(dim=(0, 2, 3), keepdim=True) for part in x.double().chunk(groups)]
+    exact = torch.cat([part / (part.square().mean(dim=(0, 2, 3), keepdim=True) + 1e-5).sqrt() for part in parts])
+    for layout in (torch.contiguous_format, torch.channels_last):
+        out = by(way, SplitBatchNorm2d(16, groups), x.contiguous(memory_format=layout))
+        torch.testing.assert_close(out.double(), exact, rtol=0, atol=4e-6)
+
+
+@ways
 def test_a_mean_far_from_zero_does_not_spoil_the_variance(way: str) -> None:
     x = rows(8, 1, 4, 4) + 1000.0
     ours = SplitBatchNorm2d(1, 2)

@@ -46,7 +46,7 @@ def test_the_network_is_convolution_normalisation_halving_three_times() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_it_learns_as_convolution_normalisation_relu_and_halving_in_pytorchs_own_layout(groups: int) -> None:
+def test_it_learns_as_with_relu_before_halving(groups: int) -> None:
     net = load_backbone(f"tiny-cnn:{groups}")
     plain = nn.Sequential()
     for stage, (width_in, width) in enumerate(zip((3, 16, 32), (16, 32, 64), strict=True)):
@@ -60,8 +60,6 @@ def test_it_learns_as_convolution_normalisation_relu_and_halving_in_pytorchs_own
         ends.append([features, *torch.autograd.grad((features * up).sum(), list(module.parameters()))])
     for ours, theirs in zip(*ends, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    for maps in net.stage_maps(pictures):
-        assert maps.is_contiguous(memory_format=torch.channels_last), "half the speed would be gone"
 
 
 def test_the_seed_decides_the_first_weights_and_leaves_the_global_state() -> None:

@@ -19,15 +19,6 @@ SMALL = True
 WIDTHS = (16, 32, 64)
 
 
-class ChannelsLastConv2d(nn.Conv2d):
-    """A convolution whose maps have the channels of a place side by side: pooling, ReLU and batch normalisation of so
-    few channels take half the time."""
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """(N, C, H, W) in any layout -> (N, width, H, W)."""
-        return super().forward(maps.contiguous(memory_format=torch.channels_last))
-
-
 class TinyCnn(StagedBackbone):
     """Convolution, batch normalisation, halving and ReLU, three times; the mean over places.
 
@@ -44,7 +35,7 @@ class TinyCnn(StagedBackbone):
         blocks: list[nn.Module] = []
         for width_in, width in zip((3, *WIDTHS), WIDTHS, strict=False):
             # What follows the convolution takes a bias away again.
-            convolution = ChannelsLastConv2d(width_in, width, kernel_size=3, padding=1, bias=False)
+            convolution = nn.Conv2d(width_in, width, kernel_size=3, padding=1, bias=False)
             blocks += [convolution, SplitBatchNorm2d(width, groups), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
         self.blocks = nn.Sequential(*blocks)
 
