@@ -93,7 +93,7 @@ def test_no_real_video_is_taken_for_a_shorter_one(clips_folder: Path, tmp_path: 
 
 
 def spans_that_differ(path: Path, count: int) -> list[tuple[float, float]] | None:
-    """Random spans whose frames are not those of decoding all of the file; None where that has no frames."""
+    """Random spans whose frames are not those of decoding all of the file; None where it is refused."""
     try:
         with open_video(Clip("a", str(path)), Limits()) as video:
             scaler, packets = VideoReformatter(), read_packets(video)
@@ -116,9 +116,10 @@ def spans_that_differ(path: Path, count: int) -> list[tuple[float, float]] | Non
 @pytest.mark.slow
 def test_a_span_of_a_real_video_has_the_frames_of_the_whole(clips_folder: Path) -> None:
     """Among them one whose second key frame cannot be decoded without what came before."""
-    differ = {path.name: spans_that_differ(path, 8) for path in real_clips(clips_folder)}
-    assert differ["cockatoo.mp4"] == []
-    assert {name: bad for name, bad in differ.items() if bad} == {}
+    differ = {path: spans_that_differ(path, 8) for path in real_clips(clips_folder)}
+    readable = {path.name: bad for path, bad in differ.items() if bad is not None or count_of(path)}
+    assert "cockatoo.mp4" in readable
+    assert {name: bad for name, bad in readable.items() if bad != []} == {}
 
 
 class Late:

@@ -98,7 +98,7 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         words = [sys.executable, "-c", DRIVER, str(tmp_path / "job")]
         environment = os.environ | {"RAY_ADDRESS": head.address}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
         return json.loads(done.stdout.splitlines()[-1])
 
     try:

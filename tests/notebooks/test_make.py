@@ -95,7 +95,7 @@ def test_what_a_notebook_keeps_of_its_outputs_shows_in_a_browser(name: str, tmp_
 
 @pytest.fixture(scope="module")
 def few_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache in which the embedded stream has a tenth of its clips."""
+    """A cache in which the embedded stream has a seventh of its clips."""
     cache = tmp_path_factory.mktemp("cache")
     of_all = moving._digest(list(world.LOOKS))
     with pytest.MonkeyPatch.context() as patch:
