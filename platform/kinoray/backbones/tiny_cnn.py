@@ -22,7 +22,8 @@ WIDTHS = (16, 32, 64)
 class TinyCnn(StagedBackbone):
     """Convolution, batch normalisation, halving and ReLU, three times; the mean over places.
 
-    The largest value's ReLU is the largest ReLU, and is taken of a quarter as many."""
+    The largest value's ReLU is the largest ReLU, and is taken of a quarter as many.
+    """
 
     mean, std = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     widths = WIDTHS

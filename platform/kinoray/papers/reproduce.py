@@ -236,9 +236,8 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
                 "trials": len(searched.complete),
             }
     searched_by = {"seed": 0, "seeds": entry.search_seeds, "space": entry.budget, "objective": objective}
-    printer(bool(common.get("quiet")))(
-        f"Kept {tuned.write_tuned(name, stream, {'stream': stream} | searched_by, best)}."
-    )
+    file = tuned.write_tuned(name, stream, {"stream": stream, **searched_by}, best)
+    printer(bool(common.get("quiet")))(f"Kept {file}.")
 
 
 def _requests(
