@@ -18,6 +18,7 @@ import kinoray
 from kinoray.errors import BadData
 from kinoray.evaluation import tester
 from kinoray.evaluation.classification import bank_of, pictures, places_in, probe_of, ranks_among
+from kinoray.evaluation.linear_probe import PENALTY
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.rank_session import RankSession
 from kinoray.method import BaseMethod
@@ -112,15 +113,13 @@ def test_cssl_probes_all_classes_so_far_and_lets_neighbours_vote_beside(tmp_path
         found = session.protocol.test(session.tester, stage, "test")
         clips = {
             split: [pictures(session.tester, task, split, 0, "features") for task in stage.tests]
-            for split in ("train", "validation", "test")
+            for split in ("train", "test")
         }
         bank = bank_of(session.tester, clips["train"])
-        probe = probe_of(session.tester, bank, clips["validation"])
+        probe = probe_of(session.tester, bank)
         inputs = [((part.features - probe.mean) / probe.deviation).double().numpy() for part in clips["test"]]
         train = ((bank.features - probe.mean) / probe.deviation).double().numpy()
-        theirs = LogisticRegression(C=1 / (probe.strength * len(train)), tol=1e-9, max_iter=1000).fit(
-            train, bank.places
-        )
+        theirs = LogisticRegression(C=1 / PENALTY, tol=1e-9, max_iter=1000).fit(train, bank.places)
         banks = [features_of(session, task, "train") for task in stage.tests]
         for task, queries in zip(stage.tests, inputs, strict=True):
             truth = places_in(session.tester, bank, clips["test"][task])
@@ -166,7 +165,7 @@ def test_a_class_without_training_pictures_comes_last_and_is_never_told(tmp_path
     assert places.tolist() == [2] * 8
     ranks = ranks_among(torch.rand(8, 2), places)
     assert ranks.middle.tolist() == [2.0] * 8 and ranks.gallery.tolist() == [3] * 8 and ranks.score(1) == 0
-    probe = probe_of(session.tester, bank, [queries])
+    probe = probe_of(session.tester, bank)
     assert probe.logits(queries.features).shape == (8, 2)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kinoray.errors import BadData
-from kinoray.evaluation.linear_probe import Labelled, LinearProbe, chosen_probe
+from kinoray.evaluation.linear_probe import Labelled, LinearProbe, fit_probe
 from kinoray.evaluation.nearest import nearest, votes
 from kinoray.evaluation.tester import Clips, Tester
 from kinoray.metrics import Ranks, class_ranks
@@ -67,23 +67,22 @@ def votes_within_tasks(tester: Tester, stage: Stage, split: str) -> dict[str, di
 def probe_of_all_classes(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
     """Ranks of the classes of a stage's pictures among those of all its tasks: "" by a linear probe, "knn" by votes.
 
-    Both learn from the training pictures of all the stage's tasks; the probe's penalty is chosen on their validation
-    pictures. A method that has an encoder per task is asked for the newest one's features: nobody says here which task
-    a picture is of.
+    Both learn from the training pictures of all the stage's tasks. A method that has an encoder per task is asked for
+    the newest one's features: nobody says here which task a picture is of.
     """
     recipe, tasks, newest = tester.feed.recipe, stage.tests, stage.grown
 
     def of(split: str, space: str) -> list[Clips]:
         return [pictures(tester, task, split, newest, space) for task in tasks]
 
-    train, validation, tested = (of(part, "features") for part in ("train", "validation", split))
+    train, tested = (of(part, "features") for part in ("train", split))
     near_train, near_tested = (of(part, recipe.knn_space) for part in ("train", split))
     for queries in tested:
         note(tester, queries)
 
     def both() -> dict[str, dict[int, Ranks]]:
         bank = tester.once("bank", partial(bank_of, tester, train))
-        probe = tester.once("probe", partial(probe_of, tester, bank, validation))
+        probe = tester.once("probe", partial(probe_of, tester, bank))
         near = bank if recipe.knn_space == "features" else bank_of(tester, near_train)
         told = [ranks_by_probe(tester, probe, bank, queries) for queries in tested]
         voted = [ranks_by_votes(tester, near, queries, [recipe.knn_k])[0] for queries in near_tested]
@@ -115,13 +114,10 @@ def bank_of(tester: Tester, parts: Sequence[Clips]) -> Bank:
     return Bank(torch.cat([part.features for part in parts]), torch.from_numpy(places), classes)
 
 
-def probe_of(tester: Tester, bank: Bank, validation: Sequence[Clips]) -> LinearProbe:
+def probe_of(tester: Tester, bank: Bank) -> LinearProbe:
     """The linear probe of a bank, on the run's device."""
     device = tester.feed.world.device
-    features = torch.cat([part.features for part in validation])
-    places = torch.cat([torch.from_numpy(places_in(tester, bank, part)) for part in validation])
-    train = Labelled(bank.features.to(device), bank.places.to(device))
-    return chosen_probe(train, Labelled(features.to(device), places.to(device)), len(bank.classes))
+    return fit_probe(Labelled(bank.features.to(device), bank.places.to(device)), len(bank.classes))
 
 
 def ranks_by_probe(tester: Tester, probe: LinearProbe, bank: Bank, queries: Clips) -> Ranks:
