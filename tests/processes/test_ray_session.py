@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -11,6 +12,7 @@ import pytest
 import ray
 
 from kinoray.errors import RunFailed
+from kinoray.processes import no_agent
 from kinoray.processes import ray_session as module
 from kinoray.processes.ray_session import ray_session
 
@@ -83,10 +85,33 @@ def test_a_ray_without_dashboard_starts_what_a_run_needs_alone() -> None:
     lean, answer, started = json.loads(driver.stdout)
     assert lean and answer == 7
     (raylet,) = [command for command in started if "--raylet_socket_name" in command]
-    assert "--listen-port=0 " in raylet and " --minimal --head" in raylet, "the command of its agent"
+    assert any(no_agent.__file__ in command and command != raylet for command in started), "what is there for an agent"
     assert any("gcs_server" in command for command in started)
-    unused = ("dashboard/dashboard.py", "_private/monitor.py", "log_monitor.py")
+    unused = ("dashboard/dashboard.py", "dashboard/agent.py", "_private/monitor.py", "log_monitor.py")
     assert not [command for command in started for script in unused if script in command]
+
+
+STARTER = """
+import os, subprocess, sys, time
+environment = os.environ | {sys.argv[1]: str(os.getpid())}
+print(subprocess.Popen(sys.argv[3:], stdout=subprocess.DEVNULL, env=environment).pid, flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5])
+def test_what_runs_in_place_of_an_agent_ends_with_who_started_it(after_s: float) -> None:
+    command = [sys.executable, "-I", "-S", no_agent.__file__]
+    words = [sys.executable, "-c", STARTER, no_agent.RAYLET, str(after_s), *command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        started = psutil.Process(int(starter.stdout.readline()))
+        try:
+            starter.wait()
+            started.wait(timeout=10)
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                started.kill()
 
 
 def test_what_goes_wrong_beforehand_is_raised_where_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:

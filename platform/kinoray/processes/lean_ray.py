@@ -5,35 +5,69 @@ names below are Ray's own.
 """
 
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
+from ray._raylet import (  # type: ignore[attr-defined]
+    DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    METRICS_AGENT_PORT_NAME,
+    METRICS_EXPORT_PORT_NAME,
+    persist_port,
+)
 
-OF_ANY = {"dashboard_agent_listen_port": 0}
+from kinoray.processes import no_agent
+
+WITH_DASHBOARD = {"dashboard_agent_listen_port": 0}
 """A free port for the agent of jobs: Ray's default is one number, for which a second Ray of a machine waits three
 seconds in vain."""
 LABEL = "kinoray/lean"
 """Of the machine of such a Ray, for those who join it."""
-OF_LEAN = OF_ANY | {"no_monitor": True, "include_log_monitor": False}
+WITHOUT = {"no_monitor": True, "include_log_monitor": False}
 """Nothing scales here, and no log is sent to the driver."""
+COUNTS = "enable_metrics_collection", "event_stats"
+"""What all Ray's processes count, for those who ask."""
+AGENT = "--dashboard_agent_command="
+AGENT_PORTS = METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME
+NOT_IN_USE = -1
+"""What Ray's agent itself tells a raylet of a port that it does not serve."""
 
 
 @contextmanager
 def lean(dashboard: bool) -> Iterator[None]:
     """Let `ray.init` start Ray so meanwhile; with a dashboard all its processes are there, but for the port."""
     private: Any = ray._private
-    settings = OF_ANY if dashboard else OF_LEAN
+    settings = WITH_DASHBOARD if dashboard else WITHOUT
     with replaced(private.parameter, "RayParams", functools.partial(private.parameter.RayParams, **settings)):
         if dashboard:
             yield
             return
+        services = private.services
         with (
-            replaced(private.services, "start_api_server", lambda *args, **kwargs: ("", None)),
-            replaced(private.utils, "get_dashboard_dependency_error", lambda: ImportError("not wanted")),
+            replaced(services, "start_api_server", lambda *args, **kwargs: ("", None)),
+            replaced(services, "start_ray_process", functools.partial(_start, services.start_ray_process)),
         ):
             yield
+
+
+def _start(of_ray: Any, command: list[str], process_type: str, *args: Any, **options: Any) -> Any:
+    """Start one of Ray's processes, a raylet with nothing in place of the dashboard's agent."""
+    if process_type == ray._private.ray_constants.PROCESS_TYPE_RAYLET:
+        told = dict(part.split("=", 1) for part in command if part.startswith("--") and "=" in part)
+        for port in AGENT_PORTS:  # the raylet waits for the files that its agent would write
+            persist_port(told["--session_dir"], told["--node_id"], port, NOT_IN_USE)
+        nothing = AGENT + subprocess.list2cmdline([sys.executable, "-I", "-S", no_agent.__file__])
+        command = [nothing if part.startswith(AGENT) else part for part in command]
+    return of_ray(command, process_type, *args, **options)
+
+
+def uncounted() -> dict[str, bool]:
+    """For `ray.init(_system_config=...)` of such a Ray: nobody will ask, but where a variable of the user's says so."""
+    return {name: False for name in COUNTS if f"RAY_{name}" not in os.environ}
 
 
 def is_lean() -> bool:

@@ -15,7 +15,7 @@ import ray
 
 from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
-from kinoray.processes.lean_ray import LABEL, lean, replaced
+from kinoray.processes.lean_ray import LABEL, lean, replaced, uncounted
 from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
 
@@ -78,8 +78,8 @@ def own_ray(dashboard: bool = False) -> Iterator[None]:
 
 def _start(dashboard: bool) -> None:
     with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
-        labels = {} if dashboard else {LABEL: "true"}
-        ray.init(address="local", include_dashboard=dashboard, labels=labels, _node_ip_address="127.0.0.1", **QUIET)
+        options: dict[str, Any] = {} if dashboard else {"labels": {LABEL: "true"}, "_system_config": uncounted()}
+        ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **options, **QUIET)
 
 
 def _start_with(ranks: int) -> None:
