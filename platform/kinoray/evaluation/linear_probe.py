@@ -4,9 +4,9 @@ It stands for MoCo's probe (SGD over augmented views, 100 epochs; `methods/class
 one would take minutes. Features are standardised by the training pictures' mean and deviation: those of self-supervised
 encoders differ in scale by orders of magnitude, and one penalty then serves them all.
 
-Differs: one view without augmentation, and the optimum of a penalised loss. On few pictures SGD ends before its own
-optimum, and tells 1.5 points fewer of `shapes-5` than a penalty that validation chooses; on more pictures it takes more
-steps and ends nearer. A penalty of the loss's sum does likewise, and `PENALTY` is the one that agrees with SGD.
+Differs: one view without augmentation, and the minimum of a penalised loss. SGD of so many epochs ends before its own
+minimum on few pictures: on `shapes-5` it tells 1.5 points fewer than the probe whose penalty validation chooses. So the
+penalty is one that agrees with SGD there, and it is of the summed loss, for more pictures also mean more steps of SGD.
 """
 
 # N pictures   F features   C classes
@@ -19,9 +19,9 @@ from torch import Tensor
 from kinoray.eager import spare_compiler
 
 PENALTY = 2.0
-"""Of the loss summed over the training pictures: so many halves of the squared weights. Chosen so that the accuracy is
-that of SGD on MoCo's encoders of `shapes-5` (8 seeds: 0.2 points apart; with 1 1.5, with 4 -1.7); benchmarks/probe.py
-measures others."""
+"""Half of it times the squared weights is added to the loss summed over the pictures. Mean accuracy less that of SGD on
+MoCo's encoders of `shapes-5`, 8 seeds: +1.5 points with 1, +0.2 with 2, -1.7 with 4. Other streams were not measured
+(benchmarks/probe.py --stream)."""
 MAX_STEPS = 200
 TOLERANCE = 1e-5
 """Steps end where no element of the gradient is larger; gradients are those of a mean over pictures."""
