@@ -2,7 +2,9 @@
 
 import json
 import logging
+import math
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -35,10 +37,10 @@ from kinoray.processes.cores import a_core
 from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
 from kinoray.processes.prestart import task_options
 
-TASK_BYTES = 32 << 20
+TASK_BYTES = 64 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
 
-With half of it decoding takes 5 % longer (benchmarks/decode.py).
+With half of it decoding takes 5 % longer, for each task has a start and an end (benchmarks/decode.py).
 """
 RETRIES = 0
 """Of a task whose process died. One that may be repeated is repeated, too, where its rows were lost with a machine,
@@ -70,6 +72,10 @@ TRIMMED = 0.125
 """Of a task at most, for the sake of groups that lie in one block: a copy costs 1.5 %, tasks of half the size 5 %."""
 FEWEST_ROWS = 4
 """Of the last tasks: between two tasks a process waits 0.1 s for Ray Data's loop."""
+_room = np.empty(0, dtype=np.uint8)
+"""The memory of this process's last block. Every array or Arrow buffer over it refers to it."""
+UNUSED = 2
+"""What `sys.getrefcount` counts where the name alone refers to an object."""
 
 
 def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
@@ -230,7 +236,7 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    video = np.empty((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3), dtype=np.uint8)
+    video = _room_for((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3))
     numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
     with a_core():  # a task more than there are CPUs is started, to be there at once when one of them is done
         for place, slot in enumerate(filled):
@@ -238,6 +244,16 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
             numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
             video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
     return {"numbers": numbers, "video": video, "notes": notes}
+
+
+def _room_for(shape: tuple[int, ...]) -> np.ndarray:
+    """Uninitialised uint8 of a shape, in the memory of this process's last block unless something refers to that, as
+    until Ray has copied it. Fresh memory for each the system would have to clear, which takes 1 % of decoding."""
+    global _room
+    size = math.prod(shape)
+    if len(_room) < size or sys.getrefcount(_room) > UNUSED:
+        _room = np.empty(size, dtype=np.uint8)
+    return _room[:size].reshape(shape)
 
 
 def _note_of(row: Row) -> str:
