@@ -40,7 +40,7 @@ from kinoray.processes.prestart import task_options
 TASK_BYTES = 64 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
 
-With half of it decoding takes 5 % longer, for each task has a start and an end (benchmarks/decode.py).
+Each task has a start and an end: with 16 MB decoding takes 5 % longer than with 32 (benchmarks/decode.py).
 """
 RETRIES = 0
 """Of a task whose process died. One that may be repeated is repeated, too, where its rows were lost with a machine,

@@ -27,7 +27,7 @@ WITH_DASHBOARD = {"dashboard_agent_listen_port": 0}
 seconds in vain."""
 LABEL = "kinoray/lean"
 """Of the machine of such a Ray, for those who join it."""
-WITHOUT = {"no_monitor": True, "include_log_monitor": False}
+WITHOUT_DASHBOARD = {"no_monitor": True, "include_log_monitor": False}
 """Nothing scales here, and no log is sent to the driver."""
 COUNTS = "enable_metrics_collection", "event_stats"
 """What all Ray's processes count, for those who ask."""
@@ -41,7 +41,7 @@ NOT_IN_USE = -1
 def lean(dashboard: bool) -> Iterator[None]:
     """Let `ray.init` start Ray so meanwhile; with a dashboard all its processes are there, but for the port."""
     private: Any = ray._private
-    settings = WITH_DASHBOARD if dashboard else WITHOUT
+    settings = WITH_DASHBOARD if dashboard else WITHOUT_DASHBOARD
     with replaced(private.parameter, "RayParams", functools.partial(private.parameter.RayParams, **settings)):
         if dashboard:
             yield
