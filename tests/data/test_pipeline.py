@@ -328,6 +328,16 @@ def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
     assert_same(consumed + list(rows), expected)
 
 
+@pytest.mark.parametrize(("store", "world", "expected"), [(1e10, 4, 64 << 20), (2e9, 64, 16 << 20), (0, 1, 16 << 20)])
+def test_tasks_are_smaller_where_the_object_store_is_small_for_so_many_ranks(store, world, expected):
+    assert ray_rows.task_bytes({"object_store_memory": store}, world) == expected
+
+
+def test_what_a_rank_has_at_least_fills_its_share_of_a_small_object_store():
+    small = {"object_store_memory": 2e9}, 4
+    assert 2 * ray_rows.task_bytes(*small) * (1 + ray_rows.ahead(*small)) == pytest.approx(2e9 / 4 / 4, rel=1e-6)
+
+
 @pytest.mark.parametrize(("world", "times"), [(1, 8.0), (2, 8.0), (4, 3.66), (1000, 2.0)])
 def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, times):
     """A quarter of 10 GB, in what a consumer of two blocks of 64 MB holds; enough for a few blocks in any case."""

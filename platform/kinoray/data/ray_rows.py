@@ -37,8 +37,9 @@ from kinoray.processes.cores import a_core
 from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
 from kinoray.processes.prestart import task_options
 
-TASK_BYTES = 64 << 20
-"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU.
+TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
+"""Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. Fewer
+where the object store is small for so many ranks, but not fewer than the second.
 
 Each task has a start and an end: with 16 MB decoding takes 5 % longer than with 32 (benchmarks/decode.py).
 """
@@ -65,6 +66,8 @@ NO_NAME = re.compile(r"[^\w.-]")
 """What may not stand in the name of a dataset, which also names a file."""
 STORE_SHARE = 0.25
 """Of the cluster's object store, what all ranks of a run may fill together; of each rank a few blocks in any case."""
+BLOCKS_HELD = 2
+"""By the consumer, at most."""
 MIN_AHEAD, MAX_AHEAD = 2.0, 8.0
 """Decoded bytes that may wait, in those that the consumer holds. With 2, Ray Data's default, a task that ends before
 those in front of it keeps the next from starting: tasks run in lockstep and CPUs wait for the slowest (10 %)."""
@@ -86,7 +89,7 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     as long: two runs may each hold one of two CPUs, or a node may have died.
     """
     row_bytes = feed.sampling.count * feed.size_px**2 * 3
-    max_rows = max(1, min(TASK_ROWS, TASK_BYTES // row_bytes))
+    max_rows = max(1, min(TASK_ROWS, task_bytes(ray.cluster_resources(), feed.world) // row_bytes))
     in_flight = max_rows * 2 * _tasks_at_once(slots)
     places, tasks = coming(feed, done), FIRST_TASKS
     here = next(places, None)
@@ -191,10 +194,20 @@ def _spans(begin: int, end: int, max_rows: int, slots: float, group: int) -> Ite
         begin, most = begin + count, 2 * most
 
 
+def task_bytes(cluster: dict[str, float], world: int) -> int:
+    """Decoded bytes of one task at most, so that a rank's share of the object store holds what it has at least."""
+    fit = _store_share(cluster, world) / (BLOCKS_HELD * (1 + MIN_AHEAD))
+    return int(min(TASK_BYTES, max(SMALL_TASK_BYTES, fit)))
+
+
 def ahead(cluster: dict[str, float], world: int) -> float:
     """How many times the consumer's bytes may lie decoded in the object store: several ranks must not make it spill."""
-    share = STORE_SHARE * cluster.get("object_store_memory", 0.0) / world
-    return min(MAX_AHEAD, max(MIN_AHEAD, share / (2 * TASK_BYTES) - 1))  # the consumer holds up to two blocks
+    held = BLOCKS_HELD * task_bytes(cluster, world)
+    return min(MAX_AHEAD, max(MIN_AHEAD, _store_share(cluster, world) / held - 1))
+
+
+def _store_share(cluster: dict[str, float], world: int) -> float:
+    return STORE_SHARE * cluster.get("object_store_memory", 0.0) / world
 
 
 def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
