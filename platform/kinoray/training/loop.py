@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
-from kinoray.errors import RunFailed
+from kinoray.errors import KinorayError, RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
@@ -164,8 +164,13 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
     load_optimizer_tensors(optimizer, groups, state.optimizer if start else still_training(state.optimizer, groups))
     checks = validation_steps(steps, recipe.validations)
     log = LateLog(around.log)
+
+    def commit() -> None:
+        log.flush(early=True)
+        around.commit(state, optimizer, groups)
+
     with around.batches(stage, start, state) as batches:
-        for facts, batch in batches:
+        for facts, batch in committed_first(batches, state, commit):
             rate = learning_rate(recipe, facts.step, steps, facts.epoch, stage.train)
             values = train_step(method, batch, facts, rate, groups, optimizer, recipe, around)
             record = {"task": stage.train, "step": facts.step, "epoch": facts.epoch, "learning_rate": rate}
@@ -180,8 +185,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
                 around.commit(state, optimizer, groups)
                 return False
             if around.commit_due():  # on rank 0 alone
-                log.flush(early=True)
-                around.commit(state, optimizer, groups)
+                commit()
     log.flush()
     if checks:
         method.load_state_dict(state.best, strict=False)
@@ -189,6 +193,20 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
     state.optimizer = optimizer_tensors(optimizer, groups) if recipe.keep_optimizer else {}
     commit_at(Position(number, Phase.END_TASK), state, around)
     return True
+
+
+def committed_first(
+    batches: Iterator[tuple[StepFacts, Batch]], state: RunState, commit: Callable[[], None]
+) -> Iterator[tuple[StepFacts, Batch]]:
+    """The batches; where one cannot be read, the steps made so far are committed before the run ends. Rank 0 does so
+    alone: where another rank meets the error, rank 0 waits for it in the step, and the newest commit stands."""
+    begun = state.position.step
+    try:
+        yield from batches
+    except KinorayError:
+        if state.position.step > begun:
+            commit()
+        raise
 
 
 @dataclass(frozen=True)
