@@ -6,12 +6,14 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.places import REPOSITORY
 from support.toys import Exemplars, PerBlock, Replays
 
 import kinoray
+from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
@@ -21,10 +23,11 @@ from kinoray.runs.demands import check_division, default_workers, needs_of
 from kinoray.runs.record import open_run
 from kinoray.runs.run_folder import hold_run
 from kinoray.runs.run_spec import make_spec
-from kinoray.runs.ways import IN_PROCESS, on_workers
+from kinoray.runs.ways import IN_PROCESS, on_workers, why_workers
 from kinoray.streams import TaskData
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
+from kinoray.training.checkpoint import newest
 
 
 def local(method, micro, folder: Path, **options):
@@ -306,12 +309,36 @@ def test_more_workers_than_gpus_are_refused_and_never_put_on_cpus(micro, tmp_pat
     assert not list(tmp_path.rglob("checkpoints"))
 
 
-def test_a_run_says_and_records_which_way_it_takes(micro, tmp_path) -> None:
-    ours = resolved("base_moco", micro, tmp_path)
-    make_spec(ours, num_workers=2, decode_slots=1, gpu=False, say=pytest.fail, way=on_workers(2))
-    assert json.loads((ours.folder / "run.json").read_text())["way"] == str(on_workers(2))
-    for way, said in ((on_workers(2), "on 2 Ray workers (TorchTrainer; "), (IN_PROCESS, "in this process (no Ray; ")):
+def test_a_run_says_and_records_which_way_it_takes_and_why(micro, tmp_path) -> None:
+    ours, two = resolved("base_moco", micro, tmp_path), on_workers(2, why_workers(1, 2, False))
+    make_spec(ours, num_workers=2, decode_slots=1, gpu=False, say=pytest.fail, way=two)
+    assert json.loads((ours.folder / "run.json").read_text())["way"] == str(two)
+    for way, said in (
+        (two, "on 2 Ray workers, as --num-workers 2 asks (TorchTrainer; "),
+        (on_workers(1, why_workers(1, None, False)), "on 1 Ray worker, the default of a single run (TorchTrainer; "),
+        (on_workers(2, why_workers(3, None, True)), "on 2 Ray workers, as workers with resources of their own are "),
+        (on_workers(2, why_workers(3, None, False)), "on 2 Ray workers, the default where there are GPUs ("),
+        (IN_PROCESS, "in this process, as --num-workers 0 asks (no Ray; "),
+    ):
         assert said in _outlook([ours], way, 4)
+
+
+def test_what_was_trained_before_storage_fails_is_committed(micro, tmp_path, monkeypatch) -> None:
+    whole = local("base_moco", micro, tmp_path / "whole")
+    checked = pipeline._check
+
+    def missing(rows: Any, group: int, count: int) -> None:
+        if group == 2:
+            raise RunFailed("red-0.mp4 is missing")
+        checked(rows, group, count)
+
+    with monkeypatch.context() as away:
+        away.setattr(pipeline, "_check", missing)
+        with pytest.raises(RunFailed, match="is missing"):
+            local("base_moco", micro, tmp_path)
+    assert kinoray.load(next(tmp_path.glob("base_moco*/seed-0"))).state == "failed"
+    assert newest(next(tmp_path.glob("base_moco*/seed-0/checkpoints")), say=print).position.step == 2
+    assert local("base_moco", micro, tmp_path).outcome["state_digest"] == whole.outcome["state_digest"]
 
 
 def test_a_run_that_goes_on_elsewhere_says_so(micro, tmp_path) -> None:

@@ -140,7 +140,7 @@ def _check_names(requests: Sequence[RunRequest], wanted: Sequence[Sequence[Resol
 
 def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]) -> None:
     """Choose where the runs happen and carry them out."""
-    num_workers, per_worker, quiet = request.num_workers, request.per_worker, request.quiet
+    num_workers, per_worker, quiet, watch = request.num_workers, request.per_worker, request.quiet, request.watch
     for run in runs:
         check_division(run, num_workers or 1)
     with caught_signals() as signals:
@@ -155,20 +155,20 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                 say(dashboard_line())
             from kinoray.execution.shared_storage import seen_by_all
 
-            runs, cpus = seen_by_all(runs), num_cpus()
-            if num_workers is None and len(runs) > 1 and not num_gpus() and not per_worker:
+            runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus()
+            if num_workers is None and len(runs) > 1 and not gpus and not per_worker:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(runs, request, signals, say)
                 return
-            gpus = num_gpus()
             workers = num_workers or default_workers(runs, gpus)
             if 0 < gpus < workers and not per_worker:
                 raise UsageError(
                     f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
                     f"num_workers={default_workers(runs, gpus)}."
                 )
-            say(_outlook(runs, ways.on_workers(workers), cpus))
-            _each(runs, lambda run: on_workers(run, workers, quiet, signals, say, None, request.watch, per_worker), say)
+            way = ways.on_workers(workers, ways.why_workers(len(runs), num_workers, bool(per_worker)))
+            say(_outlook(runs, way, cpus))
+            _each(runs, lambda run: on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker), say)
         signals.check(runs[-1].label)
 
 
@@ -182,7 +182,7 @@ def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     most = max(sum(run.steps) for run in runs)
     work = f"{seeds}{len(run.stream.tasks)} tasks, {most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
-    return f"{name}: {work}, {way.name} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
+    return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
 
 
 def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
@@ -212,6 +212,7 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
 def on_workers(
     run: Resolved,
     workers: int,
+    way: Way,
     quiet: bool,
     signals: Signals,
     say: Callable[[str], None],
@@ -241,7 +242,7 @@ def on_workers(
         say=say,
         abreast=workers,
         threads=share.threads,
-        way=ways.on_workers(workers),
+        way=way,
     )
     with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
         trainer = Trainer(

@@ -18,20 +18,30 @@ class Way:
     """When it is taken."""
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.means}), {self.why}"
+        return f"{self.name}, {self.why} ({self.means})"
 
 
-IN_PROCESS = Way("in this process", f"no Ray; {OWN}", "for --num-workers 0")
+IN_PROCESS = Way("in this process", f"no Ray; {OWN}", "as --num-workers 0 asks")
 SIDE_BY_SIDE = Way(
     "side by side on Ray",
     f"a plain task each, no trainer; {OWN}; {ACTORS}",
-    "several small runs without a GPU: a trainer's start would cost more than it gains",
+    "as several small runs without a GPU, for which a trainer's start would cost more than it gains",
 )
-TRIAL = Way("in a trial's process", f"no trainer, no actors; {OWN}", "a sweep over small towers")
+TRIAL = Way("in a trial's process", f"no trainer, no actors; {OWN}", "as a sweep over small towers")
 
 
-def on_workers(workers: int) -> Way:
+def on_workers(workers: int, why: str) -> Way:
     """A TorchTrainer of so many ranks."""
     name = "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers"
     means = f"TorchTrainer; clips from the frame cache, the rest decoded by Ray Data; {ACTORS}"
-    return Way(name, means, "the default of a single run")
+    return Way(name, means, why)
+
+
+def why_workers(runs: int, asked: int | None, resources: bool) -> str:
+    """Why so many runs go on workers; asked: how many workers the user wants, if he said so; resources: whether each is
+    to have some of its own."""
+    if asked:
+        return f"as --num-workers {asked} asks"
+    if runs == 1:
+        return "the default of a single run"
+    return "as workers with resources of their own are asked for" if resources else "the default where there are GPUs"

@@ -22,13 +22,13 @@ from kinoray.lineage.prefix_key import prefix_key
 from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
+from kinoray.runs import ways
 from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import make_spec
-from kinoray.runs.ways import TRIAL
 from kinoray.streams import Stream
 from kinoray.sweeps.objectives import COSTS, of_then
 from kinoray.training.distributed import World
@@ -198,7 +198,7 @@ class InProcess:
 
     def start(self) -> None:
         gpu = torch.cuda.is_available()
-        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=TRIAL)
+        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=ways.TRIAL)
         world = World(device=torch.device("cuda" if gpu else "cpu"))
         self.stages = stage_by_stage(spec, world, TrialMonitor(spec.folder, self.job.stop_file), None)
 
@@ -239,7 +239,8 @@ class OnWorkers:
 
     def _work(self) -> None:
         try:
-            on_workers(self.run, self.job.workers, True, self.signals, lambda text: None, self.job.cpus)
+            way = ways.on_workers(self.job.workers, "as a sweep over large towers")
+            on_workers(self.run, self.job.workers, way, True, self.signals, lambda text: None, self.job.cpus)
         except BaseException as error:
             self.error = error
 
