@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.rules import assert_off, in_second_task
+from support.pictures import pictures, spec_on
+from support.rules import assert_off, in_second_task, in_second_task_of
 
 from kinoray.method import StepInfo
 from kinoray.testing.engine import first_batch, fresh_session, spec_of
@@ -45,6 +46,23 @@ def test_the_first_batch_of_a_task_gives_its_keys_and_every_step_its_logits(micr
         {**carry, "der.text": -carry["der.text"]}, StepInfo(step=1, last_of_epoch=False, learning_rate=1e-3)
     )
     assert torch.equal(method.keys_N2CD[0], keys), "they are frozen"
+
+
+def test_on_pictures_the_term_is_the_squared_distance_to_the_stored_features(tmp_path) -> None:
+    spec = spec_on(
+        pictures(tmp_path, "ucl"), "der:simsiam", tmp_path, memory_weight=0.5, memory_capacity=8, max_steps=4
+    )
+    method, batch = in_second_task_of(spec)
+    again, total = batch.replay, 0.0
+    with torch.no_grad():
+        features = method.encoder().features(again.video).tolist()
+    for row, slot in enumerate(again.slots.tolist()):
+        stored = method.logits.values[slot, 0].tolist()
+        assert method.logits.ids[slot] == again.ids[row] and len(stored) == len(features[row])
+        total += sum((now - then) ** 2 for now, then in zip(features[row], stored, strict=True)) / len(stored)
+    term = method.loss(batch).log["loss/memory"].item()
+    assert term == pytest.approx(0.5 * total / len(again.ids), rel=1e-3)
+    assert term > 0
 
 
 @pytest.mark.parametrize("off", [{"memory_weight": 0.0}, {"memory_capacity": 0}])

@@ -30,6 +30,16 @@ def test_the_learner_sees_mixtures_and_its_queues_their_keys(micro, tmp_path, mo
     assert output.carry["kV"].shape == (8, method.encoder().dim)
 
 
+def test_both_views_of_a_picture_are_mixed_with_memorys(tmp_path, monkeypatch) -> None:
+    spec = spec_on(pictures(tmp_path, "ucl"), "lump:simsiam", tmp_path, memory_capacity=8, max_steps=4)
+    method, batch = in_second_task_of(spec)
+    monkeypatch.setattr(method, "share", lambda: 0.25)
+    again = batch.replay
+    views = tuple(0.25 * new + 0.75 * old for new, old in zip(batch.views, again.views, strict=True))
+    expected = method.learner.loss(replace(batch, views=views, replay=None))
+    assert len(views) == 2 and torch.allclose(method.loss(batch).objectives, expected.objectives, rtol=1e-5)
+
+
 def test_captions_are_mixed_as_vectors_of_their_tokens() -> None:
     towers = load_backbone("tiny").eval()
     one, two = (

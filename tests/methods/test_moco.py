@@ -8,6 +8,8 @@ from kinoray.equations import info_nce
 from kinoray.runs.method_source import find_method
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of, state_of
 
+SLOW = "simclr", "insdisc"
+
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_queries_of_a_view_meet_keys_of_the_other_and_the_queue(symmetric: bool, tmp_path) -> None:
@@ -93,9 +95,10 @@ def test_bmu_moco_with_one_global_family_and_no_pull_is_moco_bit_for_bit(tmp_pat
     assert_equal(weights_of(local, "online."), weights_of(none, "online."))
 
 
-def test_rules_that_are_off_are_the_learner_bit_for_bit(tmp_path) -> None:
+@pytest.mark.parametrize("learner", ["moco", "simsiam", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def test_rules_that_are_off_are_the_learner_bit_for_bit(learner: str, tmp_path) -> None:
     stream = pictures(tmp_path, "ucl")
-    alone = finished(spec_on(stream, "moco", tmp_path))
+    alone = finished(spec_on(stream, learner, tmp_path))
     for rule, off in (
         ("er_ring", {"memory_capacity": 0}),
         ("der", {"memory_capacity": 0}),
@@ -104,7 +107,7 @@ def test_rules_that_are_off_are_the_learner_bit_for_bit(tmp_path) -> None:
         ("si", {"importance_weight": 0.0}),
         ("simple_replay", {"exemplars_per_class": 0}),
     ):
-        assert_equal(alone, weights_of(finished(spec_on(stream, f"{rule}:moco", tmp_path, **off)), "learner."))
+        assert_equal(alone, weights_of(finished(spec_on(stream, f"{rule}:{learner}", tmp_path, **off)), "learner."))
 
 
 def test_every_rule_on_pictures_moves_the_learner_and_ends_the_same_twice(tmp_path) -> None:

@@ -126,22 +126,22 @@ def two_ranks_with(rank: int, folder: str, specs: dict[str, Any], strangers: str
     rank_of_two(rank, folder, specs)
 
 
-NORMS = {"1": {"groups": 1}, "2": {"groups": 2}, "4": {"groups": 4}, "3 across ranks": {"groups": 3}}
+NORMS = {str(groups): {"groups": groups} for groups in (1, 2, 4, 8)} | {"3 across ranks": {"groups": 3}}
 NORMS |= {"interleaved": {"groups": 2, "interleaved": True}}
 
 
 def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
-    """This rank's share of twelve rows through two layers of `SplitBatchNorm2d`, and the gradients of a loss of its own
+    """This rank's share of 24 rows through two layers of `SplitBatchNorm2d`, and the gradients of a loss of its own
     rows that passes through the statistics of all."""
     torch.manual_seed(0)
     layer = torch.nn.Sequential(SplitBatchNorm2d(3, **NORMS[name]), torch.nn.Tanh(), SplitBatchNorm2d(3, **NORMS[name]))
     set_world(layer, world)
-    x, w = torch.randn(2, 12, 3, 4, 4)
-    x = x * torch.linspace(0.5, 2, 12).view(-1, 1, 1, 1)
-    own = slice(world.rank * 12 // world.size, (world.rank + 1) * 12 // world.size)
+    x, w = torch.randn(2, 24, 3, 4, 4)
+    x = x * torch.linspace(0.5, 2, 24).view(-1, 1, 1, 1)
+    own = slice(world.rank * 24 // world.size, (world.rank + 1) * 24 // world.size)
     rows = x[own].clone().requires_grad_()
     out = layer(rows)
-    ((out * w[own]).sin().sum() / 12).backward()
+    ((out * w[own]).sin().sum() / 24).backward()
     last = layer[2]
     gradients = {"rows": rows.grad, "weight": layer[0].weight.grad, "bias": layer[0].bias.grad}
     return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients
