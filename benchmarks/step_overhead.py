@@ -8,7 +8,7 @@ with the run's own monitor client for logs and requests to stop; left out are de
 side is `bare_loop.py`, which imports nothing of kinoray. Ratios are medians over neighbouring blocks, so that other
 load on the machine falls on both; the same ratio in CPU seconds stands beside, for a machine that is not quiet.
 
-Bars: both ratios <= 1.05; what follows the optimizer (pulls, averages, queues) <= 3 % of the large step.
+Bars: 1.02 for `tiny`, 1.05 for `vit`; what follows the optimizer (pulls, averages, queues) <= 3 % of the large step.
 Takes about half a minute for `tiny`, several minutes and 12 GB of memory for `vit`.
 """
 
