@@ -1,0 +1,53 @@
+"""Learners and rules of pictures over two whole tasks: two ranks end as one does, but for the order of sums.
+
+The conformance suite compares a step of the first task, in which no rule has anything to remember yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from support.pictures import finished, pictures, spec_on
+from support.ranks import train_two
+from support.rules import learned
+
+from kinoray.testing.engine import built
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "bmu_moco": {"both_ways": True},
+    "ccsl:moco": {"exemplars_per_class": 2},
+    "ccsl:simclr": {"exemplars_per_class": 2},
+    "ccsl:insdisc": {"exemplars_per_class": 2},
+    "simple_replay:moco": {"exemplars_per_class": 2},
+    "er_ring:simsiam": {"memory_capacity": 8},
+    "der:simsiam": {"memory_capacity": 8},
+    "lump:simsiam": {"memory_capacity": 8},
+    "si:simsiam": {},
+    "pnn": {},
+}
+
+
+def apart(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], names: Iterable[str]) -> float:
+    """The distance of two states by the tensors of some names."""
+    return sum((one[name] - other[name]).square().sum().item() for name in names) ** 0.5
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_two_tasks_as_one_does(tmp_path: Path) -> None:
+    stream = pictures(tmp_path)
+
+    def specs(folder: str) -> list[Any]:
+        return [spec_on(stream, name, tmp_path / folder, max_steps=3, **PAIRS[name]) for name in PAIRS]
+
+    alone, together = specs("one"), specs("two")
+    states = [finished(spec) for spec in alone]
+    mp.spawn(train_two, (str(tmp_path), together), nprocs=2)
+    for name, state, spec in zip(PAIRS, states, together, strict=True):
+        of_two, start = learned(spec)[0], dict(built(spec).named_parameters())
+        assert of_two.keys() == state.keys()
+        names = start.keys() & state.keys()
+        ratio = apart(of_two, state, names) / apart(state, start, names)
+        assert ratio < 0.05, f"{name}: {ratio:.3f} of what training moved"
