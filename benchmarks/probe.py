@@ -1,11 +1,11 @@
-"""The fast linear probe against the papers': L-BFGS after every task, and SGD over augmented views as a run of its own.
+"""The fast linear probe against the papers': L-BFGS after every task, and SGD as a run of its own.
 
     python benchmarks/probe.py [--json] [--keep] [--stream shapes-5] [--seeds 3] [--runs FOLDER]
 
 MoCo learns the stream's tasks one after the other; at the end `cssl` has fitted the fast probe to the whole stream's
 classes (`evaluation.linear_probe`). Then `classify` probes the same frozen encoder on all tasks at once, by MoCo's
-linear classification (`train=head`: 100 epochs of SGD, the rate chosen by validation for these streams). Both see the
-same training pictures and are tested on the same test pictures.
+linear classification (`train=head`: 100 epochs of SGD at its rate; for these small sets in batches of 64, and without
+augmentation, as validation chose). Both see the same training pictures and are tested on the same test pictures.
 
 Bar: the two accuracies differ by 0.5 points or less, as a mean over the seeds. Earlier seeds chose: the SGD probe's
 rate and augmentation by the validation pictures of seed 0, the fast probe's penalty so that both agree on the test

@@ -1,7 +1,7 @@
 """A linear probe in seconds: multinomial logistic regression on features that were embedded once, by L-BFGS.
 
-It stands for MoCo's probe (SGD over augmented views, 100 epochs; `methods/classify.py`) after every task, where that
-one would take minutes. Features are standardised by the training pictures' mean and deviation: those of self-supervised
+It stands for MoCo's probe (100 epochs of SGD; `methods/classify.py`) after every task, where that one would take
+minutes. Features are standardised by the training pictures' mean and deviation: those of self-supervised
 encoders differ in scale by orders of magnitude, and one penalty then serves them all.
 
 Differs: one view without augmentation, and the minimum of a penalised loss. SGD of so many epochs ends before its own
