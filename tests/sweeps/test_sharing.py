@@ -25,6 +25,7 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import make_spec
+from kinoray.runs.ways import Way
 from kinoray.sweeps import seed_run
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.seed_run import Job
@@ -123,8 +124,8 @@ def test_the_turns_of_other_seeds_are_not_on_a_runs_clock(micro, tmp_path) -> No
 def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
     """Their trials watch them from another process; here it is another thread that learns."""
 
-    def learn_slowly(run: Resolved, workers: int, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
-        spec = make_spec(run, num_workers=workers, decode_slots=0, gpu=False, say=say)
+    def learn_slowly(run: Resolved, workers: int, way: Way, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
+        spec = make_spec(run, num_workers=workers, decode_slots=0, gpu=False, say=say, way=way)
         for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
             end = time.monotonic() + 30
             while done == 1 and not prefixes.is_there(prefix_keys.prefix_key(run, spec.threads, 1, workers)):
