@@ -569,7 +569,7 @@ def main() -> None:
         numbers = campaign(folder, wholes, faults)
     if options.json:
         print(json.dumps(numbers))
-    sys.exit(any(numbers[name] for name in WRONG))
+    sys.exit(any(numbers.get(name) for name in WRONG))
 
 
 def all_undisturbed(folder: Path, settings: list[Setting]) -> dict[Setting, Whole]:

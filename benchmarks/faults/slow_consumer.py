@@ -16,7 +16,7 @@ from pathlib import Path
 import ray
 from ray._private.internal_api import get_memory_info_reply, get_state_from_address
 
-from kinoray.data.ray_rows import MAX_AHEAD, TASK_BYTES
+from kinoray.data.ray_rows import MAX_AHEAD, task_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import decode
@@ -44,11 +44,11 @@ def main() -> None:
             rows += len(next(batches))
         time.sleep(seconds)
         store = get_memory_info_reply(get_state_from_address(ray.get_runtime_context().gcs_address)).store_stats
-        free = ray.available_resources().get("CPU", 0.0)
+        free, block = ray.available_resources().get("CPU", 0.0), task_bytes(ray.cluster_resources(), world=1)
         batches.close()  # type: ignore[attr-defined]
         time.sleep(2)  # the execution's thread still asks Ray: without it the process would end
         ray.shutdown()
-    blocks = store.object_store_bytes_used / TASK_BYTES
+    blocks = store.object_store_bytes_used / block
     print(f"{blocks:.1f} blocks wait, {store.spilled_bytes_total} bytes spilled, {free:g} of {CPUS} CPUs free")
     sys.exit(blocks > MOST_BLOCKS or store.spilled_bytes_total > 0 or free < CPUS)
 

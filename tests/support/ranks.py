@@ -137,11 +137,11 @@ def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
     layer = torch.nn.Sequential(SplitBatchNorm2d(3, **NORMS[name]), torch.nn.Tanh(), SplitBatchNorm2d(3, **NORMS[name]))
     set_world(layer, world)
     x, w = torch.randn(2, 24, 3, 4, 4)
-    x = x * torch.linspace(0.5, 2, 24).view(-1, 1, 1, 1)
-    own = slice(world.rank * 24 // world.size, (world.rank + 1) * 24 // world.size)
+    x = x * torch.linspace(0.5, 2, len(x)).view(-1, 1, 1, 1)
+    own = slice(world.rank * len(x) // world.size, (world.rank + 1) * len(x) // world.size)
     rows = x[own].clone().requires_grad_()
     out = layer(rows)
-    ((out * w[own]).sin().sum() / 24).backward()
+    ((out * w[own]).sin().sum() / len(x)).backward()
     last = layer[2]
     gradients = {"rows": rows.grad, "weight": layer[0].weight.grad, "bias": layer[0].bias.grad}
     return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients

@@ -15,7 +15,7 @@ class Way:
     means: str
     """What of Ray it uses."""
     why: str
-    """When it is taken."""
+    """Why it is taken."""
 
     def __str__(self) -> str:
         return f"{self.name}, {self.why} ({self.means})"
@@ -38,8 +38,10 @@ def on_workers(workers: int, why: str) -> Way:
 
 
 def why_workers(runs: int, asked: int | None, resources: bool) -> str:
-    """Why so many runs go on workers; asked: how many workers the user wants, if he said so; resources: whether each is
-    to have some of its own."""
+    """Why so many runs go on workers.
+
+    asked: how many workers the user named, if any. resources: whether each is to have some of its own.
+    """
     if asked:
         return f"as --num-workers {asked} asks"
     if runs == 1:

@@ -181,8 +181,7 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
                 stop = log.flush() or stop
                 keep_if_best(method, stage, around, state)
             if stop:
-                log.flush()
-                around.commit(state, optimizer, groups)
+                commit()
                 return False
             if around.commit_due():  # on rank 0 alone
                 commit()
