@@ -1,11 +1,14 @@
 """The Ray of `kinoray up`: its note is trusted only as far as it holds, its users are told, its end is its own."""
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +22,17 @@ from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, ray_settings, up_down
-from kinoray.processes.warm_ray import WarmRay, find, note, note_file, other_than, start_of, surroundings
+from kinoray.processes.warm_ray import (
+    WarmRay,
+    find,
+    limits,
+    note,
+    note_file,
+    other_than,
+    spare_socket,
+    start_of,
+    surroundings,
+)
 
 IN_WORKERS = """
 import json
@@ -60,7 +73,7 @@ def own_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> WarmRay:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     ray_settings.apply_settings()
-    warm = WarmRay("127.0.0.1:1", os.getpid(), start_of(os.getpid()), False, 30.0, 0, surroundings())
+    warm = WarmRay("127.0.0.1:1", os.getpid(), start_of(os.getpid()), False, 30.0, 0, surroundings(), limits())
     note(warm)
     return warm
 
@@ -158,8 +171,10 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: ray_keeper.OF_A_RUN + 1)
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append((len(noted), number)))
     monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
-    ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never())  # type: ignore[arg-type]
+    spares = started_spares(monkeypatch, gone=iter([False, True, True, *[False] * 9]))
+    ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never(), {})  # type: ignore[arg-type]
     assert noted == [1, 0]
+    assert len(spares) == 3, "the first, and another each time one had begun to serve"
     assert next(jobs) == 0, "it ended two minutes after the job, of four"
     assert started[0] == (0, 1) and (1, 1) in started, "also under a job that has its first steps behind it"
 
@@ -181,8 +196,23 @@ def test_the_keeper_asks_for_no_more_workers_while_those_it_asked_for_start(own_
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: next(idle))
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append(number))
-    ray_keeper._until_unused(own_note, Until())  # type: ignore[arg-type]
+    spares = started_spares(monkeypatch, gone=itertools.repeat(True), code=1)
+    ray_keeper._until_unused(own_note, Until(), {})  # type: ignore[arg-type]
+    assert len(spares) == 2, "one that ends by itself is not started again at once"
     assert started == [2, 2, 2], "two at first, two when they were there, two when those had not come for 45 s"
+
+
+def started_spares(monkeypatch: pytest.MonkeyPatch, gone: Iterator[bool], code: int | None = None) -> list[Any]:
+    """Has the keeper start none; gives those that it would have."""
+    spares: list[Any] = []
+
+    def start(environment: dict[str, str]) -> Any:
+        spares.append(SimpleNamespace(poll=lambda: code))
+        return spares[-1]
+
+    monkeypatch.setattr(ray_keeper, "_start_spare", start)
+    monkeypatch.setattr(ray_keeper, "_is_gone", lambda spare: next(gone))
+    return spares
 
 
 def up_patiently() -> WarmRay:
@@ -202,16 +232,38 @@ def await_idle_workers(keeper: psutil.Process, least: int) -> None:
     raise AssertionError(f"fewer than {least} workers became ready")
 
 
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """Pytest's own are too long for the name of a socket."""
+    with tempfile.TemporaryDirectory() as name:
+        yield name
+
+
+def spare_of(keeper: psutil.Process) -> psutil.Process:
+    until = time.monotonic() + 60
+    while not spare_socket().exists():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (spare,) = (child for child in keeper.children() if "kinoray.processes.spare_driver" in child.cmdline())
+    return spare
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_folder: str
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", short_folder)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     warm = up_patiently()
     keeper = psutil.Process(warm.pid)
     try:
+        await_idle_workers(keeper, 3)
+        spare = spare_of(keeper)
+        words = ["run", "moco", "--stream", "digits-5", "--smoke", "--runs", str(tmp_path)]
+        subprocess.run([sys.executable, "-m", "kinoray", *words], check=True, timeout=300, capture_output=True)
+        assert list(tmp_path.glob("*/seed-0/result.json"))
+        assert not spare.is_running() or spare.status() == psutil.STATUS_ZOMBIE, "it was the run's driver"
         await_idle_workers(keeper, 3)
         asked_at = time.time()
         driver = subprocess.run(
@@ -244,5 +296,6 @@ def test_a_worker_that_answers_nobody_does_not_end_the_ray_of_all(own_note: Warm
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", no_answer)
     over = SimpleNamespace(wait=lambda seconds: len(looks) == 3)
-    ray_keeper._until_unused(own_note, over)
+    started_spares(monkeypatch, gone=itertools.repeat(False))
+    ray_keeper._until_unused(own_note, over, {})
     assert len(looks) == 3

@@ -1,5 +1,6 @@
 """`kinoray run`: train methods through a stream of tasks."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -115,6 +116,7 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
     known = [finished_runs(request) for request in requests]
     results: list[Result] = []
     unfinished = [request for request, found in zip(requests, known, strict=True) if found is None]
+    _hand_over(unfinished)
     _start_ray(unfinished)
     with _one_ray(unfinished):
         for request, found in zip(requests, known, strict=True):
@@ -123,6 +125,16 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
                 found = [made] if isinstance(made, Result) else list(made)
             results += found
     return results
+
+
+def _hand_over(requests: "Sequence[RunRequest]") -> None:
+    """Leave runs to the process that `kinoray up` has ready for them, if any, and end with it. What is debugged stays
+    here, and so does what does without Ray."""
+    if requests and "--debug" not in sys.argv and all(request.num_workers != 0 for request in requests):
+        from kinoray.processes.hand_over import hand_over
+
+        if (code := hand_over()) is not None:
+            raise typer.Exit(code)
 
 
 def _start_ray(requests: "Sequence[RunRequest]") -> None:

@@ -2,7 +2,8 @@
 
     python -m kinoray.processes.ray_keeper 30 [--dashboard]
 
-Ray's processes are its children and go with it, however it ends. A worker of Ray belongs to the job that it first works
+Ray's processes are its children and go with it, however it ends; so does the one that waits to be the next run's driver
+(`spare_driver`). A worker of Ray belongs to the job that it first works
 for and ends with it, so none serves two: fresh ones take their places, by Ray's own call for that. They have imported
 the libraries that are slow to import, and nothing of kinoray: a run works with the code that it finds.
 """
@@ -10,7 +11,10 @@ the libraries that are slow to import, and nothing of kinoray: a run works with 
 import argparse
 import contextlib
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -22,7 +26,7 @@ import ray
 from kinoray.processes.prestart import PRELOADS, start_workers
 from kinoray.processes.ray_session import own_ray
 from kinoray.processes.ray_settings import apply_settings, trainer_environment
-from kinoray.processes.warm_ray import WarmRay, forget, note, start_of, surroundings
+from kinoray.processes.warm_ray import WarmRay, forget, limits, note, spare_socket, start_of, surroundings
 
 PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
 WORKERS = {
@@ -50,25 +54,26 @@ def keep(idle_minutes: float, dashboard: bool) -> None:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: over.set())
     apply_settings()
-    outside = surroundings()
+    outside, granted, environment = surroundings(), limits(), dict(os.environ)
     for name, value in WORKERS.items():
         os.environ.setdefault(name, value)
     with own_ray(dashboard):
         address = ray.get_runtime_context().gcs_address
-        warm = WarmRay(address, os.getpid(), start_of(os.getpid()), dashboard, idle_minutes, 0, outside)
+        warm = WarmRay(address, os.getpid(), start_of(os.getpid()), dashboard, idle_minutes, 0, outside, granted)
         note(warm)
         try:
-            _until_unused(warm, over)
+            _until_unused(warm, over, environment)
         finally:
             forget()
 
 
-def _until_unused(warm: WarmRay, over: threading.Event) -> None:
-    """Look now and then which jobs there are, and whether workers are missing; return when it is time to end."""
+def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, str]) -> None:
+    """Look now and then which jobs there are, and what is missing for the next; return when it is time to end."""
     used_s = changed_s = time.monotonic()
     cpus = int(ray.cluster_resources().get("CPU", 1))
     wanted = OF_A_RUN + OF_DASHBOARD * warm.dashboard + min(OF_DECODING, cpus)
     expected, again_s = 0, used_s
+    spare, spare_again_s = _start_spare(environment), used_s + STARTING_S
     while True:
         now, jobs = time.monotonic(), _other_jobs()
         if jobs != warm.jobs:
@@ -79,6 +84,8 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
         elif now - used_s > 60 * warm.idle_minutes:
             return
         if not jobs or now - changed_s > SETTLED_S:
+            if _is_gone(spare) and (spare.poll() is None or now > spare_again_s):
+                spare, spare_again_s = _start_spare(environment), now + STARTING_S
             with contextlib.suppress(grpc.RpcError):  # a process that is stopped answers nobody, for 30 s a look
                 idle = _idle_workers()
                 if idle < wanted and (idle >= expected or now > again_s):
@@ -87,6 +94,20 @@ def _until_unused(warm: WarmRay, over: threading.Event) -> None:
                     expected, again_s = idle + number, now + STARTING_S
         if over.wait(LOOK_S):
             return
+
+
+def _start_spare(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """A process for the next run's driver, in the environment that this one was started in."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kinoray.processes.spare_driver", str(spare_socket()), PRELOADED],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, start_new_session=True,
+    )  # fmt: skip
+
+
+def _is_gone(spare: "subprocess.Popen[bytes]") -> bool:
+    """Whether it serves by now, or has ended: its output has."""
+    assert spare.stdout is not None
+    return bool(select.select([spare.stdout], [], [], 0)[0])
 
 
 def _other_jobs() -> int:

@@ -8,6 +8,7 @@ run whose own differ would not be what it is by itself; it starts a Ray of its o
 import contextlib
 import json
 import os
+import resource
 import socket
 import sys
 from dataclasses import asdict, dataclass
@@ -44,12 +45,19 @@ class WarmRay:
     """Programs that use it; seconds old at most."""
     surroundings: dict[str, str]
     """The interpreter and the environment of its workers."""
+    limits: str
+    """Of the process that started Ray (`limits`)."""
 
 
 def note_file() -> Path:
     """Where the note lies: in the user's runtime folder, else in that of states, which machines may share."""
     states = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(os.environ.get("XDG_RUNTIME_DIR") or states) / "kinoray" / f"ray-{socket.gethostname()}.json"
+
+
+def spare_socket() -> Path:
+    """Where the process that waits for the next command listens (`spare_driver`)."""
+    return note_file().with_suffix(".socket")
 
 
 def find() -> WarmRay | None:
@@ -112,3 +120,12 @@ def other_than(warm: WarmRay) -> list[str]:
     return sorted(
         name for name in here.keys() | warm.surroundings.keys() if here.get(name) != warm.surroundings.get(name)
     )
+
+
+def limits() -> str:
+    """What the system grants this process, in words that are the same for processes that may take each other's place:
+    its priority, CPUs, limits and namespaces."""
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    granted = [resource.getrlimit(getattr(resource, name)) for name in names]
+    spaces = [os.readlink(place) for place in sorted(Path("/proc/self/ns").iterdir())]
+    return f"{os.getpriority(os.PRIO_PROCESS, 0)} {sorted(os.sched_getaffinity(0))} {granted} {spaces}"

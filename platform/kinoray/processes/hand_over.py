@@ -1,0 +1,111 @@
+"""A command is handed to the process that `kinoray up` keeps for it (`spare_driver`), which has torch and Ray imported.
+
+The command's own process stays: it passes every signal on, is stopped and killed with the other, and ends with its exit
+code.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from io import TextIOWrapper
+from typing import Any
+
+from kinoray.errors import BY_SIGNAL, FAILED
+from kinoray.processes.spare_driver import LENGTH_BYTES, NUM_FILES, READY, SIGNALS, Command
+from kinoray.processes.warm_ray import find, limits, other_than, spare_socket
+
+ANSWERS_S = 1.0
+"""Patience with the spare process, which may be held up; this one does without then."""
+serving = False
+"""Whether this process is such a one itself."""
+
+
+def hand_over() -> int | None:
+    """Have the spare process of the warm Ray run this process's command from its beginning, and wait for its end.
+
+    Returns: its exit code. None where this process has to go on itself: nothing is kept warm, another command took the
+    spare process and the next is not ready, or it would not be as this one (`warm_ray.other_than`, `warm_ray.limits`).
+    """
+    warm = None if serving else find()
+    if warm is None or "RAY_ADDRESS" in os.environ or other_than(warm) or limits() != warm.limits:
+        return None
+    with socket.socket(socket.AF_UNIX) as connection:
+        process = None
+        with contextlib.suppress(OSError):  # it has ended, or another command was faster
+            process = _taken(connection)
+        return None if process is None else _followed(connection, process)
+
+
+def _taken(connection: socket.socket) -> int | None:
+    """A handle of the spare process, which has the command now."""
+    streams = [stream for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__) if stream is not None]
+    if len(streams) < NUM_FILES:
+        return None
+    command = json.dumps(asdict(_own_command(streams))).encode()
+    connection.settimeout(ANSWERS_S)
+    connection.connect(str(spare_socket()))
+    pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid() or connection.recv(len(READY)) != READY:
+        return None
+    process = os.pidfd_open(pid)
+    connection.settimeout(None)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    socket.send_fds(connection, [len(command).to_bytes(LENGTH_BYTES)], [stream.fileno() for stream in streams])
+    connection.sendall(command)
+    return process
+
+
+def _own_command(streams: Iterable[TextIOWrapper]) -> Command:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    opened: list[dict[str, Any]] = [
+        {"encoding": stream.encoding, "errors": stream.errors, "buffering": 1 if stream.line_buffering else -1}
+        for stream in streams
+    ]
+    ignored: list[int] = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+    return Command(sys.argv, os.getcwd(), dict(os.environ), umask, sys.path, opened, ignored)
+
+
+def _followed(connection: socket.socket, process: int) -> int:
+    """The exit code of a process, once it has ended; until then it gets this one's signals."""
+    with _passed_on(process) as passed:
+        select.select([process], [], [])
+    os.close(process)
+    connection.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        if answer := connection.recv(1):
+            return answer[0]
+    return BY_SIGNAL + passed[-1] if passed else FAILED
+
+
+@contextlib.contextmanager
+def _passed_on(process: int) -> Iterator[list[int]]:
+    """Send another process the signals that come for this one; gives their numbers."""
+    passed: list[int] = []
+
+    def pass_on(number: int, frame: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, number)
+        passed.append(number)
+
+    def stop(number: int, frame: Any) -> None:
+        signal.pidfd_send_signal(process, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pidfd_send_signal(process, signal.SIGCONT)
+
+    handlers = dict.fromkeys(SIGNALS, pass_on) | {signal.SIGTSTP: stop}
+    heeded = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
+    before = {number: signal.signal(number, handler) for number, handler in heeded.items()}
+    try:
+        yield passed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
