@@ -141,7 +141,7 @@ def test_ray_stays_in_a_handful_of_files() -> None:
     allowed += (
         "processes.actors",
         "processes.ray_session",
-        "processes.ray_settings",
+        "processes.trainer_environment",
         "processes.ray_keeper",
         "processes.prestart",
         "processes.lean_ray",

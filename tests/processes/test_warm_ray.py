@@ -21,7 +21,7 @@ import ray
 from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
-from kinoray.processes import ray_keeper, ray_session, ray_settings, up_down
+from kinoray.processes import ray_keeper, ray_session, ray_settings, trainer_environment, up_down
 from kinoray.processes.warm_ray import (
     WarmRay,
     find,
@@ -133,7 +133,7 @@ def test_a_trainer_gives_its_processes_what_the_warm_workers_have(monkeypatch: p
     monkeypatch.delenv(ray_settings.BLOCKING, raising=False)
     ray_settings.apply_settings()
     environment = {ray_settings.BLOCKING: "0"} | get_env_vars_to_propagate()
-    assert ray_settings.trainer_environment() == {"env_vars": environment}
+    assert trainer_environment.trainer_environment() == {"env_vars": environment}
 
 
 def test_up_leaves_one_that_is_up_as_it_is(own_note: WarmRay, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from kinoray.errors import BY_SIGNAL, FAILED
+from kinoray.processes.ray_settings import apply_settings
 from kinoray.processes.spare_driver import LENGTH_BYTES, NUM_FILES, READY, SIGNALS, Command
 from kinoray.processes.warm_ray import find, limits, other_than, spare_socket
 
@@ -33,6 +34,7 @@ def hand_over() -> int | None:
     Returns: its exit code. None where this process has to go on itself: nothing is kept warm, another command took the
     spare process and the next is not ready, or it would not be as this one (`warm_ray.other_than`, `warm_ray.limits`).
     """
+    apply_settings()
     warm = None if serving else find()
     if warm is None or "RAY_ADDRESS" in os.environ or other_than(warm) or limits() != warm.limits:
         return None

@@ -25,7 +25,8 @@ import ray
 
 from kinoray.processes.prestart import PRELOADS, start_workers
 from kinoray.processes.ray_session import own_ray
-from kinoray.processes.ray_settings import apply_settings, trainer_environment
+from kinoray.processes.ray_settings import apply_settings
+from kinoray.processes.trainer_environment import trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, limits, note, spare_socket, start_of, surroundings
 
 PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"

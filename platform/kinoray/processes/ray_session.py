@@ -17,7 +17,8 @@ from kinoray.errors import RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced, uncounted
 from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
-from kinoray.processes.ray_settings import apply_settings, trainer_environment
+from kinoray.processes.ray_settings import apply_settings
+from kinoray.processes.trainer_environment import trainer_environment
 
 LATE = "timed out during startup"
 """In what Ray raises where it gives up starting."""

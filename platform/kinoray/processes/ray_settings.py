@@ -1,9 +1,6 @@
-"""What Ray is told by variables, and what environment a trainer gives its processes."""
+"""What Ray is told by variables; read also by who shall not import it."""
 
-import json
 import os
-
-from ray.runtime_env import RuntimeEnv
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -28,23 +25,6 @@ def apply_settings() -> None:
     """Set `RAY_SETTINGS` for this process and those that it starts."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
-
-
-class MergedEnvironment(RuntimeEnv):
-    """An environment in the very characters that Ray's core writes where it merges a job's with an actor's own.
-
-    Ray lends an idle worker only for the same characters, and Python's and its core's JSON differ in their spaces: a
-    trainer's processes, which merge, would never take one that was started, or asked for, by Python's.
-    """
-
-    def serialize(self) -> str:
-        return json.dumps(self, sort_keys=True, separators=(",", ":"))
-
-
-def trainer_environment() -> RuntimeEnv:
-    """What a trainer sets for its processes. Given to a whole job, all its processes are of one kind, and any idle
-    worker that has it serves for any of them."""
-    return MergedEnvironment(env_vars=trainer_variables())
 
 
 def trainer_variables() -> dict[str, str]:

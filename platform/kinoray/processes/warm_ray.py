@@ -19,13 +19,14 @@ PREFIXES = ("KINORAY_", "XDG_", "HF_", "RAY_", "PYTHON", "OMP_", "MKL_", "OPENBL
 NOT_OF_WORKERS = (
     "KINORAY_RUNS",
     "RAY_ADDRESS",
+    "RAY_CLIENT_MODE",
     "XDG_RUNTIME",
     "XDG_SESSION",
     "PYTHONUNBUFFERED",
     "PYTHONBREAKPOINT",
     "TORCHINDUCTOR_",
 )
-"""Those of them that only the driver reads, or that differ from one terminal to the next."""
+"""Those of them that only the driver reads, that importing Ray sets, or that differ from one terminal to the next."""
 
 
 @dataclass(frozen=True)
