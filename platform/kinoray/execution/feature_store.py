@@ -4,15 +4,11 @@ Both answer alike, from what is committed. torch is imported with the first ques
 actor without it.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
-from kinoray.monitoring.gauges import Gauges
-from kinoray.processes.cores import usable_cores
 from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results
@@ -23,42 +19,6 @@ if TYPE_CHECKING:
     from kinoray.features.files import Block
     from kinoray.features.store import BlockFacts, FeatureStore, Hits, Queries
     from kinoray.metrics import Ranks
-
-
-class FeatureActor:
-    """Serves a run's committed features. A restarted one reads the newest checkpoint; the files hold all else."""
-
-    def __init__(self, folder: str) -> None:
-        """folder: of the run and seed."""
-        self.folder = Path(folder)
-        self.position: tuple[int, ...] = ()
-        self.facts: Mapping[str, Any] | None = None
-        self.store: FeatureStore | None = None
-        self.gauges = Gauges("run", seed_label(self.folder))
-
-    def publish(self, position: tuple[int, ...], facts: Mapping[str, Any]) -> bool:
-        """Take what a checkpoint names as it is committed; False if the newest is as new (a repeated call)."""
-        if self.position and position <= self.position:
-            return False
-        if facts != self.facts:
-            self.facts, self.store = facts, None
-            files = [self.folder / "features" / fact["file"] for fact in facts.values()]
-            self.gauges.set({"store_bytes": sum(file.stat().st_size for file in files if file.is_file())})
-        self.position = position
-        return True
-
-    def ask(self, verb: str, *arguments: Any) -> Any:
-        """Call a method, or get a property, of the store as committed."""
-        if self.store is None:
-            import torch
-
-            # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
-            torch.set_num_threads(usable_cores())
-            self.store = committed_features(self.folder, self.facts)
-        begun = time.perf_counter()
-        answer = _answer(self.store, verb, arguments)
-        self.gauges.set({"search_seconds": time.perf_counter() - begun})
-        return answer
 
 
 class LiveFeatureStore:
@@ -96,7 +56,7 @@ class LiveFeatureStore:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError:
-            return _answer(committed_features(self.folder), verb, arguments)
+            return answer_of(committed_features(self.folder), verb, arguments)
 
 
 def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore":
@@ -143,7 +103,7 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
     return FeatureStore(folder / "features", Result(folder).tasks, facts)
 
 
-def _answer(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any:
+def answer_of(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any:
     """Call a method, or get a property, of a store."""
     answer = getattr(store, verb)
     return answer(*arguments) if callable(answer) else answer

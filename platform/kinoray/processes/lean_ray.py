@@ -49,6 +49,8 @@ def lean(dashboard: bool) -> Iterator[None]:
         services = private.services
         with (
             replaced(services, "start_api_server", lambda *args, **kwargs: ("", None)),
+            # It imports what a dashboard needs, for half a second, to learn which arguments an agent would get.
+            replaced(private.utils, "get_dashboard_dependency_error", lambda: None),
             replaced(services, "start_ray_process", functools.partial(_start, services.start_ray_process)),
         ):
             yield
