@@ -17,28 +17,32 @@ import pytest
 from support.places import REPOSITORY
 
 from kinoray.processes import ray_settings
+from kinoray.processes.spare_driver import READY
 from kinoray.processes.warm_ray import WarmRay, limits, note, spare_socket, start_of, surroundings
 
 MAIN = """
-import json, os, signal, sys, time
+import json, os, signal, sys
 
 def main():
+    try:
+        answer()
+    except KeyboardInterrupt:
+        print("interrupted")
+        sys.exit(130)
+
+def answer():
     umask = os.umask(0)
     os.umask(umask)
+    print("an error", file=sys.stderr, flush=True)
     print(json.dumps({
         "pid": os.getpid(), "words": sys.argv[1:], "folder": os.getcwd(), "variable": os.environ.get("A_VARIABLE"),
         "umask": umask, "loaded": "colorsys" in sys.modules, "tty": sys.stdout.isatty(),
         "hup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
     }), flush=True)
-    print("an error", file=sys.stderr)
-    try:
-        asked = input()
-        if asked == "exit":
-            os._exit(9)
-        sys.exit(int(asked))
-    except KeyboardInterrupt:
-        print("interrupted")
-        sys.exit(130)
+    asked = input()
+    if asked == "exit":
+        os._exit(9)
+    sys.exit(int(asked))
 """
 """A program in kinoray's place: where a command's own modules are found is part of what it hands over."""
 CLIENT = """
@@ -109,6 +113,7 @@ def test_a_command_is_there_as_it_is_here(spare: Spare) -> None:
     _, errors = client.communicate("7\n")
     assert (client.returncode, errors) == (7, "an error\n")
     assert spare.process.wait(10) == 7 and not spare_socket().exists()
+    assert spare.process.stdout is not None and spare.process.stdout.read() == READY, "the keeper starts another"
 
 
 def test_ctrl_c_reaches_it_once_and_ends_both(spare: Spare) -> None:

@@ -22,6 +22,7 @@ from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, ray_settings, trainer_environment, up_down
+from kinoray.processes.spare_driver import READY
 from kinoray.processes.warm_ray import (
     WarmRay,
     find,
@@ -171,7 +172,7 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: ray_keeper.OF_A_RUN + 1)
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append((len(noted), number)))
     monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
-    spares = started_spares(monkeypatch, gone=iter([False, True, True, *[False] * 9]))
+    spares = started_spares(monkeypatch, words=iter([None, READY, READY, *[None] * 9]))
     ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never(), {})  # type: ignore[arg-type]
     assert noted == [1, 0]
     assert len(spares) == 3, "the first, and another each time one had begun to serve"
@@ -196,22 +197,17 @@ def test_the_keeper_asks_for_no_more_workers_while_those_it_asked_for_start(own_
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: next(idle))
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append(number))
-    spares = started_spares(monkeypatch, gone=itertools.repeat(True), code=1)
+    spares = started_spares(monkeypatch, words=itertools.repeat(b""))
     ray_keeper._until_unused(own_note, Until(), {})  # type: ignore[arg-type]
     assert len(spares) == 2, "one that ends by itself is not started again at once"
     assert started == [2, 2, 2], "two at first, two when they were there, two when those had not come for 45 s"
 
 
-def started_spares(monkeypatch: pytest.MonkeyPatch, gone: Iterator[bool], code: int | None = None) -> list[Any]:
+def started_spares(monkeypatch: pytest.MonkeyPatch, words: Iterator[bytes | None]) -> list[Any]:
     """Has the keeper start none; gives those that it would have."""
     spares: list[Any] = []
-
-    def start(environment: dict[str, str]) -> Any:
-        spares.append(SimpleNamespace(poll=lambda: code))
-        return spares[-1]
-
-    monkeypatch.setattr(ray_keeper, "_start_spare", start)
-    monkeypatch.setattr(ray_keeper, "_is_gone", lambda spare: next(gone))
+    monkeypatch.setattr(ray_keeper, "_start_spare", spares.append)
+    monkeypatch.setattr(ray_keeper, "_word_of", lambda spare: next(words))
     return spares
 
 
@@ -296,6 +292,6 @@ def test_a_worker_that_answers_nobody_does_not_end_the_ray_of_all(own_note: Warm
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", no_answer)
     over = SimpleNamespace(wait=lambda seconds: len(looks) == 3)
-    started_spares(monkeypatch, gone=itertools.repeat(False))
+    started_spares(monkeypatch, words=itertools.repeat(None))
     ray_keeper._until_unused(own_note, over, {})
     assert len(looks) == 3

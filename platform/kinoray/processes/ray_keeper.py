@@ -26,6 +26,7 @@ import ray
 from kinoray.processes.prestart import PRELOADS, start_workers
 from kinoray.processes.ray_session import own_ray
 from kinoray.processes.ray_settings import apply_settings
+from kinoray.processes.spare_driver import READY
 from kinoray.processes.trainer_environment import trainer_environment
 from kinoray.processes.warm_ray import WarmRay, forget, limits, note, spare_socket, start_of, surroundings
 
@@ -85,7 +86,7 @@ def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, s
         elif now - used_s > 60 * warm.idle_minutes:
             return
         if not jobs or now - changed_s > SETTLED_S:
-            if _is_gone(spare) and (spare.poll() is None or now > spare_again_s):
+            if (word := _word_of(spare)) == READY or (word is not None and now > spare_again_s):
                 spare, spare_again_s = _start_spare(environment), now + STARTING_S
             with contextlib.suppress(grpc.RpcError):  # a process that is stopped answers nobody, for 30 s a look
                 idle = _idle_workers()
@@ -105,10 +106,10 @@ def _start_spare(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     )  # fmt: skip
 
 
-def _is_gone(spare: "subprocess.Popen[bytes]") -> bool:
-    """Whether it serves by now, or has ended: its output has."""
+def _word_of(spare: "subprocess.Popen[bytes]") -> bytes | None:
+    """None while it waits, READY once it serves, nothing where it has ended without."""
     assert spare.stdout is not None
-    return bool(select.select([spare.stdout], [], [], 0)[0])
+    return spare.stdout.read(len(READY)) if select.select([spare.stdout], [], [], 0)[0] else None
 
 
 def _other_jobs() -> int:

@@ -27,7 +27,7 @@ PACKAGE = "kinoray"
 LOOK_S = 1.0
 """How often it looks whether its keeper lives."""
 READY = b"!"
-"""Its answer to the one whom it will serve."""
+"""Its word to the one whom it will serve, and to its keeper."""
 LENGTH_BYTES = 8
 NUM_FILES = 3
 """Standard input, output and error."""
@@ -61,8 +61,7 @@ def serve(path: Path, modules: str) -> None:
             if os.getppid() != keeper:
                 return
         connection, _ = listener.accept()
-    sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # tells the keeper that another is wanted
+    os.write(1, READY)  # tells the keeper that another is wanted
     connection.sendall(READY)
     if (command := _received(connection)) is not None:
         _become(command, connection)
