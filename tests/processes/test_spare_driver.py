@@ -120,8 +120,10 @@ def test_ctrl_c_reaches_it_once_and_ends_both(spare: Spare) -> None:
     client = spare.client()
     told(client)
     client.send_signal(signal.SIGINT)
-    output, _ = client.communicate()
-    assert (client.returncode, output, spare.process.wait(10)) == (130, "interrupted\n", 130)
+    client.wait(10)  # before its input ends
+    output, errors = client.communicate()
+    assert (client.returncode, output, errors) == (130, "interrupted\n", "an error\n")
+    assert spare.process.wait(10) == 130
 
 
 def test_a_signal_that_a_command_ignores_is_ignored(spare: Spare) -> None:
@@ -163,8 +165,9 @@ def test_one_that_ends_at_once_by_a_signal_gives_the_signals_code(spare: Spare) 
     client = spare.client()
     told(client)
     client.send_signal(signal.SIGTERM)
-    client.communicate()
-    assert client.returncode == 128 + signal.SIGTERM
+    client.wait(10)
+    _, errors = client.communicate()
+    assert (client.returncode, errors) == (128 + signal.SIGTERM, "an error\n")
 
 
 def test_a_terminal_stays_a_terminal(spare: Spare) -> None:
@@ -203,6 +206,7 @@ def test_a_command_goes_on_itself_where_it_cannot_be_the_same_there(
 
 def test_it_ends_with_its_keeper(spare: Spare) -> None:
     spare.process.kill()
+    spare_socket().unlink()
     words = [sys.executable, "-m", "kinoray.processes.spare_driver", str(spare_socket()), "colorsys"]
     code = f"import subprocess, time; print(subprocess.Popen({words!r}).pid, flush=True); time.sleep(600)"
     keeper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)

@@ -39,30 +39,46 @@ def hand_over() -> int | None:
     if warm is None or "RAY_ADDRESS" in os.environ or other_than(warm) or limits() != warm.limits:
         return None
     with socket.socket(socket.AF_UNIX) as connection:
-        process = None
-        with contextlib.suppress(OSError):  # it has ended, or another command was faster
-            process = _taken(connection)
-        return None if process is None else _followed(connection, process)
+        try:
+            process = _spare_at(connection)
+        except OSError:  # it has ended, or another command was faster
+            return None
+        return None if process is None else _handed_to(process, connection)
 
 
-def _taken(connection: socket.socket) -> int | None:
-    """A handle of the spare process, which has the command now."""
-    streams = [stream for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__) if stream is not None]
-    if len(streams) < NUM_FILES:
-        return None
-    command = json.dumps(asdict(_own_command(streams))).encode()
+def _spare_at(connection: socket.socket) -> int | None:
+    """A handle of the spare process, which waits for the command now. Raises: OSError."""
     connection.settimeout(ANSWERS_S)
     connection.connect(str(spare_socket()))
     pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user != os.getuid() or connection.recv(len(READY)) != READY:
         return None
-    process = os.pidfd_open(pid)
     connection.settimeout(None)
+    return os.pidfd_open(pid)
+
+
+def _handed_to(process: int, connection: socket.socket) -> int | None:
+    """The exit code of the command there; None where the process ended before it had all of it."""
+    streams = [stream for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__) if stream is not None]
+    if len(streams) < NUM_FILES:
+        return None
+    command = json.dumps(asdict(_own_command(streams))).encode()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    socket.send_fds(connection, [len(command).to_bytes(LENGTH_BYTES)], [stream.fileno() for stream in streams])
-    connection.sendall(command)
-    return process
+    with _passed_on(process) as passed:  # from here on Ctrl-C is the other's
+        try:
+            files = [stream.fileno() for stream in streams]
+            socket.send_fds(connection, [len(command).to_bytes(LENGTH_BYTES)], files)
+            connection.sendall(command)
+        except OSError:
+            return None
+        select.select([process], [], [])
+    os.close(process)
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        if answer := connection.recv(1):
+            return answer[0]
+    return BY_SIGNAL + passed[-1] if passed else FAILED
 
 
 def _own_command(streams: Iterable[TextIOWrapper]) -> Command:
@@ -76,27 +92,15 @@ def _own_command(streams: Iterable[TextIOWrapper]) -> Command:
     return Command(sys.argv, os.getcwd(), dict(os.environ), umask, sys.path, opened, ignored)
 
 
-def _followed(connection: socket.socket, process: int) -> int:
-    """The exit code of a process, once it has ended; until then it gets this one's signals."""
-    with _passed_on(process) as passed:
-        select.select([process], [], [])
-    os.close(process)
-    connection.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        if answer := connection.recv(1):
-            return answer[0]
-    return BY_SIGNAL + passed[-1] if passed else FAILED
-
-
 @contextlib.contextmanager
 def _passed_on(process: int) -> Iterator[list[int]]:
     """Send another process the signals that come for this one; gives their numbers."""
     passed: list[int] = []
 
     def pass_on(number: int, frame: Any) -> None:
+        passed.append(number)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, number)
-        passed.append(number)
 
     def stop(number: int, frame: Any) -> None:
         signal.pidfd_send_signal(process, signal.SIGSTOP)

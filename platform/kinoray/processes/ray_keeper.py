@@ -79,7 +79,7 @@ def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, s
     while True:
         now, jobs = time.monotonic(), _other_jobs()
         if jobs != warm.jobs:
-            warm, changed_s = replace(warm, jobs=jobs), now
+            warm, changed_s, expected = replace(warm, jobs=jobs), now, 0  # a run takes those that were there
             note(warm)
         if jobs:
             used_s = now

@@ -52,10 +52,10 @@ class Command:
 
 def serve(path: Path, modules: str) -> None:
     """Import modules, wait for one command, and be it."""
+    keeper = os.getppid()
     for name in modules.split(","):
         with contextlib.suppress(Exception):  # who needs it imports it again, and says what is wrong
             importlib.import_module(name)
-    keeper = os.getppid()
     with _listening(path) as listener:
         while not select.select([listener], [], [], LOOK_S)[0]:
             if os.getppid() != keeper:
