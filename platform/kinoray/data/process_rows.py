@@ -9,8 +9,7 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import islice
-
-from loky import ProcessPoolExecutor
+from typing import TYPE_CHECKING
 
 from kinoray.data.clip_reading import as_many, holds
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
@@ -25,6 +24,9 @@ PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
+
+if TYPE_CHECKING:
+    from loky import ProcessPoolExecutor
 
 Slot = tuple[int, int]
 Sent = tuple[Row, bool]

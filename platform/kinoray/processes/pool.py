@@ -12,9 +12,10 @@ from contextlib import suppress
 from functools import cache, wraps
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from loky import ProcessPoolExecutor, get_reusable_executor
+if TYPE_CHECKING:  # who starts no process, as a rank on Ray, waits for no import
+    from loky import ProcessPoolExecutor
 
 IDLE_S = 60
 """A process that nobody gave work for so long ends."""
@@ -34,6 +35,8 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
     The future raises BrokenProcessPool where any of them died, in its own call or in another: the next call has new
     ones.
     """
+    from loky import get_reusable_executor
+
     _ignore_loky_warnings()
     try:
         pool = get_reusable_executor(processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
@@ -46,8 +49,10 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
         return future
 
 
-def one_process() -> ProcessPoolExecutor:
+def one_process() -> "ProcessPoolExecutor":
     """A process that no other caller has; to be shut down."""
+    from loky import ProcessPoolExecutor
+
     _ignore_loky_warnings()
     return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
 
@@ -98,6 +103,8 @@ def _end_at_exit() -> None:
 def _end_working() -> None:
     if not _end_at_exit.cache_info().currsize:  # nobody asked for any
         return
+    from loky import get_reusable_executor
+
     pool = get_reusable_executor(reuse=True)
     if pool._pending_work_items:
         for pid in list(pool._processes):
@@ -106,6 +113,8 @@ def _end_working() -> None:
 
 
 def _end_all() -> None:
+    from loky import get_reusable_executor
+
     _end_working()
     get_reusable_executor(reuse=True).shutdown()
 
