@@ -4,10 +4,12 @@ import json
 import os
 import signal
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from kinoray.data import warm_cache
 from kinoray.data.presets import decode_px, preset_of
@@ -46,3 +48,15 @@ def test_a_clip_that_kills_its_process_ends_no_sweep(on_ray: bool, micro, tmp_pa
     monkeypatch.setattr(warm_cache, "_fill", dies)
     manifests = [micro.tasks[0].manifest]
     assert warm_cache.warm_cache(manifests, micro.recipe, lambda text: None, lambda: True) == 0
+
+
+def test_tasks_that_never_answer_are_told_of_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    cancelled: list[str] = []
+    monkeypatch.setattr(ray, "wait", lambda refs, timeout: ([], list(refs)))
+    monkeypatch.setattr(ray, "cancel", cancelled.append)
+    monkeypatch.setattr(warm_cache, "GIVES_UP_S", 3 * warm_cache.TELLS_S)
+    waiting = ["first", "second"]
+    assert warm_cache._some_of(waiting, cache(told.append)) is None
+    assert (waiting, cancelled) == ([], ["first", "second"])
+    assert len(told) == 2 and "nothing for 30 s" in told[0] and "given up" in told[1]

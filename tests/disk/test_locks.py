@@ -56,3 +56,10 @@ def test_a_folder_that_is_removed_between_opening_and_locking_is_held_anew(held,
     with held(folder):
         assert removed and is_held(folder)
     assert not is_held(folder)
+
+
+def test_who_does_not_let_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "GIVES_UP_S", 0.1)
+    named = pytest.raises(Busy, match=f"held by process {os.getpid()} on")
+    with wait_for_lock(tmp_path), named, wait_for_lock(tmp_path):
+        pass

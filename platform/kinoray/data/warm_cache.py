@@ -6,7 +6,7 @@ The Ray tasks that decode import this file, so torch is imported only where the 
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from kinoray.data.presets import decode_px, preset_of, test_sampling, train_samp
 from kinoray.decoding.frame_cache import Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
-from kinoray.processes.pool import BrokenProcessPool, ends_without_memory, in_pool
+from kinoray.processes.pool import GIVES_UP_S, BrokenProcessPool, ends_without_memory, in_pool
 
 if TYPE_CHECKING:
     from kinoray.config import Recipe
@@ -26,6 +26,8 @@ CLIPS = 64
 """Clips that one Ray task reads."""
 LOCAL_CLIPS = 16
 """So few are decoded beside this process: starting Ray's tasks takes longer."""
+TELLS_S = 30.0
+"""After so long without an answer the user is told."""
 
 
 def warm_cache(
@@ -47,17 +49,39 @@ def warm_cache(
     decoded = 0
     at_once = 2 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
     waiting: list[Any] = []
+    say_once = cache(say)
+    done: int | None = 0
     remote = ray.remote(_fill).options(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")
     for batch in batches:
         if not wanted():
             break
         waiting.append(remote.remote(*batch))
-        if len(waiting) >= at_once:
-            ready, waiting = ray.wait(waiting)
-            decoded += sum(_answer(partial(ray.get, ref)) for ref in ready)
-    decoded += sum(_answer(partial(ray.get, ref)) for ref in waiting)
+        while len(waiting) >= at_once and (done := _some_of(waiting, say_once)) is not None:
+            decoded += done
+        if done is None:
+            break
+    while waiting and (done := _some_of(waiting, say_once)) is not None:
+        decoded += done
     say(f"Frame cache: {decoded} clips decoded in {time.monotonic() - began_s:.0f} s, once for all trials.")
     return decoded
+
+
+def _some_of(waiting: list[Any], say: Callable[[str], None]) -> int | None:
+    """How many clips were decoded by tasks that are done, which leave the list; None, and all leave it, where none is
+    for so long that it is given up."""
+    import ray
+
+    for look in range(round(GIVES_UP_S / TELLS_S)):
+        ready, waiting[:] = ray.wait(waiting, timeout=TELLS_S)
+        if ready:
+            return sum(_answer(partial(ray.get, ref)) for ref in ready)
+        if look == 0:
+            say(f"Frame cache: nothing for {TELLS_S:g} s. Others hold the cluster's CPUs, or the storage is slow.")
+    say("Frame cache: given up; the runs decode what it lacks.")
+    for ref in waiting:
+        ray.cancel(ref)
+    waiting.clear()
+    return None
 
 
 def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:

@@ -16,6 +16,8 @@ LOCK_FILE = "lock"
 """In the folder; says who holds it, where the disk has room for that."""
 LOOK_S = 0.05
 """Longer than a look takes."""
+GIVES_UP_S = 1800.0
+"""How long a lock is waited for by default: its holder may be stopped."""
 
 
 @contextmanager
@@ -26,10 +28,14 @@ def hold(folder: Path, busy: str) -> Iterator[None]:
     Raises: Busy; UsageError where the disk has no locks; OSError where the folder cannot be written.
     """
     with _current(folder, lambda file: _take(file, busy)) as file:
-        with contextlib.suppress(OSError):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        _sign(file)
         yield
+
+
+def _sign(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
 
 
 @contextmanager
@@ -59,9 +65,12 @@ def _is_at(path: Path, file: IO[bytes]) -> bool:
 def _take(file: IO[bytes], busy: str) -> None:
     """Take the lock of an open file. Raises: Busy where another process has it."""
     if not _taken(file):
-        file.seek(0)
-        holder = file.read(200).decode(errors="replace").strip() or "another process"
-        raise Busy(busy.replace("{holder}", holder))
+        raise Busy(busy.replace("{holder}", _holder(file)))
+
+
+def _holder(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(200).decode(errors="replace").strip() or "another process"
 
 
 def _taken(file: IO[bytes]) -> bool:
@@ -87,10 +96,23 @@ def is_held(folder: Path) -> bool:
 
 
 @contextmanager
-def wait_for_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for a moment, after all processes that came earlier. Raises: UsageError where it has no locks."""
-    with _current(folder, lambda file: _flock(file, fcntl.LOCK_EX)):
+def wait_for_lock(folder: Path, at_most_s: float | None = None) -> Iterator[None]:
+    """Hold a folder, once those who hold it let go.
+
+    at_most_s: how long to wait for them. [GIVES_UP_S]
+    Raises: UsageError where it has no locks; Busy where one does not let go.
+    """
+    with _current(folder, lambda file: _wait(file, GIVES_UP_S if at_most_s is None else at_most_s)) as file:
+        _sign(file)
         yield
+
+
+def _wait(file: IO[bytes], at_most_s: float) -> None:
+    end = time.monotonic() + at_most_s
+    while not _taken(file):
+        if time.monotonic() > end:
+            folder, holder = Path(file.name).parent, _holder(file)
+            raise Busy(f"{folder} has been held by {holder} for {at_most_s / 60:g} minutes. Is it stopped? End it.")
 
 
 def _flock(file: IO[bytes], operation: int) -> None:

@@ -33,6 +33,8 @@ ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", 
 The slower presets' macroblock tree reads memory that it never wrote, so their bytes differ now and then.
 """
 
+RENDERS_S = 6 * 3600.0
+"""How long another process may take to render what this one waits for."""
 CLIPS_PER_PROCESS = 200
 """Another process starts for each so many clips: below, starting it costs more than it saves."""
 
@@ -92,7 +94,7 @@ def rendered(
             with nothing_rendered():
                 check()
         try:
-            with wait_for_lock(folder):
+            with wait_for_lock(folder, RENDERS_S):
                 missing = [name for name, path in manifests.items() if not path.is_file()]
                 _render(source, missing, folder, progress, processes or usable_cores())
         except OSError as error:
