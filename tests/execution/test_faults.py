@@ -33,6 +33,7 @@ def test_a_machines_fault_is_no_methods(error: Exception, again: bool) -> None:
 def test_deaths_of_a_run_count_from_the_last_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor, spec, ended = RunMonitor(str(tmp_path)), Any, {"finished": True}
     monkeypatch.setattr(workers, "run_rank_safely", lambda *given: ended)
+    monkeypatch.setattr(workers.ray, "nodes", lambda: [{"NodeID": "a machine", "Alive": True}])
 
     def tries(count: int) -> list[dict[str, Any]]:
         return [one_process(spec, monitor, None) for _ in range(count)]

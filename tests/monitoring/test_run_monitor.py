@@ -81,6 +81,14 @@ def test_attempts_count_from_the_last_one_that_got_on(tmp_path) -> None:
         monitor = RunMonitor(str(tmp_path))
 
 
+def test_a_machine_that_was_taken_away_is_no_failed_attempt(tmp_path) -> None:
+    monitor = RunMonitor(str(tmp_path))
+    assert monitor.begin_attempt(["a", "b"]) == 1
+    assert monitor.begin_attempt(["a", "c"]) == 1, "b is gone"
+    assert monitor.begin_attempt(["a", "c", "d"]) == 2, "all are there that were"
+    assert monitor.begin_attempt(["a"]) == 2
+
+
 def test_unreadable_clips_met_after_a_checkpoint_are_forgotten_with_it(tmp_path) -> None:
     """A clip that was bad for a moment does not stay so once the run goes on from before it was met."""
     first, later = ({"task": "a", "id": name, "uri": f"{name}.mp4"} for name in ("x", "y"))

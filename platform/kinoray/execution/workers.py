@@ -28,7 +28,8 @@ from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3
-"""How often a run starts again after a process of it died, without having committed anything new meanwhile."""
+"""How often a run starts again after a process of it died, without having committed anything new meanwhile. Who ends
+as a machine goes is excused (`RunMonitor.begin_attempt`)."""
 MAX_DEATHS = 100
 """How often in all: a run of days on machines that are taken away."""
 LOST_PEER = ("gloo/", "[gloo]", "Connection closed by peer")
@@ -54,7 +55,8 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
 
 def _died_too_often(monitor: Any) -> dict[str, Any] | None:
     """Note that the ranks begin; the answer of a run that is given up, None while it gets on between its deaths."""
-    if call(monitor, "begin_attempt") <= 1 + MAX_RESTARTS:
+    machines = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    if call(monitor, "begin_attempt", machines) <= 1 + MAX_RESTARTS:
         return None
     error = f"its workers died {1 + MAX_RESTARTS} times in a row without a new commit"
     return {"kind": "RunFailed", "error": error}

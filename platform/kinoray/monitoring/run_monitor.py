@@ -8,7 +8,7 @@ class: with `num_workers=0` the driver uses it directly.
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ WATCHED = "watched.jsonl"
 """In a run's folder: the forgetting curve inside the tasks."""
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
+MOST_EXCUSED = 10
+"""Times that the ranks may end, one after the other, as a machine goes: they may be what takes it along."""
 
 
 class RunMonitor:
@@ -40,15 +42,24 @@ class RunMonitor:
         failure = self.folder / FAILURE
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
         self.attempts, self.furthest = 0, (-1, -1)
+        self.machines: set[str] = set()
+        self.excused = 0
         for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
         self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
         self.gauges = Gauges("run", seed_label(self.folder)) if gauges else None
 
-    def begin_attempt(self) -> int:
-        """Note that the ranks begin; returns how often they began since they last got on."""
-        self.attempts += 1
+    def begin_attempt(self, machines: Collection[str] = ()) -> int:
+        """Note that the ranks begin; returns how often they began since they last got on.
+
+        machines: ids of all that are there. Where one has gone since they began before, they are taken to have ended
+        with it, which is no failure of theirs and does not count (`MOST_EXCUSED`).
+        """
+        excused = not self.machines <= set(machines) and self.excused < MOST_EXCUSED
+        self.excused += excused
+        self.attempts += not excused
+        self.machines = set(machines)
         return self.attempts
 
     def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
@@ -61,7 +72,7 @@ class RunMonitor:
             self.bad = {}
             self.report_bad(bad)
         if (stage, step) > self.furthest:
-            self.attempts, self.furthest = 1, (stage, step)
+            self.attempts, self.excused, self.furthest = 1, 0, (stage, step)
         path = self.folder / "metrics.jsonl"
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
