@@ -224,7 +224,7 @@ class BaseMethod(nn.Module, ABC):
     State lives in parameters and buffers, so it is saved and a resumed run goes on with it; what stands in plain Python
     attributes is lost at resume, but for what `__init__`, `grow` and `begin_task` make anew.
     All verbs but `loss` and `after_step` find the method in eval mode and random numbers that depend on the run's seed,
-    the task and the verb alone; `loss` finds train mode and random numbers seeded by the step, equal on all ranks.
+    the task and the verb alone; `loss` finds train mode and the step's, equal on all ranks but in dropout layers.
 
     `Config` (made by `kinoray.config.config`) and, where a paper gives settings per data set, `RECIPES` (stream ->
     {setting: value}; "shapes-*" for all streams of such names, "protocol:NAME" for all that a protocol tests) stand

@@ -37,6 +37,7 @@ from kinoray.training.optim import (
     still_training,
     total_objective,
 )
+from kinoray.training.rank_dropout import draw_by_rank
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 
@@ -125,6 +126,7 @@ def grow(method: BaseMethod, stage: Stage, around: GrowingIn) -> None:
     method.grow(around.facts(stage))
     method.to(around.world.device)
     set_world(method, around.world)
+    draw_by_rank(method, around.world)
 
 
 def begin_task(method: BaseMethod, stage: Stage, around: Surroundings, selections: Sequence[list[int]] = ()) -> None:
