@@ -20,7 +20,7 @@ from kinoray.cli.reproduce import exit_code
 from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed, UsageError
 from kinoray.papers import tuned
-from kinoray.papers.catalogue import REPRODUCTIONS
+from kinoray.papers.catalogue import REPRODUCTIONS, parts_of
 from kinoray.papers.claims import ZERO
 from kinoray.papers.entries import TableEntry, filled
 from kinoray.papers.memory import kept_kb
@@ -352,6 +352,17 @@ def test_the_commands_dry_run_is_a_line_a_row_and_what_is_left(tmp_path: Path, k
     assert "clusters=1" in first and "1 of 2 seeds" in first and all("2 of 2 seeds" in line for line in others)
     left = 2 * len(plans) - 1
     assert last.startswith(f"{left} of {2 * len(plans)} runs are left to do, {left * sum(plans[0]['steps']):,} steps")
+
+
+def test_a_figure_of_panels_is_made_by_its_own_name(tmp_path: Path, kino) -> None:
+    assert parts_of("ccsl-fig1") == ["ccsl-fig1a", "ccsl-fig1b"]
+    assert parts_of("bmu-fig1") == ["bmu-fig1"] and parts_of("bmu-fig44") == ["bmu-fig44"]
+    command = ["reproduce", "--seeds", 1, "--runs", tmp_path, "--dry-run", "--json"]
+    whole, *panels = [
+        [(plan["folder"], plan["seeds"]) for plan in json.loads(kino(*command, name)[1])["plans"]]
+        for name in ("ccsl-fig1", "ccsl-fig1a", "ccsl-fig1b")
+    ]
+    assert whole == panels[0] + panels[1] and all(panels)
 
 
 def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_path, monkeypatch) -> None:

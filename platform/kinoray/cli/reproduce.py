@@ -41,7 +41,7 @@ def reproduce_command(
     Writes CSV, LaTeX, PNG, SVG, JSON and a Markdown page. Exit code 3: runs failed, or a statement does not hold.
     """
     from kinoray.cli import printing
-    from kinoray.papers.catalogue import listed
+    from kinoray.papers.catalogue import listed, parts_of
     from kinoray.runs.experiment_file import parse_settings
 
     if name is None:
@@ -51,32 +51,39 @@ def reproduce_command(
         raise UsageError(f"--retry {retry}: only failed points can be tried again. Give --retry failed.")
     from kinoray.papers.reproduce import reproduce
 
-    made = reproduce(
-        name,
-        keep=keep,
-        tune=tune,
-        clips=clips or (),
-        stream=stream,
-        seeds=seeds,
-        seed=seed,
-        backbone=backbone,
-        settings=parse_settings(settings or []),
-        concurrent=concurrent,
-        runs=runs,
-        retry=retry is not None,
-        smoke=smoke,
-        dry_run=dry_run,
-        quiet=quiet,
-        log=log or (),
-    )
+    made = [
+        reproduce(
+            part,
+            keep=keep,
+            tune=tune,
+            clips=clips or (),
+            stream=stream,
+            seeds=seeds,
+            seed=seed,
+            backbone=backbone,
+            settings=parse_settings(settings or []),
+            concurrent=concurrent,
+            runs=runs,
+            retry=retry is not None,
+            smoke=smoke,
+            dry_run=dry_run,
+            quiet=quiet,
+            log=log or (),
+        )
+        for part in parts_of(name)
+    ]
     if dry_run:
-        if "runs" in made:
-            printing.print_rows_to_run(made["runs"], as_json)
+        if "runs" in made[0]:
+            printing.print_rows_to_run([row for part in made for row in part["runs"]], as_json)
         else:
-            print_outline(made, as_json)
+            print_outline(made[0], as_json)
         return
-    print(json.dumps(made.to_json() | {"folder": str(made.folder)}, indent=1) if as_json else repr(made))
-    raise typer.Exit(exit_code(made))
+    if as_json:
+        told = [part.to_json() | {"folder": str(part.folder)} for part in made]
+        print(json.dumps(told[0] if len(told) == 1 else told, indent=1))
+    else:
+        print("\n\n".join(map(repr, made)))
+    raise typer.Exit(max(map(exit_code, made)))
 
 
 def exit_code(made: "Reproduction") -> int:

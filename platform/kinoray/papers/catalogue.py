@@ -13,6 +13,13 @@ REPRODUCTIONS: dict[str, Entry] = {
 }
 
 
+def parts_of(name: str) -> list[str]:
+    """What a name stands for: itself, or the panels of a figure that have a letter each, as `ccsl-fig1`."""
+    if name in REPRODUCTIONS or not name[-1:].isdigit():
+        return [name]
+    return [key for key in REPRODUCTIONS if key[:-1] == name and key[-1].isalpha()] or [name]
+
+
 def listed() -> list[dict[str, str]]:
     """Name of each, and what it is."""
     return [{"name": name, "about": f"{entry.title} ({entry.place})"} for name, entry in REPRODUCTIONS.items()]
