@@ -7,8 +7,9 @@ stream of two tasks under the first protocol that it suits, in one process (`num
 network, its encoder probed and fine-tuned. A run is learned to its end undisturbed; a second one gets `--kills`
 SIGKILLs, each followed by the same command. Every other one comes after a number of steps drawn at random, the rest in
 what follows the last step of a task: selections, evaluations, commits. The two runs' `state_digest`, logged records,
-ranks and scores must be equal. A pair that does not go together must say so before anything is committed. `kills.py`
-does the same to one method and all that is around it: Ray's workers, decoders, actors and machines.
+ranks and scores must be equal. In one row all kills come while exemplars are chosen. A pair that does not go together
+must say so before anything is committed. `kills.py` does the same to one method and all that is around it: Ray's
+workers, decoders, actors and machines.
 
 A process imports everything once, and each run is a fork of it. Bar: 0 mismatches. About 10 minutes.
 """
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +43,7 @@ PAUSE_S = 0.3
 LIMIT_S = 300.0
 """How long a run may take to its end."""
 POLL_S = 0.005
+SELECTIONS = "selections.txt"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Row:
     settings: dict[str, Any] = field(default_factory=dict)
     parent: "Row | None" = None
     """Learned first, undisturbed: its encoder is the backbone."""
+    selecting: bool = False
+    """Whether every kill comes in the midst of choosing exemplars by k-means."""
 
 
 def all_rows() -> list[Row]:
@@ -77,7 +82,12 @@ def all_rows() -> list[Row]:
         Row(f"classify, {train}", "classify", "cvlm", settings={"train": train}, parent=pretext)
         for train in ("all", "head")
     ]
-    return sorted([*rows, pretext, *downstream], key=lambda row: row.name)
+    pictures = [
+        Row("bmu_moco on pictures", "bmu_moco", "ucl", "tiny-cnn"),
+        Row("probe of moco", "classify", "ucl", settings={"train": "head"}, parent=Row("moco", "moco", "ucl")),
+        Row("ccsl:moco, selecting", "ccsl:moco", "cssl", selecting=True),
+    ]
+    return sorted([*rows, pretext, *downstream, *pictures], key=lambda row: row.name)
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,8 @@ def learn(row: Row, home: Path, runs: Path) -> None:
     from kinoray.testing.small_stream import on_protocol, small_stream, suited
 
     commits.COMMIT_EVERY_S, commits.COMMIT_SHARE = COMMIT_EVERY_S, COMMIT_SHARE
+    if row.selecting:
+        tell_of_selections(runs / SELECTIONS)
     stream = suited(row.method, on_protocol(small_stream(home), row.protocol))
     stream = on_protocol(stream, row.protocol)
     recipe = replace(stream.recipe, max_steps=STEPS, epochs=10 * STEPS)
@@ -142,6 +154,22 @@ def learn(row: Row, home: Path, runs: Path) -> None:
     stream = replace(stream, recipe=recipe)
     options = {"settings": row.settings, "num_workers": 0, "runs": runs, "quiet": True}
     kinoray.run(row.method, stream=stream, backbone=backbone, **options)
+
+
+def tell_of_selections(file: Path) -> None:
+    """Have each k-means leave a line in a file as it begins, and take a moment longer."""
+    from sklearn.cluster import KMeans
+
+    fit = KMeans.fit
+
+    def slow_fit(*arguments: Any, **options: Any) -> Any:
+        with file.open("a") as opened:
+            opened.write("begun\n")
+        made = fit(*arguments, **options)
+        time.sleep(PAUSE_S)
+        return made
+
+    KMeans.fit = slow_fit
 
 
 def ended(process: int) -> int | None:
@@ -164,7 +192,16 @@ def to_the_end(process: int) -> int:
 
 def records(runs: Path) -> int:
     """How many it has logged."""
-    return sum(path.read_bytes().count(b"\n") for path in runs.glob("*/seed-0/metrics.jsonl"))
+    return lines(runs.glob("*/seed-0/metrics.jsonl"))
+
+
+def selections(runs: Path) -> int:
+    """How many it has begun."""
+    return lines(runs.glob(SELECTIONS))
+
+
+def lines(files: Iterable[Path]) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in files)
 
 
 @dataclass
@@ -191,8 +228,12 @@ def suffer(home: Path, folder: Path, kills: int, seed: int, row: Row) -> Outcome
         finish(row, home, own / "whole")
         whole = end_of(own / "whole")
         assert whole is not None
-        for moment in moments(whole, times(own / "whole"), kills, draw):
-            outcome.kills += killed(start(row, home, own / "killed"), own / "killed", *moment)
+        count = selections if row.selecting else records
+        for number, pause_s in moments(whole, times(own / "whole"), kills, draw):
+            if row.selecting:  # of the two tasks' selections, in turns
+                number, pause_s = selections(own / "killed") + 1 + outcome.kills % 2, draw.uniform(0, PAUSE_S)
+            process = start(row, home, own / "killed")
+            outcome.kills += killed(process, own / "killed", count, number, pause_s)
         finish(row, home, own / "killed")
         end = end_of(own / "killed")
         outcome.differs += [part for part in vars(whole) if getattr(whole, part) != getattr(end, part, None)]
@@ -241,15 +282,15 @@ def moments(whole: End, clocks: list[float], kills: int, draw: random.Random) ->
     return sorted(drawn)
 
 
-def killed(process: int, runs: Path, count: int, pause_s: float) -> bool:
-    """Wait for the moment and kill; False where the run was faster. Raises: TimeoutError."""
+def killed(process: int, runs: Path, count: Callable[[Path], int], wanted: int, pause_s: float) -> bool:
+    """Wait until so many are counted, and a moment, and kill; False where the run was faster. Raises: TimeoutError."""
     end = time.monotonic() + LIMIT_S
-    while records(runs) < count:
+    while count(runs) < wanted:
         if (status := ended(process)) is not None:
             return _was_faster(status)
         if time.monotonic() > end:
             os.kill(process, signal.SIGKILL)
-            raise TimeoutError(f"no record {count} in {LIMIT_S:.0f} s")
+            raise TimeoutError(f"no {wanted} {count.__name__} in {LIMIT_S:.0f} s")
         time.sleep(POLL_S)
     time.sleep(pause_s)
     os.kill(process, signal.SIGKILL)
