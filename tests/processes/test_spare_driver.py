@@ -17,7 +17,7 @@ import pytest
 from support.places import REPOSITORY
 
 from kinoray.processes import ray_settings
-from kinoray.processes.spare_driver import READY
+from kinoray.processes.spares import MOST_FAILURES, Spares
 from kinoray.processes.warm_ray import WarmRay, limits, note, spare_socket, start_of, surroundings
 
 MAIN = """
@@ -56,8 +56,11 @@ sys.exit("here" if code is None else code)
 
 @dataclass
 class Spare:
+    """One that waits, and how to start commands for it."""
+
     process: "subprocess.Popen[bytes]"
     client: Callable[..., "subprocess.Popen[str]"]
+    spares: Spares
 
 
 def until(holds: Callable[[], Any]) -> None:
@@ -87,12 +90,11 @@ def spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
             piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             return subprocess.Popen(words, text=True, cwd=name, **(piped | options))
 
-        words = [sys.executable, "-m", "kinoray.processes.spare_driver", str(spare_socket()), "colorsys,no_module"]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        spares = Spares("colorsys,no_module", dict(os.environ))
         until(lambda: spare_socket().exists())
-        yield Spare(process, client)
-        process.kill()
-        process.wait()
+        yield Spare(spares.process, client, spares)
+        spares.process.kill()
+        spares.process.wait()
 
 
 def told(client: "subprocess.Popen[str]") -> dict[str, Any]:
@@ -113,7 +115,23 @@ def test_a_command_is_there_as_it_is_here(spare: Spare) -> None:
     _, errors = client.communicate("7\n")
     assert (client.returncode, errors) == (7, "an error\n")
     assert spare.process.wait(10) == 7 and not spare_socket().exists()
-    assert spare.process.stdout is not None and spare.process.stdout.read() == READY, "the keeper starts another"
+
+
+def test_another_waits_once_it_serves_and_those_that_end_by_themselves_are_few(spare: Spare, monkeypatch) -> None:
+    spare.spares.renew()
+    assert spare.spares.process is spare.process, "it waits"
+    client = spare.client()
+    told(client)
+    spare.spares.renew()
+    assert spare.spares.process is not spare.process
+    client.communicate("0\n")
+    started = [spare.process]
+    for _ in range(10):
+        started += [spare.spares.process] if spare.spares.process not in started else []
+        spare.spares.process.kill()
+        spare.spares.process.wait()
+        spare.spares.renew()
+    assert len(started) == 1 + MOST_FAILURES
 
 
 def test_ctrl_c_reaches_it_once_and_ends_both(spare: Spare) -> None:
@@ -207,13 +225,15 @@ def test_a_command_goes_on_itself_where_it_cannot_be_the_same_there(
 def test_it_ends_with_its_keeper(spare: Spare) -> None:
     spare.process.kill()
     spare_socket().unlink()
-    words = [sys.executable, "-m", "kinoray.processes.spare_driver", str(spare_socket()), "colorsys"]
-    code = f"import subprocess, time; print(subprocess.Popen({words!r}).pid, flush=True); time.sleep(600)"
+    code = (
+        "import os, time; from kinoray.processes.spares import Spares; "
+        "print(Spares('colorsys', dict(os.environ)).process.pid, flush=True); time.sleep(600)"
+    )
     keeper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert keeper.stdout is not None
     waiting = psutil.Process(int(keeper.stdout.readline()))
     until(lambda: spare_socket().exists())
     keeper.kill()
-    keeper.communicate()
+    keeper.wait()
     psutil.wait_procs([waiting], 10)
-    assert not waiting.is_running() and not spare_socket().exists()
+    assert not waiting.is_running()

@@ -1,7 +1,6 @@
 """The Ray of `kinoray up`: its note is trusted only as far as it holds, its users are told, its end is its own."""
 
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -22,7 +21,6 @@ from support.sockets import family, listening
 
 from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, ray_settings, trainer_environment, up_down
-from kinoray.processes.spare_driver import READY
 from kinoray.processes.warm_ray import (
     WarmRay,
     find,
@@ -128,6 +126,21 @@ def test_a_session_joins_the_warm_ray_where_it_is_as_its_own_would_be(
     assert asked == [address] and said in told[0]
 
 
+def test_what_a_video_may_be_holds_on_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda address, **options: given.append(options))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    for limit in (None, "33177600"):
+        if limit:
+            monkeypatch.setenv("KINORAY_MAX_PIXELS", limit)
+        with ray_session.ray_session():
+            pass
+    assert "runtime_env" not in given[0]
+    assert given[1]["runtime_env"] == {"env_vars": {"KINORAY_MAX_PIXELS": "33177600"}}
+
+
 def test_a_trainer_gives_its_processes_what_the_warm_workers_have(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.train.v2._internal.constants import get_env_vars_to_propagate
 
@@ -172,10 +185,10 @@ def test_the_keeper_ends_when_unused_for_so_long_and_fills_up_between_jobs(own_n
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: ray_keeper.OF_A_RUN + 1)
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append((len(noted), number)))
     monkeypatch.setattr(ray_keeper, "note", lambda warm: noted.append(warm.jobs))
-    spares = started_spares(monkeypatch, words=iter([None, READY, READY, *[None] * 9]))
-    ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never(), {})  # type: ignore[arg-type]
-    assert noted == [1, 0]
-    assert len(spares) == 3, "the first, and another each time one had begun to serve"
+    renewed: list[int] = []
+    spares = SimpleNamespace(renew=lambda: renewed.append(len(noted)))
+    ray_keeper._until_unused(replace(own_note, idle_minutes=1.5), Never(), spares)  # type: ignore[arg-type]
+    assert noted == [1, 0] and 1 in renewed and 2 in renewed, "also under a job that has its first steps behind it"
     assert next(jobs) == 0, "it ended two minutes after the job, of four"
     assert started[0] == (0, 1) and (1, 1) in started, "also under a job that has its first steps behind it"
 
@@ -197,18 +210,8 @@ def test_the_keeper_asks_for_no_more_workers_while_those_it_asked_for_start(own_
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", lambda: next(idle))
     monkeypatch.setattr(ray_keeper, "start_workers", lambda number, *_: started.append(number))
-    spares = started_spares(monkeypatch, words=itertools.repeat(b""))
-    ray_keeper._until_unused(own_note, Until(), {})  # type: ignore[arg-type]
-    assert len(spares) == 2, "one that ends by itself is not started again at once"
+    ray_keeper._until_unused(own_note, Until(), SimpleNamespace(renew=int))  # type: ignore[arg-type]
     assert started == [2, 2, 2], "two at first, two when they were there, two when those had not come for 45 s"
-
-
-def started_spares(monkeypatch: pytest.MonkeyPatch, words: Iterator[bytes | None]) -> list[Any]:
-    """Has the keeper start none; gives those that it would have."""
-    spares: list[Any] = []
-    monkeypatch.setattr(ray_keeper, "_start_spare", spares.append)
-    monkeypatch.setattr(ray_keeper, "_word_of", lambda spare: next(words))
-    return spares
 
 
 def up_patiently() -> WarmRay:
@@ -292,6 +295,5 @@ def test_a_worker_that_answers_nobody_does_not_end_the_ray_of_all(own_note: Warm
     monkeypatch.setattr(ray_keeper, "_other_jobs", lambda: 0)
     monkeypatch.setattr(ray_keeper, "_idle_workers", no_answer)
     over = SimpleNamespace(wait=lambda seconds: len(looks) == 3)
-    started_spares(monkeypatch, words=itertools.repeat(None))
-    ray_keeper._until_unused(own_note, over, {})
+    ray_keeper._until_unused(own_note, over, SimpleNamespace(renew=int))  # type: ignore[arg-type]
     assert len(looks) == 3

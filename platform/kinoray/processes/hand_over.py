@@ -1,7 +1,7 @@
 """A command is handed to the process that `kinoray up` keeps for it (`spare_driver`), which has torch and Ray imported.
 
-The command's own process stays: it passes every signal on, is stopped and killed with the other, and ends with its exit
-code.
+The command's own process stays: it passes signals on (`SIGNALS`, and Ctrl-Z), its end is the other's, and it ends with
+the other's exit code.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from kinoray.processes.warm_ray import find, limits, other_than, spare_socket
 
 ANSWERS_S = 1.0
 """Patience with the spare process, which may be held up; this one does without then."""
+GOES_ON = "The same command goes on from the last saved state."
 serving = False
 """Whether this process is such a one itself."""
 
@@ -35,7 +36,8 @@ def hand_over() -> int | None:
     spare process and the next is not ready, or it would not be as this one (`warm_ray.other_than`, `warm_ray.limits`).
     """
     apply_settings()
-    warm = None if serving else find()
+    watched = sys.gettrace() or sys.getprofile()  # a debugger, or what measures this process
+    warm = None if serving or watched else find()
     if warm is None or "RAY_ADDRESS" in os.environ or other_than(warm) or limits() != warm.limits:
         return None
     with socket.socket(socket.AF_UNIX) as connection:
@@ -71,21 +73,24 @@ def _handed_to(process: int, connection: socket.socket) -> int | None:
             socket.send_fds(connection, [len(command).to_bytes(LENGTH_BYTES)], files)
             connection.sendall(command)
         except OSError:
-            return None
+            return BY_SIGNAL + passed[-1] if passed else None
         select.select([process], [], [])
     os.close(process)
     connection.setblocking(False)
     with contextlib.suppress(OSError):
         if answer := connection.recv(1):
             return answer[0]
-    return BY_SIGNAL + passed[-1] if passed else FAILED
+    if passed:
+        return BY_SIGNAL + passed[-1]
+    print("The process that `kinoray up` had ready was killed; is there memory? " + GOES_ON, file=sys.stderr)
+    return FAILED
 
 
 def _own_command(streams: Iterable[TextIOWrapper]) -> Command:
     umask = os.umask(0o077)
     os.umask(umask)
     opened: list[dict[str, Any]] = [
-        {"encoding": stream.encoding, "errors": stream.errors, "buffering": 1 if stream.line_buffering else -1}
+        {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
         for stream in streams
     ]
     ignored: list[int] = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
@@ -103,9 +108,12 @@ def _passed_on(process: int) -> Iterator[list[int]]:
             signal.pidfd_send_signal(process, number)
 
     def stop(number: int, frame: Any) -> None:
-        signal.pidfd_send_signal(process, signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        signal.pidfd_send_signal(process, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGSTOP)
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)  # until it is continued
+            signal.signal(number, stop)
+            signal.pidfd_send_signal(process, signal.SIGCONT)
 
     handlers = dict.fromkeys(SIGNALS, pass_on) | {signal.SIGTSTP: stop}
     heeded = {number: handler for number, handler in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}

@@ -11,10 +11,7 @@ the libraries that are slow to import, and nothing of kinoray: a run works with 
 import argparse
 import contextlib
 import os
-import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -26,9 +23,9 @@ import ray
 from kinoray.processes.prestart import PRELOADS, start_workers
 from kinoray.processes.ray_session import own_ray
 from kinoray.processes.ray_settings import apply_settings
-from kinoray.processes.spare_driver import READY
+from kinoray.processes.spares import Spares
 from kinoray.processes.trainer_environment import trainer_environment
-from kinoray.processes.warm_ray import WarmRay, forget, limits, note, spare_socket, start_of, surroundings
+from kinoray.processes.warm_ray import WarmRay, forget, limits, note, start_of, surroundings
 
 PRELOADED = "torch,pyarrow,pydantic,av,safetensors,ray.train.torch,ray.data"
 WORKERS = {
@@ -64,18 +61,17 @@ def keep(idle_minutes: float, dashboard: bool) -> None:
         warm = WarmRay(address, os.getpid(), start_of(os.getpid()), dashboard, idle_minutes, 0, outside, granted)
         note(warm)
         try:
-            _until_unused(warm, over, environment)
+            _until_unused(warm, over, Spares(PRELOADED, environment))
         finally:
             forget()
 
 
-def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, str]) -> None:
+def _until_unused(warm: WarmRay, over: threading.Event, spares: Spares) -> None:
     """Look now and then which jobs there are, and what is missing for the next; return when it is time to end."""
     used_s = changed_s = time.monotonic()
     cpus = int(ray.cluster_resources().get("CPU", 1))
     wanted = OF_A_RUN + OF_DASHBOARD * warm.dashboard + min(OF_DECODING, cpus)
     expected, again_s = 0, used_s
-    spare, spare_again_s = _start_spare(environment), used_s + STARTING_S
     while True:
         now, jobs = time.monotonic(), _other_jobs()
         if jobs != warm.jobs:
@@ -86,8 +82,7 @@ def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, s
         elif now - used_s > 60 * warm.idle_minutes:
             return
         if not jobs or now - changed_s > SETTLED_S:
-            if (word := _word_of(spare)) == READY or (word is not None and now > spare_again_s):
-                spare, spare_again_s = _start_spare(environment), now + STARTING_S
+            spares.renew()
             with contextlib.suppress(grpc.RpcError):  # a process that is stopped answers nobody, for 30 s a look
                 idle = _idle_workers()
                 if idle < wanted and (idle >= expected or now > again_s):
@@ -96,20 +91,6 @@ def _until_unused(warm: WarmRay, over: threading.Event, environment: dict[str, s
                     expected, again_s = idle + number, now + STARTING_S
         if over.wait(LOOK_S):
             return
-
-
-def _start_spare(environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """A process for the next run's driver, in the environment that this one was started in."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "kinoray.processes.spare_driver", str(spare_socket()), PRELOADED],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, start_new_session=True,
-    )  # fmt: skip
-
-
-def _word_of(spare: "subprocess.Popen[bytes]") -> bytes | None:
-    """None while it waits, READY once it serves, nothing where it has ended without."""
-    assert spare.stdout is not None
-    return spare.stdout.read(len(READY)) if select.select([spare.stdout], [], [], 0)[0] else None
 
 
 def _other_jobs() -> int:

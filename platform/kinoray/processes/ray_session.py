@@ -27,6 +27,8 @@ TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
 KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
 QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
+OF_DECODERS = ("KINORAY_MAX_PIXELS",)
+"""Variables of the driver's that hold wherever its clips are read."""
 IMPORTING_S = 0.0005
 """Between two threads' turns while one imports torch and the other starts Ray: with Python's 5 ms the latter, which
 waits for an answer a hundred times, takes a quarter of a second longer."""
@@ -124,8 +126,11 @@ def start_beforehand(say: Callable[[str], None], ranks: int) -> None:
 def _joined(address: str, say: Callable[[str], None]) -> Iterator[None]:
     """The Ray of RAY_ADDRESS."""
     say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
+    of_job = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # what it sets for all, Ray lets nobody set again
+    limits = {name: os.environ[name] for name in OF_DECODERS if name in os.environ and name not in of_job}
+    options: dict[str, Any] = {"runtime_env": {"env_vars": limits}} if limits else {}
     with keep_signal_handlers():
-        ray.init(address=address, **QUIET)
+        ray.init(address=address, **options, **QUIET)
     with _until_shutdown():
         yield
 

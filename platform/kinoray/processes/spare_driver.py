@@ -1,6 +1,6 @@
 """The process that `kinoray up` keeps for the next run: it has imported what is slow to import, and becomes its driver.
 
-    python -m kinoray.processes.spare_driver SOCKET MODULES
+    python -m kinoray.processes.spare_driver SOCKET MODULES KEEPER PIPE
 
 It waits for one command (`hand_over`) at a Unix socket that nobody but its user reaches, takes over that command's
 files, folder and environment, and runs it with the code of kinoray that it finds then. Like an idle worker of Ray it
@@ -9,13 +9,16 @@ serves once; the keeper starts another. It ends with the keeper while it waits, 
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +29,11 @@ from kinoray.errors import FAILED
 PACKAGE = "kinoray"
 LOOK_S = 1.0
 """How often it looks whether its keeper lives."""
-READY = b"!"
-"""Its word to the one whom it will serve, and to its keeper."""
+READY = b"1"
+"""Its word to the one whom it will serve, and to its keeper. Another one with another `Command`: who waits may be of an
+older version of kinoray."""
+SENDS_S = 10.0
+"""How long the command may take to come."""
 LENGTH_BYTES = 8
 NUM_FILES = 3
 """Standard input, output and error."""
@@ -50,35 +56,40 @@ class Command:
     """Signals."""
 
 
-def serve(path: Path, modules: str) -> None:
-    """Import modules, wait for one command, and be it."""
-    keeper = os.getppid()
+def serve(path: Path, modules: str, keeper: int, pipe: int) -> None:
+    """Import modules, wait for one command, and be it. keeper: a process; pipe: tells it that another is wanted."""
     for name in modules.split(","):
         with contextlib.suppress(Exception):  # who needs it imports it again, and says what is wrong
             importlib.import_module(name)
-    with _listening(path) as listener:
-        while not select.select([listener], [], [], LOOK_S)[0]:
-            if os.getppid() != keeper:
-                return
+    with _listening(path, keeper) as listener:
+        while os.getppid() == keeper and not select.select([listener], [], [], LOOK_S)[0]:
+            pass
+        if os.getppid() != keeper:
+            return
         connection, _ = listener.accept()
-    os.write(1, READY)  # tells the keeper that another is wanted
+    os.write(pipe, READY)
+    os.close(pipe)
+    connection.settimeout(SENDS_S)
     connection.sendall(READY)
     if (command := _received(connection)) is not None:
+        connection.settimeout(None)
         _become(command, connection)
 
 
 @contextlib.contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
-    """A socket for one: who comes later finds none."""
-    path.unlink(missing_ok=True)
+def _listening(path: Path, keeper: int) -> Iterator[socket.socket]:
+    """A socket for one: who comes later finds none. Its place is the keeper's, and the next one's after that."""
     os.umask(0o077)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen(1)
+        if os.getppid() == keeper:
+            path.unlink(missing_ok=True)
+            listener.bind(str(path))
+            listener.listen(1)
         try:
             yield listener
         finally:
-            path.unlink(missing_ok=True)
+            if os.getppid() == keeper:
+                path.unlink(missing_ok=True)
 
 
 def _received(connection: socket.socket) -> Command | None:
@@ -98,13 +109,12 @@ def _received(connection: socket.socket) -> Command | None:
 def _become(command: Command, connection: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(command.environment)
+    time.tzset()
+    tempfile.tempdir = None
     os.chdir(command.folder)
     os.umask(command.umask)
     sys.argv[:], sys.path[:] = command.words, command.module_path
-    sys.stdin, sys.stdout, sys.stderr = (
-        os.fdopen(number, "w" if number else "r", closefd=False, **options)
-        for number, options in enumerate(command.streams)
-    )
+    sys.stdin, sys.stdout, sys.stderr = (_opened(number, **given) for number, given in enumerate(command.streams))
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN if number in command.ignored else signal.SIG_DFL)
     if signal.SIGINT not in command.ignored:
@@ -123,7 +133,16 @@ def _become(command: Command, connection: socket.socket) -> None:
         raise
     finally:
         with contextlib.suppress(OSError):
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
             connection.sendall(bytes([code & 0xFF if isinstance(code, int) else FAILED]))
+
+
+def _opened(number: int, write_through: bool, **options: Any) -> io.TextIOWrapper:
+    """A standard stream as Python opens it; unbuffered with PYTHONUNBUFFERED, when it writes through."""
+    mode, buffering = "wb" if number else "rb", 0 if number and write_through else -1
+    binary: Any = os.fdopen(number, mode, buffering, closefd=False)
+    return io.TextIOWrapper(binary, write_through=write_through, **options)
 
 
 def _end_with(connection: socket.socket) -> None:
@@ -134,4 +153,4 @@ def _end_with(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), sys.argv[2])
+    serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

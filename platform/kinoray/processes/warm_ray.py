@@ -14,7 +14,10 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-PREFIXES = ("KINORAY_", "XDG_", "HF_", "RAY_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA_", "CUBLAS_")
+PREFIXES = (
+    "KINORAY_", "XDG_", "HF_", "RAY_", "PYTHON", "OMP_", "MKL_",
+    "OPENBLAS_", "TORCH", "CUDA_", "CUBLAS_", "LD_",
+)  # fmt: skip
 """Variables that can change what a worker does."""
 NOT_OF_WORKERS = (
     "KINORAY_RUNS",
@@ -91,9 +94,10 @@ def note(warm: WarmRay) -> None:
 
 
 def forget() -> None:
-    """Remove the note."""
-    with contextlib.suppress(OSError):
-        note_file().unlink()
+    """Remove the note, and the place of who waited beside it."""
+    for file in (note_file(), spare_socket()):
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def start_of(pid: int) -> str:
@@ -124,9 +128,12 @@ def other_than(warm: WarmRay) -> list[str]:
 
 
 def limits() -> str:
-    """What the system grants this process, in words that are the same for processes that may take each other's place:
-    its priority, CPUs, limits and namespaces."""
+    """What the system and the interpreter grant this process, in words that are the same for those that may take its
+    place: priority, CPUs, groups, limits, namespaces, Python's own options. Not its control group."""
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     granted = [resource.getrlimit(getattr(resource, name)) for name in names]
     spaces = [os.readlink(place) for place in sorted(Path("/proc/self/ns").iterdir())]
-    return f"{os.getpriority(os.PRIO_PROCESS, 0)} {sorted(os.sched_getaffinity(0))} {granted} {spaces}"
+    groups = os.getegid(), sorted(os.getgroups())
+    python = tuple(sys.flags), sys.warnoptions, sys._xoptions
+    cpus = os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0))
+    return f"{cpus} {groups} {granted} {spaces} {python}"
