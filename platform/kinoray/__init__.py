@@ -9,7 +9,6 @@ Importing this package is cheap: torch, ray and pandas load with the first funct
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from kinoray.sweeps.sweep import sweep
     from kinoray.testing.suite import check
 
-__version__ = version("kinoray")
+__version__: str
 
 _WHERE = {
     "run": "execution.run",
@@ -81,7 +80,11 @@ __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public function on first use (PEP 562)."""
+    """Import a public function on first use (PEP 562), or read the version of what is installed."""
+    if name == "__version__":
+        from importlib.metadata import version  # as slow as the rest
+
+        return version("kinoray")
     if name not in _WHERE:
         raise AttributeError(f"module 'kinoray' has no attribute {name!r}")
     return getattr(import_module(f"kinoray.{_WHERE[name]}"), name)

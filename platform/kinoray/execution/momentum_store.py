@@ -2,12 +2,13 @@
 
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import KinorayError
 from kinoray.processes.actors import call, find_actors
+
+if TYPE_CHECKING:  # its actor begins beside the ranks
+    import numpy as np
 
 
 class MomentumStore:
@@ -28,7 +29,7 @@ class MomentumStore:
             weights = {name: tensors[name].numpy() for name in checkpoint.state["published"]}
             self.publish(astuple(checkpoint.position), weights)
 
-    def publish(self, version: tuple[int, ...], arrays: dict[str, np.ndarray]) -> bool:
+    def publish(self, version: tuple[int, ...], arrays: "dict[str, np.ndarray]") -> bool:
         """Add a version; False if the newest is as new (a repeated call)."""
         if self.versions and version <= max(self.versions):
             return False
