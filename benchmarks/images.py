@@ -1,6 +1,6 @@
 """What the whole path costs an epoch of small pictures: a run of SimSiam against a bare PyTorch loop.
 
-    python benchmarks/images.py [--json] [--images 10000] [--rounds 5] [--batch 256] [--backbone tiny-cnn]
+    python benchmarks/images.py [--json] [--keep] [--images 10000] [--rounds 5] [--batch 256] [--backbone tiny-cnn]
 
 The one side is `kinoray.run` in this process on files in CIFAR-10's own layout, prepared as a user does, all classes in
 one task, with the recipe of `ucl-cifar10`: its two views, SGD. Of its time only training counts: waiting for rows,
@@ -14,7 +14,6 @@ Bar: ratio <= 1.1. Takes about two minutes on two quiet cores.
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from shared.cifar_files import write_cifar
+from shared.numbers_page import show_numbers
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -47,6 +47,7 @@ from kinoray.streams.ucl import RECIPE
 TOLERANCE = 1e-4
 """Largest difference of a loss between the two sides in the first steps."""
 CHECKED_STEPS = 3
+RESULTS = Path(__file__).parent / "results"
 TESTED = 200
 SMALL = {"projector_dim": 128, "predictor_dim": 64}
 """SimSiam's heads where the backbone is `tiny-cnn`, as its recipes have them."""
@@ -77,6 +78,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=RECIPE.batch_size)
     parser.add_argument("--backbone", default="tiny-cnn", help="or resnet18-cifar, the stream's own")
+    parser.add_argument("--keep", action="store_true", help="write results/images.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         os.environ |= {"XDG_CACHE_HOME": str(Path(name) / "cache")}
@@ -88,9 +90,15 @@ def main() -> None:
         bare_epoch(warm_up, threads)
         rounds = [request(stream, settings, Path(name) / str(number)) for number in range(options.rounds)]
         turns = [take_turns(asked, threads, bare_first=number % 2 == 1) for number, asked in enumerate(rounds)]
-    ratio = show(turns, threads)
-    if options.json:
-        print(json.dumps({"vs_bare_images": round(ratio, 4)}))
+    show(turns, threads)
+    engine_s, bare_s = np.array(turns).T
+    numbers = {
+        "engine, seconds an epoch": float(np.median(engine_s)),
+        "bare loop, seconds an epoch": float(np.median(bare_s)),
+        "vs_bare_images": float(np.median(engine_s / bare_s)),
+    }
+    title = f"{options.images:,} made-up pictures of 32 px, SimSiam on {options.backbone}, {threads} thread(s)"
+    show_numbers(title, numbers, RESULTS / "images.md" if options.keep else None, options.json)
 
 
 def one_task(root: Path, images: int, batch: int, backbone: str) -> Stream:
@@ -174,15 +182,11 @@ def in_memory(run: Resolved) -> Rows:
     return Rows(torch.from_numpy(pictures), list(zip(numbers, seeds, strict=True)))
 
 
-def show(turns: list[tuple[float, float]], threads: int) -> float:
-    """Print a table; returns the median ratio."""
+def show(turns: list[tuple[float, float]], threads: int) -> None:
+    """Print a table of the rounds."""
     print(f"{'round':8}{'engine s':>10}{'bare s':>10}{'ratio':>8}   {threads} thread(s)")
     for number, (engine_s, bare_s) in enumerate(turns):
         print(f"{number:<8}{engine_s:10.2f}{bare_s:10.2f}{engine_s / bare_s:8.3f}")
-    engine_s, bare_s = np.array(turns).T
-    ratio = float(np.median(engine_s / bare_s))
-    print(f"{'median':8}{np.median(engine_s):10.2f}{np.median(bare_s):10.2f}{ratio:8.3f}")
-    return ratio
 
 
 if __name__ == "__main__":

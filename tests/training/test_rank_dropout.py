@@ -29,7 +29,7 @@ def test_masks_differ_by_rank_and_other_draws_do_not() -> None:
     assert not torch.equal(layer(first), layer(second)), "each call has a mask of its own"
 
 
-def test_one_rank_draws_as_ever_and_a_model_that_rests_draws_nothing() -> None:
+def test_one_rank_draws_as_ever_and_a_model_that_rests_or_drops_nothing_draws_nothing() -> None:
     model = nn.Sequential(nn.Dropout(0.5))
     torch.manual_seed(7)
     expected = model(torch.ones(4, 32)), torch.rand(8)
@@ -37,3 +37,4 @@ def test_one_rank_draws_as_ever_and_a_model_that_rests_draws_nothing() -> None:
     torch.manual_seed(7)
     untouched = torch.rand(8)
     assert torch.equal(drawn(model.eval(), 1, 2)[1], untouched)
+    assert torch.equal(drawn(nn.Sequential(nn.Dropout(0.0)), 1, 2)[1], untouched)

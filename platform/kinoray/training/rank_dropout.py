@@ -26,7 +26,7 @@ def draw_by_rank(module: nn.Module, world: World) -> None:
 
 
 def _begin(layer: Any, x: torch.Tensor, world: World) -> None:
-    if not layer.training:
+    if not (layer.training and layer.p):  # nothing is drawn
         return
     seed = int(torch.randint(2**62, (), generator=torch.default_generator, device="cpu"))  # the same on all ranks
     generators = [torch.default_generator]
