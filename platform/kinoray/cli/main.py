@@ -37,7 +37,7 @@ from kinoray.cli import (
     up_down,
 )
 from kinoray.display.text import printable
-from kinoray.errors import FAILED, INTERRUPTED, TERMINATED, WRONG, KinorayError
+from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",
@@ -53,7 +53,6 @@ app.add_typer(export.export_app, name="export")
 app.add_typer(pretrain.pretrain_app, name="pretrain")
 app.add_typer(new_method.new_app, name="new")
 
-GOES_ON = "The same command goes on from the last saved state."
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 """Of a file system: no mistake of a program."""
 

@@ -17,14 +17,13 @@ from dataclasses import asdict
 from io import TextIOWrapper
 from typing import Any
 
-from kinoray.errors import BY_SIGNAL, FAILED
+from kinoray.errors import BY_SIGNAL, FAILED, GOES_ON
 from kinoray.processes.ray_settings import apply_settings
 from kinoray.processes.spare_driver import LENGTH_BYTES, NUM_FILES, READY, SIGNALS, Command
 from kinoray.processes.warm_ray import find, limits, other_than, spare_socket
 
 ANSWERS_S = 1.0
 """Patience with the spare process, which may be held up; this one does without then."""
-GOES_ON = "The same command goes on from the last saved state."
 serving = False
 """Whether this process is such a one itself."""
 
@@ -82,7 +81,7 @@ def _handed_to(process: int, connection: socket.socket) -> int | None:
             return answer[0]
     if passed:
         return BY_SIGNAL + passed[-1]
-    print("The process that `kinoray up` had ready was killed; is there memory? " + GOES_ON, file=sys.stderr)
+    print("The process that `kinoray up` had ready was killed; is there memory?", GOES_ON, file=sys.stderr)
     return FAILED
 
 
