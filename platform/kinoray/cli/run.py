@@ -130,8 +130,8 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
 def _hand_over(requests: "Sequence[RunRequest]") -> None:
     """Leave runs to the process that `kinoray up` has ready for them, if any, and end with it. With --debug they stay
     here, and so does what does without Ray, or is no command of its own."""
-    program, own = Path(sys.argv[0]), ("kinoray", "__main__.py")
-    is_command = program.name == own[0] or program.parts[-2:] == own
+    program = Path(sys.argv[0])
+    is_command = program.name == "kinoray" or program.parts[-2:] == ("kinoray", "__main__.py")
     if requests and is_command and "--debug" not in sys.argv and all(r.num_workers != 0 for r in requests):
         from kinoray.processes.hand_over import hand_over
 

@@ -20,13 +20,13 @@ from kinoray.errors import RunFailed
 from kinoray.processes import pool
 from kinoray.processes.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
 
+if TYPE_CHECKING:
+    from loky import ProcessPoolExecutor
+
 PROCESSES = 2
 """That read and decode, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
-
-if TYPE_CHECKING:
-    from loky import ProcessPoolExecutor
 
 Slot = tuple[int, int]
 Sent = tuple[Row, bool]

@@ -68,15 +68,14 @@ def warm_cache(
 
 def _some_of(waiting: list[Any], say: Callable[[str], None]) -> int | None:
     """How many clips were decoded by tasks that are done, which leave the list; None, and all leave it, where none is
-    for so long that it is given up."""
+    for so long that it is given up. say: says the same but once."""
     import ray
 
-    for look in range(round(GIVES_UP_S / TELLS_S)):
+    for _ in range(round(GIVES_UP_S / TELLS_S)):
         ready, waiting[:] = ray.wait(waiting, timeout=TELLS_S)
         if ready:
             return sum(_answer(partial(ray.get, ref)) for ref in ready)
-        if look == 0:
-            say(f"Frame cache: nothing for {TELLS_S:g} s. Others hold the cluster's CPUs, or the storage is slow.")
+        say(f"Frame cache: nothing for {TELLS_S:g} s. Others hold the cluster's CPUs, or the storage is slow.")
     say("Frame cache: given up; the runs decode what it lacks.")
     for ref in waiting:
         ray.cancel(ref)

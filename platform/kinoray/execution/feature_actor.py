@@ -38,16 +38,14 @@ class FeatureActor:
 
     def ask(self, verb: str, *arguments: Any) -> Any:
         """Call a method, or get a property, of the store as committed."""
+        from kinoray.execution.feature_store import answer_of, committed_features
+
         if self.store is None:
             import torch
-
-            from kinoray.execution.feature_store import committed_features
 
             # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
             torch.set_num_threads(usable_cores())
             self.store = committed_features(self.folder, self.facts)
-        from kinoray.execution.feature_store import answer_of
-
         begun = time.perf_counter()
         answer = answer_of(self.store, verb, arguments)
         self.gauges.set({"search_seconds": time.perf_counter() - begun})

@@ -3,9 +3,9 @@
     python -m kinoray.processes.ray_keeper 30 [--dashboard]
 
 Ray's processes are its children and go with it, however it ends; so does the one that waits to be the next run's driver
-(`spare_driver`). A worker of Ray belongs to the job that it first works
-for and ends with it, so none serves two: fresh ones take their places, by Ray's own call for that. They have imported
-the libraries that are slow to import, and nothing of kinoray: a run works with the code that it finds.
+(`spare_driver`). A worker of Ray belongs to the job that it first works for and ends with it, so none serves two: fresh
+ones take their places, by Ray's own call for that. They have imported the libraries that are slow to import, and
+nothing of kinoray: a run works with the code that it finds.
 """
 
 import argparse

@@ -61,6 +61,8 @@ def serve(path: Path, modules: str, keeper: int, pipe: int) -> None:
     for name in modules.split(","):
         with contextlib.suppress(Exception):  # who needs it imports it again, and says what is wrong
             importlib.import_module(name)
+    if os.getppid() != keeper:
+        return
     with _listening(path, keeper) as listener:
         while os.getppid() == keeper and not select.select([listener], [], [], LOOK_S)[0]:
             pass
@@ -81,10 +83,9 @@ def _listening(path: Path, keeper: int) -> Iterator[socket.socket]:
     """A socket for one: who comes later finds none. Its place is the keeper's, and the next one's after that."""
     os.umask(0o077)
     with socket.socket(socket.AF_UNIX) as listener:
-        if os.getppid() == keeper:
-            path.unlink(missing_ok=True)
-            listener.bind(str(path))
-            listener.listen(1)
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        listener.listen(1)
         try:
             yield listener
         finally:
