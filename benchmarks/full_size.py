@@ -38,8 +38,8 @@ FIRST = {"train": 0, "validation": 6513, "test": 7010}
 """Number of the first video in each of MSR-VTT's official splits."""
 
 
-def write_sets(root: Path) -> None:
-    """Both data sets as their downloads leave them."""
+def write_sets(root: Path, splits: dict[str, int] = SPLITS) -> None:
+    """Both data sets as their downloads leave them, so many videos to a split."""
     from kinoray.streams.rendering import write_video
 
     rng = np.random.default_rng(0)
@@ -51,10 +51,10 @@ def write_sets(root: Path) -> None:
     entries: dict[str, list[dict[str, Any]]] = {"videos": [], "sentences": []}
     files = {"train_val_videodatainfo.json": ("train", "validation"), "test_videodatainfo.json": ("test",)}
     msrvtt = root / "msrvtt"
-    for file, splits in files.items():
+    for file, its_splits in files.items():
         entries = {"videos": [], "sentences": []}
-        for split in splits:
-            for number in range(FIRST[split], FIRST[split] + SPLITS[split]):
+        for split in its_splits:
+            for number in range(FIRST[split], FIRST[split] + splits[split]):
                 official = "validate" if split == "validation" else split
                 entries["videos"].append({"video_id": f"video{number}", "split": official, "category": 1, "id": number})
                 told = {"caption": f"a person does thing {number}", "video_id": f"video{number}", "sen_id": number}
@@ -62,7 +62,7 @@ def write_sets(root: Path) -> None:
                 video(msrvtt / ("TestVideo" if split == "test" else "TrainValVideo") / f"video{number}.mp4")
         (msrvtt / file).write_text(json.dumps(entries))
     msvd, captions = root / "msvd", {}
-    for split, count in SPLITS.items():
+    for split, count in splits.items():
         names = [f"{split}clip{n}_1_4" for n in range(count)]
         for name in names:
             video(msvd / "YouTubeClips" / f"{name}.mp4")

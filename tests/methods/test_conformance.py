@@ -1,5 +1,6 @@
 """Every method keeps every promise of `kinoray.testing`: the packaged ones, found by file name, and the toys."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from kinoray.testing.promises import (
 from kinoray.testing.small_stream import suited
 from kinoray.testing.subject import Subject
 
+DEVICE = os.environ.get("KINORAY_TEST_DEVICE", "cpu")
+"""cuda on a machine that has one: methods learn there, and torch refuses what it cannot repeat."""
 METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES | {"late": Late}
 
 
@@ -32,8 +35,10 @@ METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES
 def subjects(micro, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     """Every method with the runs of it that several promises look at; one start of two ranks for all."""
     folder, peers = tmp_path_factory.mktemp("subjects"), dict[str, list[dict[str, Any]]]()
-    found = {name: Subject(source_of(method, micro), micro, folder / name, peers) for name, method in METHODS.items()}
-    peers.update(on_two_ranks({subject.method.name: subject.spec for subject in found.values()}))
+    found = {
+        name: Subject(source_of(method, micro), micro, folder / name, peers, DEVICE) for name, method in METHODS.items()
+    }
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in found.values()}))
     return found
 
 

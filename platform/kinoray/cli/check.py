@@ -12,6 +12,7 @@ from kinoray.display.text import printable
 
 def check_command(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, ./my_method.py, or RULE:LEARNER.")],
+    device: Annotated[str, typer.Option(help="cpu or cuda: where it is to learn.")] = "cpu",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -19,7 +20,7 @@ def check_command(
     import kinoray
 
     outcomes = []
-    for outcome in kinoray.check(method):
+    for outcome in kinoray.check(method, device):
         outcomes.append(outcome)
         if not as_json:
             broken = f"  {outcome.what}{f' ({outcome.place})' if outcome.place else ''}"

@@ -95,9 +95,8 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     result = one_seed(run)
     request = recorded_request(result, stream=stream, method=method)
     resolved = replace(resolve(request, result.seed), folder=result.folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    world = World(device=device)
-    spec = describe_ranks(resolved, result.run["threads"], 0, gpu=device.type == "cuda")
+    spec = describe_ranks(resolved, result.run["threads"], 0, gpu=torch.cuda.is_available())
+    world = World(device=torch.device(spec.device))
     checkpoint = newest(result.folder / "checkpoints", say=lambda text: None)
     if checkpoint is None:
         raise UsageError(f"{label_of(result)} has committed nothing yet.")

@@ -196,12 +196,11 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
 
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
     threads = torch.get_num_threads()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with progress_of([run], quiet) as bar:
         monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
         try:
             with signals.passed_to(monitor.request_stop):
-                finished = run_rank(spec, World(device=device), monitor, None)
+                finished = run_rank(spec, World(device=torch.device(spec.device)), monitor, None)
         except Exception as error:
             raise failed(run, error) from error
         finally:

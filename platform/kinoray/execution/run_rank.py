@@ -4,6 +4,7 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 """
 
 import errno
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from kinoray.processes.cores import usable_cores
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
+
+
+def compute_repeatably(spec: RunSpec, world: World) -> None:
+    """Let torch give the same bits every time: with the run's threads and, on a GPU, by kernels that repeat."""
+    torch.set_num_threads(min(spec.threads, usable_cores()))  # of this machine, which may not be the driver's
+    if world.device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses every matrix product
+        torch.backends.cudnn.benchmark = False
+        # With warn_only the backward pass of memory-efficient attention would not be deterministic.
+        torch.use_deterministic_algorithms(True)
 
 
 def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> bool:
@@ -35,11 +46,7 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     The first pause comes at once where stages were done before. A sweep lets the seeds of a trial advance in turns, and
     may leave them here for good; the run's clock stands still meanwhile.
     """
-    torch.set_num_threads(min(spec.threads, usable_cores()))  # of this machine, which may not be the driver's
-    if world.device.type == "cuda":
-        torch.backends.cudnn.benchmark = False
-        # With warn_only the backward pass of memory-efficient attention would not be deterministic.
-        torch.use_deterministic_algorithms(True)
+    compute_repeatably(spec, world)
     try:
         session = RankSession(spec, world, monitor, stores)
         state = session.resume()

@@ -9,7 +9,6 @@ RAY_SETTINGS = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": "2",  # without end by default
     "RAY_raylet_client_connect_timeout_milliseconds": "20",  # a raylet looks so often whether its own store has started

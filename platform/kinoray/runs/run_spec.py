@@ -42,6 +42,8 @@ class RunSpec:
     backbone: str
     seed: int
     threads: int
+    device: str
+    """cpu or cuda; a trainer's rank takes the GPU that Ray gives it."""
     autocast: bool
     decode_slots: float
     reference: str = ""
@@ -128,6 +130,7 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
         backbone=run.backbone,
         seed=run.seed,
         threads=threads,
+        device="cuda" if gpu else "cpu",
         autocast=in_autocast(run, gpu),
         decode_slots=decode_slots,
         reference=reference,

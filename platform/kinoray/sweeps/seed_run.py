@@ -199,7 +199,7 @@ class InProcess:
     def start(self) -> None:
         gpu = torch.cuda.is_available()
         spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=ways.TRIAL)
-        world = World(device=torch.device("cuda" if gpu else "cpu"))
+        world = World(device=torch.device(spec.device))
         self.stages = stage_by_stage(spec, world, TrialMonitor(spec.folder, self.job.stop_file), None)
 
     def reach(self, task: int) -> None:

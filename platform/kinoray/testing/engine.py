@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
 from kinoray.execution.rank_session import RankSession
-from kinoray.execution.run_rank import run_rank, stage_by_stage
+from kinoray.execution.run_rank import compute_repeatably, run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.request import RunRequest
@@ -43,26 +43,35 @@ def resolved(method: Any, stream: Stream, folder: Path, seed: int = 0, **options
     return resolve(RunRequest(method, stream=stream, seed=seed, runs=folder, **options))
 
 
-def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, **options: Any) -> RunSpec:
+def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, device: str = "cpu", **options: Any) -> RunSpec:
     """What a rank of the run gets."""
-    run = resolved(method, stream, folder, seed, **options)
-    return make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+    return spec_on(device, resolved(method, stream, folder, seed, **options))
+
+
+def spec_on(device: str, run: Resolved) -> RunSpec:
+    """What a rank of the run gets on cpu or cuda."""
+    return make_spec(run, num_workers=0, decode_slots=0, gpu=device == "cuda", say=lambda text: None)
+
+
+def alone(spec: RunSpec) -> World:
+    """The one rank of a run."""
+    return World(device=torch.device(spec.device))
 
 
 def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
     """The whole run, or until the monitor stops it."""
-    return run_rank(spec, World(), monitor or RunMonitor(spec.folder), None)
+    return run_rank(spec, alone(spec), monitor or RunMonitor(spec.folder), None)
 
 
 def stages_of(spec: RunSpec) -> Iterator[int]:
     """The run stage by stage; yields the number of stages done."""
-    yield from stage_by_stage(spec, World(), RunMonitor(spec.folder), None)
+    yield from stage_by_stage(spec, alone(spec), RunMonitor(spec.folder), None)
 
 
 def stopped(spec: RunSpec, looks: int) -> BaseMethod:
     """Go on with a run until its monitor stops it, or to its end; the method as the process leaves it."""
-    torch.set_num_threads(spec.threads)
-    session = RankSession(spec, World(), StopAfter(spec.folder, looks), None)
+    compute_repeatably(spec, alone(spec))
+    session = RankSession(spec, alone(spec), StopAfter(spec.folder, looks), None)
     for _ in train_stream(session.method, spec.stages, session.recipe, session, session.resume()):
         pass
     session.client.flush()
@@ -71,7 +80,7 @@ def stopped(spec: RunSpec, looks: int) -> BaseMethod:
 
 def resumed(spec: RunSpec) -> BaseMethod:
     """The method of a stopped run, as another process finds it before its next step."""
-    session = RankSession(spec, World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, alone(spec), RunMonitor(spec.folder), None)
     session.resume()
     return session.method
 
@@ -90,7 +99,7 @@ def built(spec: RunSpec) -> BaseMethod:
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:
     """A rank before its first step, its first task begun."""
-    session = RankSession(spec, world or World(), RunMonitor(spec.folder), None)
+    session = RankSession(spec, world or alone(spec), RunMonitor(spec.folder), None)
     grow(session.method, spec.stages[0], session)
     begin_task(session.method, spec.stages[0], session)
     return session

@@ -25,13 +25,14 @@ from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.momentum import Frozen, Momentum
 from kinoray.runs.demands import facts_of
 from kinoray.runs.resolve import Resolved
-from kinoray.runs.run_spec import RunSpec, make_spec
+from kinoray.runs.run_spec import RunSpec
 from kinoray.testing.engine import (
     built,
     digest_of_run,
     fresh_session,
     one_step,
     run_spec,
+    spec_on,
     stages_of,
     state_of,
 )
@@ -170,7 +171,7 @@ def counts_tasks_as_it_says(subject: Subject) -> None:
     runs = [subject.resolved("tasks", settings={"planned_tasks": count}) for count in (2, 5)]
     if counts_tasks(runs[0]):
         return
-    differ = _differing(*(state_after(run, 1) for run in runs))
+    differ = _differing(*(state_after(run, 1, subject.device) for run in runs))
     what = f"the number of tasks changes {_first(differ)}; set `uses_num_tasks = True`"
     expect(not differ, what, place_of(subject.cls, "__init__"))
 
@@ -180,14 +181,16 @@ def settings_matter_when_they_say(subject: Subject) -> None:
     for name, task in matters_from(subject.cls.Config).items():
         if task > 1:
             runs = with_another(subject, name, task)
-            differ = _differing(*(state_after(run, min(task - 1, len(run.stream.tasks))) for run in runs))
+            differ = _differing(
+                *(state_after(run, min(task - 1, len(run.stream.tasks)), subject.device) for run in runs)
+            )
             what = f"setting {name} says that it matters from task {task} on, but changes {_first(differ)} before"
             expect(not differ, what, place_of(subject.cls, "loss"))
 
 
 def two_ranks_equal_one(subject: Subject) -> None:
     """Two ranks equal one, in values, gradients and state."""
-    alone, ranks = one_step(subject.spec), subject.two_ranks
+    alone, ranks = one_step(subject.spec_of_two), subject.two_ranks
     loss, after_step = (place_of(subject.cls, verb) for verb in ("loss", "after_step"))
     for rank in ranks:
         expect("error" not in rank, f"on two ranks: {rank.get('error')}", loss)
@@ -206,10 +209,9 @@ def two_ranks_equal_one(subject: Subject) -> None:
     expect(not differ, f"after a step the two ranks hold another {_first(differ)}: use `carry`, `gather`", after_step)
 
 
-def state_after(run: Resolved, stages: int) -> dict[str, Tensor]:
+def state_after(run: Resolved, stages: int, device: str) -> dict[str, Tensor]:
     """All tensors that a run has committed after so many tasks."""
-    spec = make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
-    for done in stages_of(spec):
+    for done in stages_of(spec_on(device, run)):
         if done == stages:
             break
     found = newest(run.folder / "checkpoints", say=print)

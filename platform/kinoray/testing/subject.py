@@ -29,6 +29,8 @@ class Subject:
     folder: Path
     peers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Steps on two ranks by the method's name, where they were made beforehand."""
+    device: str = "cpu"
+    """cpu or cuda: where it learns; two ranks always meet on the CPU."""
 
     @cached_property
     def cls(self) -> type[BaseMethod]:
@@ -47,7 +49,12 @@ class Subject:
     @cached_property
     def spec(self) -> RunSpec:
         """What a rank of its usual run gets."""
-        return spec_of(self.method, self.stream, self.folder)
+        return spec_of(self.method, self.stream, self.folder, device=self.device)
+
+    @cached_property
+    def spec_of_two(self) -> RunSpec:
+        """What each of two ranks gets."""
+        return self.spec if self.device == "cpu" else spec_of(self.method, self.stream, self.folder / "ranks")
 
     def copy(self, name: str) -> RunSpec:
         """The usual run in a new folder."""
@@ -77,4 +84,4 @@ class Subject:
     @cached_property
     def two_ranks(self) -> list[dict[str, Any]]:
         """The second step of its usual run on each of two ranks; memories have rows by then."""
-        return self.peers.get(self.method.name) or on_two_ranks({self.method.name: self.spec})[self.method.name]
+        return self.peers.get(self.method.name) or on_two_ranks({self.method.name: self.spec_of_two})[self.method.name]

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from kinoray.errors import UsageError
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.testing.promise import BrokenPromise, place_in, short
 from kinoray.testing.promises import PROMISES, Promise
 from kinoray.testing.small_stream import small_stream, suited
 from kinoray.testing.subject import Subject
+
+DEVICES = "cpu", "cuda"
 
 
 @dataclass(frozen=True)
@@ -29,21 +34,33 @@ class Outcome:
     seconds: float = 0.0
 
 
-def check(method: str | Path | type[BaseMethod] | MethodSource) -> Iterator[Outcome]:
+def check(method: str | Path | type[BaseMethod] | MethodSource, device: str = "cpu") -> Iterator[Outcome]:
     """Try every promise on a method, given as `kinoray.run` takes it (a rule by itself around its protocol's default
     learner); yields as they are tried, in about a minute.
 
     Runs in this process and two of its own, without Ray, on a stream of 110 small videos that is rendered into the
     cache folder once; nothing else is left behind.
-    Raises: UsageError where the method is not found or does not load.
+
+    device: cpu, or cuda to learn on the GPU, in bfloat16 as a run does, where torch refuses what it cannot repeat; two
+    ranks meet on the CPU all the same.
+    Raises: UsageError where the method is not found or does not load, or the device is not there.
     """
+    check_device(device)
     source, small = find_method(method), small_stream()
     source = with_learner(source, suited(source, small).protocol)
     source.load()
     with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder:
-        subject = Subject(source, small, Path(folder))
+        subject = Subject(source, small, Path(folder), device=device)
         for promise in PROMISES:
             yield outcome_of(promise, subject)
+
+
+def check_device(device: str) -> None:
+    """Raises: UsageError for one that torch cannot compute on."""
+    if device not in DEVICES:
+        raise UsageError(f"device={device!r}: use one of {', '.join(DEVICES)}.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device='cuda', but torch sees no GPU here. `kinoray doctor` tells what it sees.")
 
 
 def outcome_of(promise: Promise, subject: Subject) -> Outcome:
