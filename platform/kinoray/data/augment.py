@@ -18,12 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kinoray.data.crops import PIECE as GPU_PIECE
+from kinoray.data.crops import crop
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.presets import Augmentation, Interpolation, JitterKind, Preset
+from kinoray.data.presets import Augmentation, JitterKind, Preset
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
-CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 24
-"""Pixels per channel of a piece: on a CPU 1 MB of float32, on a GPU a bound on its memory (about 0.5 GB)."""
+CPU_PIECE = 1 << 18
+"""Pixels per channel of a piece on a CPU: 1 MB of float32."""
 SIGMAS = 6
 """Half a blur kernel: beyond, weights are below 2^-25 of the middle one and float32 sums lose them."""
 
@@ -87,38 +89,6 @@ def plain_view(
     if preset.test_crop is not None:
         boxes = centre_boxes(len(video), _side(video), preset.test_crop, aspects)
     return normalise(crop(video, boxes, size_px, preset.test_interpolation), preset.mean or mean, preset.std or std)
-
-
-def crop(
-    video: Tensor, boxes: np.ndarray, size_px: int, interpolation: Interpolation = "bilinear", antialias: bool = True
-) -> Tensor:
-    """Cut a box out of every clip, the same for all its frames, and resize it.
-
-    Shapes: video (B, T, 3, H, W) uint8; boxes (B, 4) top, left, height, width in pixels; returns uint8
-    (B, T, 3, size, size). Clips whose box already has the size are not interpolated.
-    """
-    batch, frames = video.shape[:2]
-    if len(boxes) and (boxes == boxes[0]).all():
-        top, left, height, width = boxes[0].tolist()
-        part = video[..., top : top + height, left : left + width].flatten(0, 1)
-        return _resize(part, size_px, interpolation, antialias).unflatten(0, (batch, frames))
-    out = torch.empty((batch, frames, size_px, size_px, 3), dtype=torch.uint8, device=video.device)
-    out = out.permute(0, 1, 4, 2, 3)
-    for target, clip, (top, left, height, width) in zip(out, video, boxes.tolist(), strict=True):
-        part = clip[..., top : top + height, left : left + width]
-        target.copy_(_resize(part, size_px, interpolation, antialias))
-    return out
-
-
-def _resize(images: Tensor, size_px: int, interpolation: Interpolation, antialias: bool) -> Tensor:
-    """Images (N, 3, h, w) uint8 to (N, 3, size, size) uint8."""
-    if images.shape[-2:] == (size_px, size_px):
-        return images
-    size = (size_px, size_px)
-    if images.device.type == "cpu":  # in integers, as Pillow does
-        return F.interpolate(images, size, mode=interpolation, antialias=antialias)
-    resized = F.interpolate(images.float(), size, mode=interpolation, antialias=antialias)
-    return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _side(video: Tensor) -> int:

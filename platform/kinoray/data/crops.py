@@ -1,0 +1,142 @@
+"""Boxes cut out of uint8 clips and resized, in integers as Pillow does: the same pixels on a CPU and on a GPU.
+
+On a CPU each clip is resized by torch. On a GPU that would be a handful of launches a clip, so all clips of a batch are
+resized together there, by two products with matrices that hold each clip's filter. Weights are whole numbers below
+2^15 and pixels below 2^8, so sums of float32 are exact, whatever the order in which a GPU takes them.
+
+Legend: B clips, T frames, S side of a frame before and R after, K taps of the filter.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kinoray.data.presets import Interpolation
+
+PIECE = 1 << 24
+"""Pixels per channel that are resized at once on a GPU: a bound on its memory (about 0.5 GB)."""
+MOST = 1 << 15
+"""What no weight reaches; of the largest that fit is the precision (torch, UpSampleKernelAVXAntialias.h)."""
+CUBIC = -0.5
+"""The a of Pillow's bicubic filter."""
+SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
+
+
+def crop(
+    video: Tensor, boxes: np.ndarray, size_px: int, interpolation: Interpolation = "bilinear", antialias: bool = True
+) -> Tensor:
+    """Cut a box out of every clip, the same for all its frames, and resize it.
+
+    Shapes: video (B, T, 3, S, S) uint8; boxes (B, 4) top, left, height, width in pixels; returns uint8
+    (B, T, 3, size, size). Clips whose box already has the size are not interpolated.
+    """
+    batch, frames = video.shape[:2]
+    same = bool(len(boxes)) and bool((boxes == boxes[0]).all())
+    if same and tuple(boxes[0, 2:]) == (size_px, size_px):
+        top, left = boxes[0, :2].tolist()
+        return video[..., top : top + size_px, left : left + size_px]
+    if video.device.type != "cpu":
+        if antialias or interpolation == "bilinear":
+            return crop_together(video, boxes, size_px, interpolation, antialias)
+        return crop(video.cpu(), boxes, size_px, interpolation, antialias).to(video.device)  # no preset asks for it
+    if same:
+        top, left, height, width = boxes[0].tolist()
+        part = video[..., top : top + height, left : left + width].flatten(0, 1)
+        return _resize(part, size_px, interpolation, antialias).unflatten(0, (batch, frames))
+    out = torch.empty((batch, frames, size_px, size_px, 3), dtype=torch.uint8, device=video.device)
+    out = out.permute(0, 1, 4, 2, 3)
+    for target, clip, (top, left, height, width) in zip(out, video, boxes.tolist(), strict=True):
+        part = clip[..., top : top + height, left : left + width]
+        target.copy_(_resize(part, size_px, interpolation, antialias))
+    return out
+
+
+def _resize(images: Tensor, size_px: int, interpolation: Interpolation, antialias: bool) -> Tensor:
+    """Images (N, 3, h, w) uint8 to (N, 3, size, size) uint8."""
+    if images.shape[-2:] == (size_px, size_px):
+        return images
+    return F.interpolate(images, (size_px, size_px), mode=interpolation, antialias=antialias)
+
+
+def crop_together(
+    video: Tensor, boxes: np.ndarray, size_px: int, interpolation: Interpolation, antialias: bool
+) -> Tensor:
+    """As `crop`, of all clips at once on any device; bit for bit the same, but for bicubic without antialiasing."""
+    frames, side = video.shape[1], video.shape[-1]
+    out = torch.empty((*video.shape[:3], size_px, size_px), dtype=torch.uint8, device=video.device)
+    step = max(1, PIECE // (frames * side * side))
+    with torch.autocast(video.device.type, enabled=False):
+        for start in range(0, len(video), step):
+            cut = slice(start, start + step)
+            tops, lefts, heights, widths = boxes[cut].T
+            across = _filters(lefts, widths, side, size_px, interpolation, antialias, video.device)
+            down = _filters(tops, heights, side, size_px, interpolation, antialias, video.device)
+            rows_BRS = _product(video[cut].flatten(1, 3), *across)  # R is T x 3 x S rows here
+            columns = rows_BRS.unflatten(1, (-1, side)).transpose(2, 3).flatten(1, 2)
+            done = _product(columns, *down).unflatten(1, (-1, size_px)).transpose(2, 3)
+            out[cut] = done.unflatten(1, (frames, 3))
+    return out
+
+
+def _product(lines_BNS: Tensor, weights_BRS: Tensor, halves_B: Tensor) -> Tensor:
+    """Lines of pixels resized, float32 (B, N, R) in whole numbers from 0 to 255."""
+    halves = halves_B[:, None, None]
+    sums = torch.bmm(lines_BNS.float(), weights_BRS.transpose(1, 2))
+    return sums.add_(halves).div_(2 * halves).floor_().clamp_(0, 255)
+
+
+def _filters(
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    side: int,
+    size_px: int,
+    interpolation: Interpolation,
+    antialias: bool,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """What each of R pixels takes of S, float32 (B, R, S) in whole numbers, and half of what they sum to, (B,)."""
+    firsts_BR, weights_BRK = taps(lengths, size_px, interpolation, antialias)
+    precision = _precision(weights_BRK)
+    whole = np.trunc(weights_BRK * 2.0 ** precision[:, None, None] + np.where(weights_BRK < 0, -0.5, 0.5))
+    padded = torch.from_numpy(np.pad(whole, ((0, 0), (0, 0), (0, 1)))).to(device, torch.float32)
+    firsts = torch.from_numpy(firsts_BR + starts[:, None]).to(device)
+    place = torch.arange(side, device=device) - firsts[..., None]
+    none = weights_BRK.shape[-1]
+    place = torch.where((place < 0) | (place > none), none, place)
+    return padded.gather(2, place), torch.from_numpy(2.0 ** (precision - 1)).to(device, torch.float32)
+
+
+def taps(
+    lengths: np.ndarray, size_px: int, interpolation: Interpolation, antialias: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """For lines of so many pixels, (B,): the first pixel that each of R takes, (B, R), and its weights (B, R, K)."""
+    scale = (lengths / size_px)[:, None]
+    shrinking = np.maximum(scale, 1.0) if antialias else np.ones_like(scale)
+    support = SUPPORT[interpolation] * shrinking
+    centre_BR = scale * (np.arange(size_px) + 0.5)
+    first = np.maximum((centre_BR - support + 0.5).astype(np.int64), 0)
+    end = np.minimum((centre_BR + support + 0.5).astype(np.int64), lengths[:, None])
+    tap = first[..., None] + np.arange(int(np.ceil(support.max())) * 2 + 1)
+    distance = np.abs((tap - centre_BR[..., None] + 0.5) / shrinking[..., None])
+    filtered = _bilinear(distance) if interpolation == "bilinear" else _bicubic(distance)
+    weights = np.where(tap < end[..., None], filtered, 0.0)
+    return first, weights / weights.sum(axis=2, keepdims=True)
+
+
+def _precision(weights_BRK: np.ndarray) -> np.ndarray:
+    """Bits behind the point, (B,), with which a line's largest weight stays below MOST."""
+    largest = weights_BRK.max(axis=(1, 2))
+    bits = np.arange(1, 23)
+    fits = (0.5 + largest[:, None] * 2.0**bits).astype(np.int64) < MOST
+    return fits.sum(axis=1).astype(np.float64)
+
+
+def _bilinear(distance: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - distance, 0)
+
+
+def _bicubic(distance: np.ndarray) -> np.ndarray:
+    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance * distance + 1
+    far = (((distance - 5) * distance + 8) * distance - 4) * CUBIC
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
