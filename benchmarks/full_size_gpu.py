@@ -45,7 +45,7 @@ def measure(method: str, root: Path, batch: int) -> dict[str, float]:
     from kinoray.testing.engine import resolved, spec_on
 
     for name, folder in (("msrvtt-full", "msrvtt"), ("msvd", "msvd")):
-        prepare(name, root / folder, progress=False)
+        prepare(name, root / folder, workers=0, progress=False)
     tasks = tuple(TaskData(name, manifest_of(name)) for name in ("msrvtt-full", "msvd"))
     stream = Stream("cvlm-two", "cvlm", tasks, replace(RECIPE, max_bad_fraction=0.0), "vit-bert:random")
     settings: dict[str, Any] = {"max_steps": STEPS, "batch_size": batch, "validations": 0}

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Capacity, Count, Positive, config
@@ -101,7 +100,12 @@ class Method(BaseMethod):
         """An embedding for each frame, (T, W)."""
         if frames == len(self.temporal):
             return self.temporal
-        return F.interpolate(self.temporal.T[None], size=frames, mode="linear")[0].T
+        last = len(self.temporal) - 1
+        place_T = ((torch.arange(frames, device=self.temporal.device) + 0.5) * (last + 1) / frames - 0.5).clamp(0, last)
+        before_T = place_T.long()
+        # By hand: the gradient of torch's interpolation is summed in no fixed order on a GPU.
+        weights_T1 = (place_T - before_T)[:, None]
+        return torch.lerp(self.temporal[before_T], self.temporal[(before_T + 1).clamp(max=last)], weights_T1)
 
     def encoder(self) -> ClipTowers:
         """The trained towers, which see frames one by one."""

@@ -429,4 +429,4 @@ def test_a_gpu_gives_the_same_views_whatever_the_batch(squares):
     parts = [augment_views(clips[i : i + 1], seeds[i : i + 1], EVERYTHING, 1, SIZE, MEAN, STD)[0] for i in range(24)]
     assert torch.equal(whole, torch.cat(parts))
     (expected,) = augment_views(squares, seeds, EVERYTHING, 1, SIZE, MEAN, STD)
-    torch.testing.assert_close(whole.cpu(), expected, atol=0.03, rtol=0)  # one 8-bit step of the resized crop
+    torch.testing.assert_close(whole.cpu(), expected, atol=1e-4, rtol=0)

@@ -116,6 +116,8 @@ def test_top_two_gates() -> None:
     assert weights[0].tolist() == pytest.approx([0, 0.731059, 0.268941, 0], abs=1e-6)
     assert chosen.tolist() == [[1, 2]]
     assert top_k_gates(torch.zeros(1, 1), 2)[0].tolist() == [[1.0]]
+    # On a GPU autocast gives logits in bfloat16 and their softmax in float32.
+    assert top_k_gates(torch.zeros(2, 3, dtype=torch.bfloat16), 2)[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize("told", [{}, {"prototype": drawn(WIDTH, seed=5)}, {"bypass": True}, {"noise": True}])

@@ -63,9 +63,9 @@ class Gates:
 
 
 def top_k_gates(logits_NE: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """softmax over the k largest logits, 0 elsewhere: weights (N, E), and which are chosen (N, k)."""
-    top = logits_NE.topk(min(k, logits_NE.shape[1]), dim=1)
-    weights_NE = torch.zeros_like(logits_NE).scatter(1, top.indices, top.values.softmax(dim=1))
+    """softmax over the k largest logits, 0 elsewhere: weights (N, E) float32, and which are chosen (N, k)."""
+    top = logits_NE.float().topk(min(k, logits_NE.shape[1]), dim=1)
+    weights_NE = torch.zeros_like(logits_NE, dtype=torch.float32).scatter(1, top.indices, top.values.softmax(dim=1))
     if Gates.seen_by is not None:
         Gates.seen_by(weights_NE.detach())
     return weights_NE, top.indices
