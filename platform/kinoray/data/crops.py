@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kinoray.data.on_device import on_device
 from kinoray.data.presets import Interpolation
 
 PIECE = 1 << 24
@@ -99,12 +100,12 @@ def _filters(
     firsts_BR, weights_BRK = taps(lengths, size_px, interpolation, antialias)
     precision = _precision(weights_BRK)
     whole = np.trunc(weights_BRK * 2.0 ** precision[:, None, None] + np.where(weights_BRK < 0, -0.5, 0.5))
-    padded = torch.from_numpy(np.pad(whole, ((0, 0), (0, 0), (0, 1)))).to(device, torch.float32)
-    firsts = torch.from_numpy(firsts_BR + starts[:, None]).to(device)
+    padded = on_device(np.pad(whole, ((0, 0), (0, 0), (0, 1))).astype(np.float32), device)
+    firsts = on_device(firsts_BR + starts[:, None], device)
     place = torch.arange(side, device=device) - firsts[..., None]
     none = weights_BRK.shape[-1]
     place = torch.where((place < 0) | (place > none), none, place)
-    return padded.gather(2, place), torch.from_numpy(2.0 ** (precision - 1)).to(device, torch.float32)
+    return padded.gather(2, place), on_device((2.0 ** (precision - 1)).astype(np.float32), device)
 
 
 def taps(

@@ -1,4 +1,4 @@
-"""Decoded clips as the device takes them."""
+"""Arrays as the device takes them."""
 
 import warnings
 
@@ -11,6 +11,14 @@ with warnings.catch_warnings(action="ignore", category=UserWarning):
     torch.from_numpy(np.frombuffer(b"0", np.uint8))
 
 
-def on_device(video: np.ndarray, device: torch.device) -> Tensor:
+def clips_on_device(video: np.ndarray, device: torch.device) -> Tensor:
     """uint8 clips (B, T, H, W, 3), which are only read, as (B, T, 3, H, W)."""
-    return torch.from_numpy(video).to(device, non_blocking=True).permute(0, 1, 4, 2, 3)
+    return on_device(video, device).permute(0, 1, 4, 2, 3)
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array that is only read. A GPU's copy is on its way when this returns."""
+    value = torch.from_numpy(array)
+    if device.type == "cuda":  # from memory that may be paged out it would come after all that the GPU has been given
+        value = value.pin_memory()
+    return value.to(device, non_blocking=True)

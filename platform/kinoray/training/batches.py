@@ -21,7 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
-from kinoray.data.on_device import on_device
+from kinoray.data.on_device import clips_on_device
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -241,7 +241,7 @@ class Feed:
 
         aspects (B,): width / height of the frames before they were squashed to squares.
         """
-        clips = on_device(video, self.world.device)
+        clips = clips_on_device(video, self.world.device)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
             return (plain_view(clips, self.preset, side, mean, std, aspects),)
@@ -251,7 +251,7 @@ class Feed:
         self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, aspects: np.ndarray
     ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
-        clips = on_device(video, self.world.device)
+        clips = clips_on_device(video, self.world.device)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
 
