@@ -7,7 +7,10 @@ import torch
 from support.rules import assert_off, in_second_task
 
 from kinoray.method import StepInfo
-from kinoray.testing.engine import first_batch, fresh_session, spec_of
+from kinoray.testing.engine import first_batch, fresh_session, resumed, run_spec, spec_of
+from kinoray.testing.small_stream import suited
+from kinoray.training.loop import RunState
+from kinoray.training.optim import names_and_params, total_objective
 
 
 def session_of(micro, tmp_path, **settings: Any):
@@ -71,3 +74,42 @@ def test_importances_of_a_real_task_are_finite_and_not_all_alike(micro, tmp_path
 
 def test_at_weight_zero_it_is_its_learner_bit_for_bit(micro, tmp_path) -> None:
     assert_off("si", {"importance_weight": 0.0}, micro, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["textbook", "ucl"])
+def test_on_pictures_it_is_a_plain_loop_over_two_tasks(form, micro, tmp_path) -> None:
+    weight, rate = 30.0, 0.05
+    recipe = {"optimizer": "sgd", "learning_rate": rate, "schedule": "constant", "validations": 0, "weight_decay": 0.0}
+    own = {"importance_form": form, "importance_weight": weight, "importance_damping": 1e-3}
+    pictures = suited("simsiam", micro)
+    spec = spec_of("si:simsiam", pictures, tmp_path / "si", settings=recipe | own)
+    assert run_spec(spec)
+    method = resumed(spec)
+
+    session = fresh_session(spec_of("simsiam", pictures, tmp_path / "plain", settings=recipe))
+    learner = session.method
+    trunk = list(learner.encoder().trunk.parameters())
+    importance = [torch.zeros_like(p) for p in trunk]
+    for stage in session.spec.stages:
+        optimizer = torch.optim.SGD(names_and_params(learner.param_groups()).values(), lr=rate, momentum=0.9)
+        start, gain = [p.detach().clone() for p in trunk], [torch.zeros_like(p) for p in trunk]
+        with session.batches(stage, 0, RunState()) as batches:
+            for _, batch in batches:
+                before = [p.detach().clone() for p in trunk]
+                learner.train()
+                loss = total_objective(learner.loss(batch))
+                alone = torch.autograd.grad(loss, trunk, retain_graph=True, materialize_grads=True)
+                pulls = zip(importance, trunk, start, strict=True)
+                penalty = sum((omega * (p - old).square()).sum() for omega, p, old in pulls)
+                optimizer.zero_grad()
+                (loss + weight * penalty).backward()
+                optimizer.step()
+                for total, p, old, g in zip(gain, trunk, before, alone, strict=True):
+                    total += rate * (g if p.grad is None else p.grad) ** 2 if form == "ucl" else -g * (p.detach() - old)
+        for omega, total, p, old in zip(importance, gain, trunk, start, strict=True):
+            omega += total / ((p.detach() - old) ** 2 + 1e-3)
+    expected = torch.cat([omega.flatten() for omega in importance])
+    assert expected.abs().max() > 1e-3, "the penalty of the second task is felt"
+    torch.testing.assert_close(method.importance_P, expected, rtol=2e-3, atol=1e-5)
+    for ours, theirs in zip(method.encoder().trunk.parameters(), trunk, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
