@@ -167,3 +167,23 @@ def test_ray_workers_open_it_too(parent, coloured, tmp_path, cluster) -> None:
     ]
     first, second = (json.loads((one.folder / "result.json").read_text()) for one in results if isinstance(one, Result))
     assert first["state_digest"] == second["state_digest"]
+
+
+def test_a_probe_of_ccsl_looks_at_the_teacher_and_leaves_it_bitwise_as_it_was(tmp_path) -> None:
+    pictures = coloured_stream(tmp_path, "cssl")
+    small = {"queue_size": 24, "extra_queue": 12, "exemplars_per_class": 2, "teacher_keep": 0.5}
+    parent = learned("ccsl:moco", pictures, tmp_path / "parents", settings=small)
+    assert isinstance(parent, Result) and parent.state == "finished"
+    method = kinoray.open_method(parent).method
+    teacher, query = (encoder.trunk.state_dict() for encoder in (method.teacher.module, method.learner.encoder()))
+    assert any(not torch.equal(query[name], value) for name, value in teacher.items()), "either would do"
+    looked_at = load_backbone(f"run:{parent.folder}", 32).state_dict()
+    child = learned(
+        "classify", pictures, tmp_path / "runs", backbone=f"run:{parent.folder}", settings={"train": "head"}
+    )
+    assert isinstance(child, Result) and child.state == "finished"
+    probed = kinoray.open_method(child).method.encoder().state_dict()
+    for state in (looked_at, probed):
+        assert state.keys() == teacher.keys() and all(
+            torch.equal(state[name], value) for name, value in teacher.items()
+        )
