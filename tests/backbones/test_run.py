@@ -177,13 +177,12 @@ def test_a_probe_of_ccsl_looks_at_the_teacher_and_leaves_it_bitwise_as_it_was(tm
     method = kinoray.open_method(parent).method
     teacher, query = (encoder.trunk.state_dict() for encoder in (method.teacher.module, method.learner.encoder()))
     assert any(not torch.equal(query[name], value) for name, value in teacher.items()), "either would do"
-    looked_at = load_backbone(f"run:{parent.folder}", 32).state_dict()
+    looked_at = load_backbone(f"run:{parent.folder}", 32).trunk.state_dict()
     child = learned(
         "classify", pictures, tmp_path / "runs", backbone=f"run:{parent.folder}", settings={"train": "head"}
     )
     assert isinstance(child, Result) and child.state == "finished"
-    probed = kinoray.open_method(child).method.encoder().state_dict()
+    probed = kinoray.open_method(child).method.encoder().trunk.state_dict()
     for state in (looked_at, probed):
-        assert state.keys() == teacher.keys() and all(
-            torch.equal(state[name], value) for name, value in teacher.items()
-        )
+        assert state.keys() == teacher.keys()
+        assert [name for name, value in teacher.items() if not torch.equal(state[name], value)] == []
