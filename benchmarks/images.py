@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=RECIPE.batch_size)
     parser.add_argument("--backbone", default="tiny-cnn", help="or resnet18-cifar, the stream's own")
-    parser.add_argument("--keep", action="store_true", help="write results/images.md")
+    parser.add_argument("--keep", action="store_true", help="write results/images.md, or images-gpu.md")
     parser.add_argument("--precision", choices=list(TOLERANCE), default="float32")
     parser.add_argument("--repeatable", action="store_true", help="the bare loop's kernels too, on a GPU")
     options = parser.parse_args()
@@ -107,7 +107,8 @@ def main() -> None:
     title = f"{options.images:,} made-up pictures of 32 px, SimSiam on {options.backbone}, {threads} thread(s)"
     if DEVICE.type == "cuda":
         title += f", {torch.cuda.get_device_name()}, {options.precision}, batch {options.batch}"
-    show_numbers(title, numbers, RESULTS / "images.md" if options.keep else None, options.json)
+    file = RESULTS / ("images-gpu.md" if DEVICE.type == "cuda" else "images.md")
+    show_numbers(title, numbers, file if options.keep else None, options.json)
 
 
 def one_task(root: Path, images: int, batch: int, backbone: str, precision: str) -> Stream:
