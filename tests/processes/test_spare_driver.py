@@ -88,11 +88,16 @@ def spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
         def client(*before: str, **options: Any) -> "subprocess.Popen[str]":
             words = [*before, sys.executable, "-c", CLIENT, str(package.parent), "run", "a b"]
             piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            return subprocess.Popen(words, text=True, cwd=name, **(piped | options))
+            # A group of its own, as a shell's jobs have: one whose parents are all gone could not be stopped.
+            return subprocess.Popen(words, text=True, cwd=name, process_group=0, **(piped | options))
 
         spares = Spares("colorsys,no_module", dict(os.environ))
         until(lambda: spare_socket().exists())
+        # The suite itself may have been told to ignore these, by nohup or as a job in the background.
+        before = [signal.signal(number, signal.default_int_handler) for number in (signal.SIGHUP, signal.SIGINT)]
         yield Spare(spares.process, client, spares)
+        for number, handler in zip((signal.SIGHUP, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
         spares.process.kill()
         spares.process.wait()
 
