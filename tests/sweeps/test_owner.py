@@ -1,5 +1,6 @@
 """One sweep folder at a time runs a study in a data base, and a dead one does not hold it for ever."""
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,9 @@ from support.sweeps import FIXED
 from kinoray.errors import UsageError
 from kinoray.sweeps import owner
 from kinoray.sweeps.owner import BEAT, OWNER, owned
+from kinoray.sweeps.plan import make_plan, open_record
+from kinoray.sweeps.request import SweepRequest
+from kinoray.sweeps.study import open_study, requeue
 from kinoray.sweeps.sweep import sweep
 
 
@@ -82,14 +86,43 @@ def test_the_same_folder_goes_on_at_once_after_a_kill(study, tmp_path: Path) -> 
         pass
 
 
-def test_a_sweep_of_another_folder_leaves_the_trials_of_a_living_one_alone(
+def request_of(micro, tmp_path: Path, who: str) -> SweepRequest:
+    return SweepRequest(
+        "bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path / who, name="s",
+        storage=f"sqlite:///{tmp_path}/s.db", quiet=True,
+    )  # fmt: skip
+
+
+def study_of(request: SweepRequest) -> optuna.Study:
+    """The study as a sweep opens it, in a folder of its own."""
+    plan = make_plan(request)
+    plan.folder.mkdir(parents=True)
+    return open_study(plan.folder, open_record(plan, pytest.fail), create=True)[0]
+
+
+def test_two_people_with_one_command_and_one_data_base_have_a_study_each(micro, tmp_path: Path) -> None:
+    alice, bob = (study_of(request_of(micro, tmp_path, who)) for who in ("alice", "bob"))
+    assert alice.study_name != bob.study_name and alice.study_name.startswith("s@")
+    running = alice.ask().number
+    with owned(alice, tmp_path / "alice", pytest.fail), owned(bob, tmp_path / "bob", pytest.fail):
+        assert requeue(bob, bob._storage) == [] and not bob.trials
+    assert alice.trials[running].state is TrialState.RUNNING
+    (tmp_path / "bob").rename(tmp_path / "moved")
+    plan = make_plan(request_of(micro, tmp_path, "moved"))
+    again = open_study(plan.folder, open_record(plan, pytest.fail), create=True)[0]
+    assert again.study_name == bob.study_name, "a sweep's folder that was moved goes on with its study"
+    old = {name: value for name, value in plan.record.items() if name != "study"}
+    optuna.create_study(storage=plan.record["storage"], study_name="s", direction="maximize")
+    assert open_study(plan.folder, old)[0].study_name == "s", "as sweeps had it before"
+
+
+def test_a_copy_of_a_sweeps_folder_leaves_the_trials_of_the_living_one_alone(
     micro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, "BEAT_S", 0.05)
-    storage = f"sqlite:///{tmp_path}/s.db"
-    study = optuna.create_study(storage=storage, study_name="s", direction="maximize")
+    study = study_of(request_of(micro, tmp_path, "alice"))
     running = study.ask().number
+    shutil.copytree(tmp_path / "alice", tmp_path / "bob")
     with owned(study, tmp_path / "alice", pytest.fail), pytest.raises(UsageError, match=r"is being run by .*alice"):
-        sweep("bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path / "bob", name="s",
-              storage=storage, quiet=True)  # fmt: skip
+        sweep(request_of(micro, tmp_path, "bob"))
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING] and study.trials[running].number == running

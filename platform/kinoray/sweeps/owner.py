@@ -1,7 +1,7 @@
 """Who runs a study in a data base: one sweep folder at a time, told by a beat that its process counts on.
 
-A lock on the sweep's folder cannot see a second person with the same command, the same data base and another folder;
-two of them would take each other's running trials. Clocks of two machines need not agree, so a beat is a number that
+A lock on the sweep's folder cannot see a second copy of it, on another machine say, whose study is the same; two of
+them would take each other's running trials. Clocks of two machines need not agree, so a beat is a number that
 grows, and whoever finds another's waits for three of its beats. Of two that take a study at once the later one has it.
 """
 

@@ -1,7 +1,9 @@
 """From a command to a sweep: what is searched, how, and its folder. Nothing starts here."""
 
+import hashlib
 import json
 import shutil
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,18 +183,26 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     path = plan.folder / SWEEP_RECORD
     digests = {"code": code_digest(), "method": plan.base.method.digest}
     if not path.exists():
-        record = plan.record | {"digests": digests}
+        record = plan.record | {"digests": digests, "study": _study_name(plan)}
         write_json(path, record)
         return record
     then = json.loads(path.read_text())
     now = json.loads(json.dumps(plan.record))
-    changed = changes(USUAL | {k: v for k, v in then.items() if k not in ("digests", "threads")}, USUAL | now)
+    changed = changes(USUAL | {k: v for k, v in then.items() if k not in ("digests", "threads", "study")}, USUAL | now)
     if changed:
         others = [line for line in changed if not line.startswith("run:")] or ["the stream's data or the backbone"]
         raise ConfigMismatch(f"{plan.folder} holds another sweep: {'; '.join(others)}. Give another --name.")
     if then["digests"] != digests:
         say(f"Note: the source code changed since {plan.label} was started.")
     return then
+
+
+def _study_name(plan: Plan) -> str:
+    """What its study is called; in a data base also by where the folder is, as others may sweep the same there."""
+    if plan.record["storage"] is None:
+        return plan.folder.name
+    place = f"{socket.gethostname()}:{plan.folder.resolve()}"
+    return f"{plan.folder.name}@{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
 def outline(plan: Plan) -> dict[str, Any]:

@@ -72,21 +72,19 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
     create: the caller owns the sweep's folder, and goes on with the study.
     """
     quiet_optuna()
-    better = aims(record)
+    better, name = aims(record), record.get("study", record["name"])
     try:
         if create:
             mend_journal(folder)
         storage = open_storage(folder, record.get("storage"))
         if create:
             directions: list[Any] = ["maximize" if better[o] == "max" else "minimize" for o in record["objectives"]]
-            study = optuna.create_study(
-                storage=storage, study_name=record["name"], directions=directions, load_if_exists=True
-            )
+            study = optuna.create_study(storage=storage, study_name=name, directions=directions, load_if_exists=True)
             if study.metric_names is None:  # as viewers call the objectives
                 with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
                     study.set_metric_names(list(record["objectives"]))
         else:
-            study = optuna.load_study(study_name=record["name"], storage=storage)
+            study = optuna.load_study(study_name=name, storage=storage)
     except (
         optuna.exceptions.StorageInternalError,
         SQLAlchemyError,
