@@ -45,6 +45,12 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
     (line,) = _awaited("run/seed-0", {"CPU": 4})
     assert "waits for a CPU: other work holds 8" in line
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0, "GPU": 2.0})
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 7.0})
+    (line,) = _awaited("run/seed-0", {})
+    assert "waits for a GPU: other work holds 2 of the cluster's 2" in line
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 7.0, "GPU": 1.0})
+    assert _awaited("run/seed-0", {}) == []
 
 
 @pytest.mark.parametrize(

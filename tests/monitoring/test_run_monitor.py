@@ -8,7 +8,7 @@ import pytest
 
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl
 from kinoray.errors import KinorayError
-from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
+from kinoray.monitoring.run_monitor import ATTEMPTS, MonitorClient, RunMonitor
 
 
 def record(step: int) -> dict[str, float]:
@@ -76,14 +76,18 @@ def test_attempts_count_from_the_last_one_that_got_on(tmp_path) -> None:
         assert monitor.begin_attempt() == 2
         monitor.rewind(0, 20)
         assert monitor.begin_attempt() == 3
+        monitor = RunMonitor(str(tmp_path))  # another in place of one that died
+        assert monitor.begin_attempt() == 4
         monitor.rewind(1, 0)
         assert monitor.begin_attempt() == 2
+        (tmp_path / ATTEMPTS).unlink()  # as a new start does
         monitor = RunMonitor(str(tmp_path))
 
 
 def test_a_machine_that_was_taken_away_is_no_failed_attempt(tmp_path) -> None:
     monitor = RunMonitor(str(tmp_path))
     assert monitor.begin_attempt(["a", "b"]) == 1
+    monitor = RunMonitor(str(tmp_path))
     assert monitor.begin_attempt(["a", "c"]) == 1, "b is gone"
     assert monitor.begin_attempt(["a", "c", "d"]) == 2, "all are there that were"
     assert monitor.begin_attempt(["a"]) == 2

@@ -32,7 +32,7 @@ def attend(
     import ray
 
     started_s = time.monotonic()
-    begun: set[str] = set()  # a monitor that died forgot it
+    begun: set[str] = set()  # runs whose ranks are there; a monitor that died forgot it
 
     def look() -> None:
         for run, monitor in list(watched.values()):
@@ -56,24 +56,26 @@ def _awaited(label: str, asks: Mapping[str, float]) -> list[str]:
     has = {name: there.get(name, 0.0) for name in asks}
     short = [f"{amount:g} {name} (there are {has[name]:g})" for name, amount in asks.items() if amount > has[name]]
     if not short:
-        return _held_cpus(label)
+        return _held(label)
     return [
         f"{label} asks for {', '.join(short)}: a cluster that grows starts machines now; `ray status` says what it "
         "does, Ctrl-C gives up."
     ]
 
 
-def _held_cpus(label: str) -> list[str]:
-    """What to say of a run that does not begin, where the cluster has no whole CPU free."""
+def _held(label: str) -> list[str]:
+    """What to say of a run that does not begin, where the cluster has no whole CPU, or no GPU of its own, free."""
     import ray
 
-    total, free = (found.get("CPU", 0.0) for found in (ray.cluster_resources(), ray.available_resources()))
-    if free >= 1:
-        return []
-    return [
-        f"{label} waits for a CPU: other work holds {total - free:g} of the cluster's {total:g} (see `ray status`). It "
-        "begins when one is free; Ctrl-C gives up."
-    ]
+    there, left = ray.cluster_resources(), ray.available_resources()
+    for name in ("CPU", "GPU"):
+        total, free = (found.get(name, 0.0) for found in (there, left))
+        if total and free < 1:
+            return [
+                f"{label} waits for a {name}: other work holds {total - free:g} of the cluster's {total:g} (see `ray "
+                "status`). It begins when one is free; Ctrl-C gives up."
+            ]
+    return []
 
 
 @contextmanager

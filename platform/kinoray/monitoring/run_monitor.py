@@ -9,6 +9,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,27 @@ from kinoray.processes.actors import call
 
 FAILURE = "failure.json"
 """In a run's folder: the error that ended its present start."""
+ATTEMPTS = "attempts.json"
+"""In a run's folder, while it is on: how often its ranks began."""
 WATCHED = "watched.jsonl"
 """In a run's folder: the forgetting curve inside the tasks."""
 FLUSH_S = 0.5
 """How often a rank sends its numbers."""
 MOST_EXCUSED = 10
 """Times that the ranks may end, one after the other, as a machine goes: they may be what takes it along."""
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How often the ranks began since they last got on."""
+
+    count: int = 0
+    excused: int = 0
+    """Beginnings that do not count, as a machine had gone."""
+    furthest: tuple[int, int] = (-1, -1)
+    """Stage and step up to which they got."""
+    machines: tuple[str, ...] = ()
+    """Ids of those that were there at the last beginning."""
 
 
 class RunMonitor:
@@ -41,9 +57,9 @@ class RunMonitor:
         self.stopping = False
         failure = self.folder / FAILURE
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
-        self.attempts, self.furthest = 0, (-1, -1)
-        self.machines: set[str] = set()
-        self.excused = 0
+        self.attempts = Attempts()
+        if (kept := self.folder / ATTEMPTS).is_file():  # a monitor before this one died
+            self.attempts = Attempts(**json.loads(kept.read_text()))
         for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
@@ -56,11 +72,17 @@ class RunMonitor:
         machines: ids of all that are there. Where one has gone since they began before, they are taken to have ended
         with it, which is no failure of theirs and does not count (`MOST_EXCUSED`).
         """
-        excused = not self.machines <= set(machines) and self.excused < MOST_EXCUSED
-        self.excused += excused
-        self.attempts += not excused
-        self.machines = set(machines)
-        return self.attempts
+        before = self.attempts
+        excused = not set(before.machines) <= set(machines) and before.excused < MOST_EXCUSED
+        count = before.count + (not excused)
+        self._keep(Attempts(count, before.excused + excused, before.furthest, tuple(machines)))
+        self.last = self.last | {"begun": True}
+        return count
+
+    def _keep(self, attempts: Attempts) -> None:
+        """On disk, too: a monitor after this one would let the ranks die as often again."""
+        self.attempts = attempts
+        write_json(self.folder / ATTEMPTS, asdict(attempts))
 
     def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
         """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again.
@@ -71,8 +93,8 @@ class RunMonitor:
         if bad is not None:
             self.bad = {}
             self.report_bad(bad)
-        if (stage, step) > self.furthest:
-            self.attempts, self.excused, self.furthest = 1, 0, (stage, step)
+        if (stage, step) > tuple(self.attempts.furthest) and self.attempts.count:
+            self._keep(Attempts(1, 0, (stage, step), self.attempts.machines))
         path = self.folder / "metrics.jsonl"
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
