@@ -1,6 +1,7 @@
 """Which errors are tried again, and how often deaths are."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,3 +44,16 @@ def test_deaths_of_a_run_count_from_the_last_commit(tmp_path: Path, monkeypatch:
     assert tries(MAX_RESTARTS) == [ended] * MAX_RESTARTS
     (given_up,) = tries(1)
     assert given_up["kind"] == "RunFailed" and "died 4 times in a row without a new commit" in given_up["error"]
+
+
+def test_a_run_beside_others_asks_for_no_more_cpus_than_a_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads are of the driver's machine, here one of sixteen cores outside a cluster of four and two."""
+    asked: dict[str, Any] = {}
+    task = SimpleNamespace(options=lambda **options: asked.update(options) or task, remote=lambda *given: None)
+    nodes = [{"Alive": True, "Resources": {"CPU": count}} for count in (4.0, 2.0)]
+    monkeypatch.setattr("ray.nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 16.0}}])
+    monkeypatch.setattr(workers.ray, "remote", lambda function: task)
+    monkeypatch.setattr(workers.ray, "get", lambda reference: {"finished": True})
+    for threads, cpus in ((15, 4.0), (1, 1)):
+        workers.run_alone(SimpleNamespace(threads=threads), None, None)  # type: ignore[arg-type]
+        assert asked["num_cpus"] == cpus

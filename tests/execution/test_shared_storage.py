@@ -17,10 +17,10 @@ import pytest
 
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.execution import shared_storage
-from kinoray.execution.shared_storage import MANIFESTS, Sight, _look
+from kinoray.execution.shared_storage import MANIFESTS, Sight, _look, seen_by_all
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
-from kinoray.testing.engine import spec_of
+from kinoray.testing.engine import resolved, spec_of
 
 DRIVER = """
 import json, pickle, sys
@@ -49,6 +49,17 @@ def test_a_machine_says_what_it_does_not_see(tmp_path: Path) -> None:
     assert f"does not see {tmp_path / 'a.mp4'}" in _look(sight)
     unknown = _look(replace(sight, rendered="no-such-stream"))
     assert unknown.startswith(f"lacks {tmp_path / 'a.mp4'} and cannot render it: ")
+
+
+def test_the_clips_of_a_reference_set_are_looked_for_as_well(micro: Stream, tmp_path: Path, monkeypatch) -> None:
+    asked: list[Sight] = []
+    monkeypatch.setattr(shared_storage, "_other_nodes", lambda: [{}])
+    monkeypatch.setattr(shared_storage, "_ask", lambda nodes, sight: asked.append(sight))
+    run = resolved("base_moco", replace(micro, tasks=micro.tasks[:1]), tmp_path)
+    seen_by_all([run, replace(run, reference=replace(micro, tasks=micro.tasks[1:]))])
+    without, beside = ([Path(path).parent for path, _ in sight.videos] for sight in asked)
+    (other,) = {Path(clip.path).parent for clip in [read_manifest(micro.tasks[1].manifest).clip(0)]}
+    assert other not in without and len(beside) == 4 and beside[2:] == [other, other]
 
 
 def test_a_machine_that_joined_later_renders_what_it_lacks(micro: Stream, tmp_path: Path, monkeypatch) -> None:

@@ -49,18 +49,19 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
 
     Raises: UsageError naming the first machine and path that do not meet.
     """
-    travelling: dict[tuple[tuple[TaskData, ...], Path], tuple[TaskData, ...]] = {}
+    travelling: dict[tuple[tuple[TaskData, ...], tuple[TaskData, ...], Path], tuple[TaskData, ...]] = {}
     seen = []
     for run in runs:
-        place = run.stream.tasks, run.folder.parents[1]
+        beside = run.reference.tasks if run.reference else ()
+        place = run.stream.tasks, beside, run.folder.parents[1]
         if place not in travelling:
-            travelling[place] = stream_seen_by_all(run.stream, place[1]).tasks
+            travelling[place] = stream_seen_by_all(run.stream, run.folder.parents[1], beside).tasks
         seen.append(replace(run, stream=replace(run.stream, tasks=travelling[place])))
     return seen
 
 
-def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
-    """As `seen_by_all`, of one stream and the folder of runs."""
+def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[TaskData] = ()) -> Stream:
+    """As `seen_by_all`, of one stream and the folder of runs; beside: other sets whose clips are read."""
     nodes = _other_nodes()
     if not nodes:
         return stream
@@ -72,7 +73,7 @@ def stream_seen_by_all(stream: Stream, root: Path) -> Stream:
     token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
     token.write_text(word)
     try:
-        _ask(nodes, Sight(str(token), word, _some_videos(stream), rendered_from(stream)))
+        _ask(nodes, Sight(str(token), word, _some_videos([*stream.tasks, *beside]), rendered_from(stream)))
     finally:
         token.unlink(missing_ok=True)
     return replace(stream, tasks=tasks, downstream=downstream)
@@ -103,8 +104,8 @@ def render_here(spec: RunSpec) -> None:
         load_stream(spec.rendered)
 
 
-def _some_videos(stream: Stream) -> tuple[tuple[str, int], ...]:
-    paths = _looked_at([task.manifest for task in stream.tasks])
+def _some_videos(sets: Sequence[TaskData]) -> tuple[tuple[str, int], ...]:
+    paths = _looked_at([task.manifest for task in sets])
     return tuple((str(path), path.stat().st_size) for path in paths if path is not None and path.is_file())
 
 

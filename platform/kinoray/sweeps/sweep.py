@@ -163,7 +163,9 @@ def _run(
     bytes_asked_for()  # refused now and not in each trial
     with caught_signals() as signals, ray_session(plan.workers > 0, say):
         cpus, nodes = num_cpus(), node_cpus()
-        stream = stream_seen_by_all(plan.base.stream, plan.folder.parent)
+        beside = list(plan.base.stream.downstream if plan.then else ())
+        beside += plan.base.reference.tasks if plan.base.reference else ()
+        stream = stream_seen_by_all(plan.base.stream, plan.folder.parent, beside)
         tasks = stream.tasks
         share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
         threads = record.get("threads") or share.threads
