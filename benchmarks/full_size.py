@@ -51,9 +51,9 @@ def write_sets(root: Path, splits: dict[str, int] = SPLITS) -> None:
     entries: dict[str, list[dict[str, Any]]] = {"videos": [], "sentences": []}
     files = {"train_val_videodatainfo.json": ("train", "validation"), "test_videodatainfo.json": ("test",)}
     msrvtt = root / "msrvtt"
-    for file, its_splits in files.items():
+    for file, splits_of_file in files.items():
         entries = {"videos": [], "sentences": []}
-        for split in its_splits:
+        for split in splits_of_file:
             for number in range(FIRST[split], FIRST[split] + splits[split]):
                 official = "validate" if split == "validation" else split
                 entries["videos"].append({"video_id": f"video{number}", "split": official, "category": 1, "id": number})

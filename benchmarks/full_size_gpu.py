@@ -5,8 +5,8 @@
 The two sets of `full_size.py`, ViT-Base/16 at 384 px and BERT-Base with random weights, batches of 48 in bfloat16, two
 tasks. The loop is the engine's own, with its feed, commits and repeatable kernels; a step is timed from its batch to
 the next one's, the GPU waited for on both sides. Its floating-point operations are counted by torch as it runs; its
-utilisation is that number over the step's seconds and the card's dense bfloat16 peak by its data sheet (`--peak`, 989
-for an H100 or H200). The wait for batches stands apart: with so few videos it says little about a real set's.
+utilisation (MFU) is that number over the step's seconds and the card's dense bfloat16 peak by its data sheet (`--peak`,
+989 for an H100 or H200). The wait for a batch stands apart: with so few videos it says little about a real set's.
 
 Each method in a process of its own, half a minute each. Needs a GPU of 80 GB for batches of 48.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from full_size import RESULTS, write_sets
 
 METHODS = ("base_moco", "bmu_moco", "lwf:base_moco", "er_ring:base_moco", "der:base_moco", "co2l:base_moco")
@@ -36,8 +37,6 @@ H100_TFLOPS = 989.0
 
 def measure(method: str, root: Path, batch: int) -> dict[str, float]:
     """In a process of its own: the run, step by step."""
-    import torch
-
     from kinoray.datasets.prepare import prepare
     from kinoray.datasets.prepared import manifest_of
     from kinoray.streams import Stream, TaskData
@@ -63,7 +62,6 @@ def measure(method: str, root: Path, batch: int) -> dict[str, float]:
 
 def timed_steps(spec: Any) -> list[tuple[list[float], list[float], int]]:
     """For each task its steps' seconds, those waited for their batches, and a step's floating-point operations."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from kinoray.execution.rank_session import RankSession
@@ -133,18 +131,22 @@ def main() -> None:
         print(json.dumps(measure(method, Path(root), batch)))
         return
     numbers = {}
+    title = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16, batch {options.batch}"
     lines = [
-        "| method | peak memory | clips/s, task 1 | MFU | clips/s, task 2 | MFU |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        f"| {title} | peak memory | task 1: clips/s | MFU | wait s | task 2: clips/s | MFU | wait s |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
+    print("\n".join(lines), flush=True)
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         write_sets(Path(name), SPLITS)
         for method in options.methods:
             row = numbers[method] = measured(method, Path(name), options.batch)
-            used = [f"{row[f'task {t} clips/s']:.0f} | {row[f'task {t} TFLOP/s'] / options.peak:.2f}" for t in (1, 2)]
-            lines.append(f"| {method} | {row['peak_gb']:.1f} GB | {' | '.join(used)} |")
+            cells = [f"{row['peak_gb']:.1f} GB"]
+            for task in ("task 1", "task 2"):
+                cells.append(f"{row[f'{task} clips/s']:.0f} | {row[f'{task} TFLOP/s'] / options.peak:.2f}")
+                cells.append(f"{row[f'{task} wait s']:.2f}")
+            lines.append(f"| {method} | {' | '.join(cells)} |")
             print(lines[-1], flush=True)
-    print("\n".join(lines))
     if options.keep:
         (RESULTS / "full-size-gpu.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     if options.json:

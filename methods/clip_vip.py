@@ -97,13 +97,16 @@ class Method(BaseMethod):
         return unit(visual.ln_post(x_BLW[:, 0]) @ visual.proj)
 
     def temporal_of(self, frames: int) -> Tensor:
-        """An embedding for each frame, (T, W)."""
+        """An embedding for each frame, (T, W): linear between those there are, for another number of frames.
+
+        Written out, as torch sums the gradient of its own interpolation in no fixed order on a GPU.
+        """
         if frames == len(self.temporal):
             return self.temporal
-        last = len(self.temporal) - 1
-        place_T = ((torch.arange(frames, device=self.temporal.device) + 0.5) * (last + 1) / frames - 0.5).clamp(0, last)
+        count = len(self.temporal)
+        last = count - 1
+        place_T = ((torch.arange(frames, device=self.temporal.device) + 0.5) * count / frames - 0.5).clamp(0, last)
         before_T = place_T.long()
-        # By hand: the gradient of torch's interpolation is summed in no fixed order on a GPU.
         weights_T1 = (place_T - before_T)[:, None]
         return torch.lerp(self.temporal[before_T], self.temporal[(before_T + 1).clamp(max=last)], weights_T1)
 

@@ -8,6 +8,7 @@
 Importing this package is cheap: torch, ray and pandas load with the first function that needs them.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from kinoray.testing.suite import check
 
 __version__: str
+
+# torch refuses every matrix product of a run on a GPU without it, and looks once in a process.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _WHERE = {
     "run": "execution.run",

@@ -55,7 +55,8 @@ def test_check_names_what_breaks_a_promise_with_file_and_line(
 
 def test_check_refuses_what_is_no_method(kino: Callable[..., Outcome], tmp_path: Path) -> None:
     assert kino("check", "bas_moco")[0] == 2
-    assert kino("check", "base_moco", "--device", "tpu")[0] == 2
+    code, _, error = kino("check", "base_moco", "--device", "tpu")
+    assert code == 2 and "device='tpu': use one of cpu, cuda." in error
     (tmp_path / "empty.py").write_text("")
     assert kino("check", tmp_path / "empty.py")[0] == 2
 

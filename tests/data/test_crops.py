@@ -7,8 +7,8 @@ import torch
 from kinoray.data import crops
 from kinoray.data.crops import crop, crop_together
 
-SIDES = [(32, 32, 40), (64, 32, 24), (40, 56, 24), (160, 96, 6)]
-"""Side before, side after, clips: boxes are enlarged and shrunk by up to five."""
+SIDES = [(32, 32, 40), (64, 32, 24), (40, 56, 24), (160, 96, 6), (320, 32, 12)]
+"""Side before, side after, clips: boxes are a fifth of the side at least, so enlarged and shrunk by up to ten."""
 
 
 def clips_and_boxes(side: int, count: int) -> tuple[torch.Tensor, np.ndarray]:
@@ -30,8 +30,20 @@ def test_all_at_once_equals_one_by_one_bit_for_bit(side, size, count, interpolat
     assert torch.equal(crop_together(video, boxes, size, interpolation, antialias), alone)
 
 
-def test_autocast_does_not_round_it() -> None:
-    video, boxes = clips_and_boxes(64, 8)
-    alone = crop(video, boxes, 32)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(crop_together(video, boxes, 32, "bilinear", True), alone)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_lower_precision_of_products_does_not_round_it(interpolation) -> None:
+    video, boxes = clips_and_boxes(320, 8)
+    alone = crop(video, boxes, 32, interpolation)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(crop_together(video, boxes, 32, interpolation, True), alone)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    # What a GPU does where it is allowed to: both sides of a product to 8 bits before they are multiplied.
+    exact = torch.bmm
+    for bits in (torch.bfloat16, torch.float16):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch, "bmm", lambda a, b, bits=bits: exact(a.to(bits).float(), b.to(bits).float()))
+            assert torch.equal(crop_together(video, boxes, 32, interpolation, True), alone)

@@ -44,13 +44,12 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
     assert line.startswith("run/seed-0 asks for 2 GPU (there are 0): a cluster that grows starts machines now")
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
     (line,) = _awaited("run/seed-0", {"CPU": 4})
-    assert "waits for a CPU: other work holds 8" in line
+    assert "waits for 1 CPU: 8 of the cluster's 8 are held" in line
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0, "GPU": 2.0})
-    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 7.0})
-    (line,) = _awaited("run/seed-0", {})
-    assert "waits for a GPU: other work holds 2 of the cluster's 2" in line
-    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 7.0, "GPU": 1.0})
-    assert _awaited("run/seed-0", {}) == []
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 7.0, "GPU": 0.5})
+    (line,) = _awaited("run/seed-0", {}, gpus=2.0)
+    assert "waits for 2 GPU: 1.5 of the cluster's 2 are held" in line
+    assert _awaited("run/seed-0", {}, gpus=0.5) == _awaited("run/seed-0", {}) == []
 
 
 @pytest.mark.parametrize(

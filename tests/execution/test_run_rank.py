@@ -1,5 +1,8 @@
 """What a rank asks of its machine and of its peers before the first step."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,3 +59,22 @@ def test_ranks_that_see_different_checkpoints_stop_and_say_what_to_do(monkeypatc
     ours = commits.Commits(tmp_path, World(), Clock(), None)
     with pytest.raises(RunFailed, match=r"The workers see different checkpoints of .*: give a folder that they share"):
         ours.newest(say=pytest.fail)
+
+
+def test_what_repeatable_products_need_is_set_before_any_is_made() -> None:
+    """torch looks once in a process, whoever makes the first product on a GPU."""
+    code = "import os, kinoray; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"
+    for own, wanted in ({}, ":4096:8"), ({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}, ":16:8"):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CUBLAS")} | own
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == wanted
+
+
+def test_a_run_in_this_process_leaves_torch_as_it_was() -> None:
+    threads = torch.get_num_threads()
+    with run_rank.settings_kept():
+        torch.set_num_threads(threads + 1)
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = True
+    assert torch.get_num_threads() == threads
+    assert not torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark

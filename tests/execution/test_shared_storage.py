@@ -41,13 +41,13 @@ Drive = Callable[..., list[str]]
 def test_a_machine_says_what_it_does_not_see(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("word")
     (tmp_path / "a.mp4").write_bytes(b"1234")
-    sight = Sight(str(tmp_path / "token"), "word", ((str(tmp_path / "a.mp4"), 4),), "")
+    sight = Sight(str(tmp_path / "token"), "word", ((str(tmp_path / "a.mp4"), 4),), ())
     assert _look(sight) == ""
     assert f"does not see the folder of runs {tmp_path}" in _look(replace(sight, word="other"))
     assert "or has another file there" in _look(replace(sight, videos=((str(tmp_path / "a.mp4"), 5),)))
     (tmp_path / "a.mp4").unlink()
     assert f"does not see {tmp_path / 'a.mp4'}" in _look(sight)
-    unknown = _look(replace(sight, rendered="no-such-stream"))
+    unknown = _look(replace(sight, rendered=("no-such-stream",)))
     assert unknown.startswith(f"lacks {tmp_path / 'a.mp4'} and cannot render it: ")
 
 
@@ -65,16 +65,18 @@ def test_the_clips_of_a_reference_set_are_looked_for_as_well(micro: Stream, tmp_
 def test_a_machine_that_joined_later_renders_what_it_lacks(micro: Stream, tmp_path: Path, monkeypatch) -> None:
     loaded: list[str] = []
     monkeypatch.setattr(shared_storage, "load_stream", loaded.append)
-    spec = replace(spec_of("base_moco", micro, tmp_path), rendered="micro")
+    spec = replace(spec_of("base_moco", micro, tmp_path), rendered=("micro",))
     shared_storage.render_here(spec)
     assert loaded == [], "all is there"
     manifest = read_manifest(spec.tests[1])
     elsewhere = write_table(manifest.table, tmp_path / "copy.parquet", tmp_path / "nowhere").path
     lacking = replace(spec, tests=(spec.tests[0], str(elsewhere)))
-    shared_storage.render_here(replace(lacking, rendered=""))
+    shared_storage.render_here(replace(lacking, rendered=()))
     assert loaded == [], "videos of one's own are on shared storage, or missing"
     shared_storage.render_here(lacking)
     assert loaded == ["micro"]
+    shared_storage.render_here(replace(spec, reference=str(elsewhere), rendered=("micro", "stills")))
+    assert loaded == ["micro", "micro", "stills"], "a reference set is lacked as well"
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     said = warned(monkeypatch, [False])
-    assert said and all("run/seed-0 waits for a CPU" in line for line in said)
+    assert said and all("run/seed-0 waits for 1 CPU" in line for line in said)
 
 
 def test_a_run_whose_monitor_died_in_its_midst_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_two_people_with_one_command_and_one_data_base_have_a_study_each(micro, 
     plan = make_plan(request_of(micro, tmp_path, "moved"))
     again = open_study(plan.folder, open_record(plan, pytest.fail), create=True)[0]
     assert again.study_name == bob.study_name, "a sweep's folder that was moved goes on with its study"
-    old = {name: value for name, value in plan.record.items() if name != "study"}
+    old = {name: value for name, value in open_record(plan, pytest.fail).items() if name != "study"}
     optuna.create_study(storage=plan.record["storage"], study_name="s", direction="maximize")
     assert open_study(plan.folder, old)[0].study_name == "s", "as sweeps had it before"
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinoray.data.crops import PIECE as GPU_PIECE
+from kinoray.data import crops
 from kinoray.data.crops import crop
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
 from kinoray.data.presets import Augmentation, JitterKind, Preset
@@ -113,7 +113,7 @@ def _colour(
     out = torch.empty(video.shape, device=video.device)
     before, after = video.flatten(0, 1), out.flatten(0, 1)
     height, width = video.shape[-2:]
-    piece = max(1, (CPU_PIECE if video.device.type == "cpu" else GPU_PIECE) // (height * width))
+    piece = max(1, (CPU_PIECE if video.device.type == "cpu" else crops.PIECE) // (height * width))
     scale, offset = [1 / s for s in std], [m / s for m, s in zip(mean, std, strict=True)]
     for start in range(0, len(before), piece):
         cut = slice(start, start + piece)

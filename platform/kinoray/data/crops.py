@@ -1,10 +1,11 @@
 """Boxes cut out of uint8 clips and resized, in integers as Pillow does: the same pixels on a CPU and on a GPU.
 
 On a CPU each clip is resized by torch. On a GPU that would be a handful of launches a clip, so all clips of a batch are
-resized together there, by two products with matrices that hold each clip's filter. Weights are whole numbers below
-2^15 and pixels below 2^8, so sums of float32 are exact, whatever the order in which a GPU takes them.
+resized together there, by products with matrices that hold each clip's filter. Weights are whole numbers of 15 bits;
+their upper and lower halves and pixels have 8 each, so float32 sums of products are exact in any order, also where
+torch may multiply float32 as TF32 or bfloat16.
 
-Legend: B clips, T frames, S side of a frame before and R after, K taps of the filter.
+Legend: B clips, T frames, S side of a frame before and R after, N lines of pixels, K taps of the filter.
 """
 
 import numpy as np
@@ -16,12 +17,16 @@ from kinoray.data.on_device import on_device
 from kinoray.data.presets import Interpolation
 
 PIECE = 1 << 24
-"""Pixels per channel that are resized at once on a GPU: a bound on its memory (about 0.5 GB)."""
-MOST = 1 << 15
-"""What no weight reaches; of the largest that fit is the precision (torch, UpSampleKernelAVXAntialias.h)."""
+"""Pixels per channel that are worked on at once on a GPU: a bound on its memory (about 0.5 GB)."""
+WEIGHT_LIMIT = 1 << 15
+"""Weights are whole numbers below it: a line's are scaled by the largest power of two with which they are
+(torch, UpSampleKernelAVXAntialias.h)."""
+HALF = 1 << 7
+"""Where a weight is cut into an upper and a lower half."""
 CUBIC = -0.5
 """The a of Pillow's bicubic filter."""
 SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
+"""How far a filter reaches, in pixels of the coarser side."""
 
 
 def crop(
@@ -65,26 +70,30 @@ def crop_together(
 ) -> Tensor:
     """As `crop`, of all clips at once on any device; bit for bit the same, but for bicubic without antialiasing."""
     frames, side = video.shape[1], video.shape[-1]
+    largest = max(side, size_px)
     out = torch.empty((*video.shape[:3], size_px, size_px), dtype=torch.uint8, device=video.device)
-    step = max(1, PIECE // (frames * side * side))
+    step = max(1, PIECE // (frames * largest * largest))
     with torch.autocast(video.device.type, enabled=False):
         for start in range(0, len(video), step):
             cut = slice(start, start + step)
             tops, lefts, heights, widths = boxes[cut].T
             across = _filters(lefts, widths, side, size_px, interpolation, antialias, video.device)
             down = _filters(tops, heights, side, size_px, interpolation, antialias, video.device)
-            rows_BRS = _product(video[cut].flatten(1, 3), *across)  # R is T x 3 x S rows here
-            columns = rows_BRS.unflatten(1, (-1, side)).transpose(2, 3).flatten(1, 2)
-            done = _product(columns, *down).unflatten(1, (-1, size_px)).transpose(2, 3)
+            rows_BNR = _resized(video[cut].flatten(1, 3), *across)
+            columns_BNS = rows_BNR.unflatten(1, (-1, side)).transpose(2, 3).flatten(1, 2)
+            done = _resized(columns_BNS, *down).unflatten(1, (-1, size_px)).transpose(2, 3)
             out[cut] = done.unflatten(1, (frames, 3))
     return out
 
 
-def _product(lines_BNS: Tensor, weights_BRS: Tensor, halves_B: Tensor) -> Tensor:
-    """Lines of pixels resized, float32 (B, N, R) in whole numbers from 0 to 255."""
-    halves = halves_B[:, None, None]
-    sums = torch.bmm(lines_BNS.float(), weights_BRS.transpose(1, 2))
-    return sums.add_(halves).div_(2 * halves).floor_().clamp_(0, 255)
+def _resized(lines_BNS: Tensor, weights_BRS: Tensor, precision_B: Tensor) -> Tensor:
+    """Lines of pixels, int32 (B, N, R) from 0 to 255, by weights that count 1 / 2^precision each."""
+    lines = lines_BNS.float()
+    upper = weights_BRS.div(HALF, rounding_mode="floor")
+    sums = torch.bmm(lines, upper.transpose(1, 2)).int().mul_(HALF)
+    sums += torch.bmm(lines, (weights_BRS - HALF * upper).transpose(1, 2)).int()
+    precision = precision_B[:, None, None]
+    return sums.add_(1 << (precision - 1)).bitwise_right_shift_(precision).clamp_(0, 255)
 
 
 def _filters(
@@ -96,7 +105,7 @@ def _filters(
     antialias: bool,
     device: torch.device,
 ) -> tuple[Tensor, Tensor]:
-    """What each of R pixels takes of S, float32 (B, R, S) in whole numbers, and half of what they sum to, (B,)."""
+    """What each of R pixels takes of S, whole numbers as float32 (B, R, S), and their bits behind the point, (B,)."""
     firsts_BR, weights_BRK = taps(lengths, size_px, interpolation, antialias)
     precision = _precision(weights_BRK)
     whole = np.trunc(weights_BRK * 2.0 ** precision[:, None, None] + np.where(weights_BRK < 0, -0.5, 0.5))
@@ -105,7 +114,7 @@ def _filters(
     place = torch.arange(side, device=device) - firsts[..., None]
     none = weights_BRK.shape[-1]
     place = torch.where((place < 0) | (place > none), none, place)
-    return padded.gather(2, place), on_device((2.0 ** (precision - 1)).astype(np.float32), device)
+    return padded.gather(2, place), on_device(precision, device)
 
 
 def taps(
@@ -126,11 +135,10 @@ def taps(
 
 
 def _precision(weights_BRK: np.ndarray) -> np.ndarray:
-    """Bits behind the point, (B,), with which a line's largest weight stays below MOST."""
+    """Bits behind the point, int32 (B,), with which a line's largest weight stays below WEIGHT_LIMIT."""
     largest = weights_BRK.max(axis=(1, 2))
-    bits = np.arange(1, 23)
-    fits = (0.5 + largest[:, None] * 2.0**bits).astype(np.int64) < MOST
-    return fits.sum(axis=1).astype(np.float64)
+    scaled = (0.5 + largest[:, None] * 2.0 ** np.arange(1, 23)).astype(np.int64)
+    return (scaled < WEIGHT_LIMIT).sum(axis=1).astype(np.int32)
 
 
 def _bilinear(distance: np.ndarray) -> np.ndarray:

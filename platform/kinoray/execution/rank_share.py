@@ -27,6 +27,11 @@ class RankShare:
     """Whether the user names it, so that a machine for it may be still to come."""
 
     @property
+    def gpus(self) -> float:
+        """GPUs of it."""
+        return self.others.get("GPU", float(self.gpu))
+
+    @property
     def resources(self) -> dict[str, float]:
         """As Ray's trainer takes them."""
         return {"CPU": self.cpus, **self.others}

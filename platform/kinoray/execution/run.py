@@ -190,21 +190,18 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     signals.check(run.label)
     import torch
 
-    from kinoray.execution.run_rank import run_rank
+    from kinoray.execution.run_rank import run_rank, settings_kept
     from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.training.distributed import World
 
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
-    threads = torch.get_num_threads()
     with progress_of([run], quiet) as bar:
         monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
         try:
-            with signals.passed_to(monitor.request_stop):
+            with settings_kept(), signals.passed_to(monitor.request_stop):
                 finished = run_rank(spec, World(device=torch.device(spec.device)), monitor, None)
         except Exception as error:
             raise failed(run, error) from error
-        finally:
-            torch.set_num_threads(threads)
     _settle(run, {"finished": finished}, signals)
 
 
@@ -258,7 +255,8 @@ def on_workers(
         )
         bar.show(run.label, "starting its processes")
         try:
-            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, share.of_all(workers)).return_value
+            asks, gpus = share.of_all(workers), workers * share.gpus
+            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, asks, gpus).return_value
         except KinorayError:
             raise
         except Exception as error:

@@ -4,8 +4,8 @@ The same code serves a `TorchTrainer` worker and the driver itself (`num_workers
 """
 
 import errno
-import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,26 @@ from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
 
 
+@contextmanager
+def settings_kept() -> Iterator[None]:
+    """Give this process torch's settings back at the end, which a run changes."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cudnn.benchmark = benchmark
+
+
 def compute_repeatably(spec: RunSpec, world: World) -> None:
-    """Let torch give the same bits every time: with the run's threads and, on a GPU, by kernels that repeat."""
+    """Let torch give the same bits every time: with the run's threads and, on a GPU, by kernels that repeat.
+
+    For these cuBLAS also needs the variable that `import kinoray` sets: torch looks once, at its first product.
+    """
     torch.set_num_threads(min(spec.threads, usable_cores()))  # of this machine, which may not be the driver's
     if world.device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses every matrix product
         torch.backends.cudnn.benchmark = False
         # With warn_only the backward pass of memory-efficient attention would not be deterministic.
         torch.use_deterministic_algorithms(True)

@@ -20,7 +20,7 @@ from kinoray.errors import KinorayError, UsageError, VideoError
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream, TaskData, load_stream
-from kinoray.streams.rendering import rendered_from
+from kinoray.streams.rendering import rendered_of
 
 MANIFESTS = ".manifests"
 """In the folder of runs: the manifests that travel, by their digest."""
@@ -40,8 +40,8 @@ class Sight:
     """What it holds."""
     videos: tuple[tuple[str, int], ...]
     """Path and size in bytes."""
-    rendered: str
-    """The stream that a machine renders where it lacks the videos; "": none."""
+    rendered: tuple[str, ...]
+    """Streams that a machine renders where it lacks the videos."""
 
 
 def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
@@ -49,10 +49,10 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
 
     Raises: UsageError naming the first machine and path that do not meet.
     """
-    travelling: dict[tuple[tuple[TaskData, ...], tuple[TaskData, ...], Path], tuple[TaskData, ...]] = {}
+    travelling: dict[tuple[tuple[TaskData, ...], tuple[Stream, ...], Path], tuple[TaskData, ...]] = {}
     seen = []
     for run in runs:
-        beside = run.reference.tasks if run.reference else ()
+        beside = (run.reference,) if run.reference else ()
         place = run.stream.tasks, beside, run.folder.parents[1]
         if place not in travelling:
             travelling[place] = stream_seen_by_all(run.stream, run.folder.parents[1], beside).tasks
@@ -60,8 +60,8 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
     return seen
 
 
-def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[TaskData] = ()) -> Stream:
-    """As `seen_by_all`, of one stream and the folder of runs; beside: other sets whose clips are read."""
+def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[Stream] = ()) -> Stream:
+    """As `seen_by_all`, of one stream and the folder of runs; beside: others whose clips are read."""
     nodes = _other_nodes()
     if not nodes:
         return stream
@@ -73,7 +73,8 @@ def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[TaskData] = 
     token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
     token.write_text(word)
     try:
-        _ask(nodes, Sight(str(token), word, _some_videos([*stream.tasks, *beside]), rendered_from(stream)))
+        streams = [stream, *beside]
+        _ask(nodes, Sight(str(token), word, _some_videos(streams), rendered_of(streams)))
     finally:
         token.unlink(missing_ok=True)
     return replace(stream, tasks=tasks, downstream=downstream)
@@ -96,16 +97,18 @@ def _copied(manifest: Path, folder: Path) -> Path:
 
 
 def render_here(spec: RunSpec) -> None:
-    """Render the embedded stream of a run where this machine lacks it: it may have joined the cluster after the start.
+    """Render a run's embedded streams where this machine lacks one: it may have joined the cluster after the start.
 
     Called by every rank before its run begins. Raises: as `load_stream`.
     """
-    if spec.rendered and not all(path is None or path.is_file() for path in _looked_at(spec.tests)):
-        load_stream(spec.rendered)
+    manifests = [*spec.tests, *filter(None, [spec.reference])]
+    if spec.rendered and not all(path is None or path.is_file() for path in _looked_at(manifests)):
+        for name in spec.rendered:
+            load_stream(name)
 
 
-def _some_videos(sets: Sequence[TaskData]) -> tuple[tuple[str, int], ...]:
-    paths = _looked_at([task.manifest for task in sets])
+def _some_videos(streams: Sequence[Stream]) -> tuple[tuple[str, int], ...]:
+    paths = _looked_at([task.manifest for stream in streams for task in stream.tasks])
     return tuple((str(path), path.stat().st_size) for path in paths if path is not None and path.is_file())
 
 
@@ -160,7 +163,8 @@ def _look(sight: Sight) -> str:
     missing = _first_missing(sight)
     if missing and sight.rendered:
         try:
-            load_stream(sight.rendered)
+            for name in sight.rendered:
+                load_stream(name)
         except KinorayError as error:
             return f"lacks {missing} and cannot render it: {error}"
         missing = _first_missing(sight)

@@ -23,11 +23,12 @@ def attend(
     bar: RunProgress,
     signals: Signals,
     asks: Mapping[str, float] = MappingProxyType({}),
+    gpus: float = 0.0,
 ) -> Any:
     """Do blocking work in a thread while this one shows progress and passes signals on as a request to stop.
 
     watched: the runs that are on, with their monitors; the work may change it. asks: what Ray may have to start a
-    machine for.
+    machine for. gpus: what they need of those that are there.
     """
     import ray
 
@@ -43,12 +44,12 @@ def attend(
                 update_bar(bar, run, last)
                 begun.update([run.label] if last["begun"] else [])
                 if run.label not in begun and time.monotonic() - started_s > PATIENCE_S:
-                    bar.warn_once(_awaited(run.label, asks))
+                    bar.warn_once(_awaited(run.label, asks, gpus))
 
     return in_thread(work, look)
 
 
-def _awaited(label: str, asks: Mapping[str, float]) -> list[str]:
+def _awaited(label: str, asks: Mapping[str, float], gpus: float = 0.0) -> list[str]:
     """What to say of a run that does not begin: its ranks ask for more than the cluster has, or others hold it."""
     import ray
 
@@ -56,24 +57,24 @@ def _awaited(label: str, asks: Mapping[str, float]) -> list[str]:
     has = {name: there.get(name, 0.0) for name in asks}
     short = [f"{amount:g} {name} (there are {has[name]:g})" for name, amount in asks.items() if amount > has[name]]
     if not short:
-        return _held(label)
+        return _held(label, {"CPU": 1.0, "GPU": gpus})
     return [
         f"{label} asks for {', '.join(short)}: a cluster that grows starts machines now; `ray status` says what it "
         "does, Ctrl-C gives up."
     ]
 
 
-def _held(label: str) -> list[str]:
-    """What to say of a run that does not begin, where the cluster has no whole CPU, or no GPU of its own, free."""
+def _held(label: str, needs: Mapping[str, float]) -> list[str]:
+    """What to say of a run that does not begin, where the cluster has not as much free as it needs."""
     import ray
 
     there, left = ray.cluster_resources(), ray.available_resources()
-    for name in ("CPU", "GPU"):
+    for name, needed in needs.items():
         total, free = (found.get(name, 0.0) for found in (there, left))
-        if total and free < 1:
+        if free < needed:
             return [
-                f"{label} waits for a {name}: other work holds {total - free:g} of the cluster's {total:g} (see `ray "
-                "status`). It begins when one is free; Ctrl-C gives up."
+                f"{label} waits for {needed:g} {name}: {total - free:g} of the cluster's {total:g} are held (see `ray "
+                "status`). It begins when they are free; Ctrl-C gives up."
             ]
     return []
 

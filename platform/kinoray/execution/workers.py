@@ -79,7 +79,7 @@ def run_alone(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
     from kinoray.processes.ray_session import node_cpus  # of the driver: ranks import this file, and nothing more
 
-    # Its threads are of the driver's machine, and the cluster's may all be smaller: more CPUs than any has never come.
+    # Its threads are the driver's machine's, and for more CPUs than the largest machine has Ray would wait for ever.
     task = ray.remote(one_process).options(
         num_cpus=min(spec.threads, max(node_cpus())), max_retries=MAX_DEATHS, retry_exceptions=[ray.exceptions.RayError]
     )

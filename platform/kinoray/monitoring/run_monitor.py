@@ -9,9 +9,10 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kinoray.disk.durable import write_json
 from kinoray.disk.folders import seed_label
@@ -43,6 +44,11 @@ class Attempts:
     machines: tuple[str, ...] = ()
     """Ids of those that were there at the last beginning."""
 
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Self:
+        """As `asdict` gave them, by way of JSON."""
+        return cls(kept["count"], kept["excused"], tuple(kept["furthest"]), tuple(kept["machines"]))
+
 
 class RunMonitor:
     """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a request to stop."""
@@ -59,7 +65,7 @@ class RunMonitor:
         self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
         self.attempts = Attempts()
         if (kept := self.folder / ATTEMPTS).is_file():  # a monitor before this one died
-            self.attempts = Attempts(**json.loads(kept.read_text()))
+            self.attempts = Attempts.of(json.loads(kept.read_text()))
         for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
@@ -68,6 +74,8 @@ class RunMonitor:
 
     def begin_attempt(self, machines: Collection[str] = ()) -> int:
         """Note that the ranks begin; returns how often they began since they last got on.
+
+        A call that Ray repeats, as the monitor died in its midst, may count twice.
 
         machines: ids of all that are there. Where one has gone since they began before, they are taken to have ended
         with it, which is no failure of theirs and does not count (`MOST_EXCUSED`).
@@ -82,7 +90,8 @@ class RunMonitor:
     def _keep(self, attempts: Attempts) -> None:
         """On disk, too: a monitor after this one would let the ranks die as often again."""
         self.attempts = attempts
-        write_json(self.folder / ATTEMPTS, asdict(attempts))
+        with suppress(OSError):  # a full disk ends the run by what it cannot do without
+            write_json(self.folder / ATTEMPTS, asdict(attempts))
 
     def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
         """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again.
@@ -93,7 +102,7 @@ class RunMonitor:
         if bad is not None:
             self.bad = {}
             self.report_bad(bad)
-        if (stage, step) > tuple(self.attempts.furthest) and self.attempts.count:
+        if self.attempts.count and (stage, step) > self.attempts.furthest:  # without Ray nobody counts
             self._keep(Attempts(1, 0, (stage, step), self.attempts.machines))
         path = self.folder / "metrics.jsonl"
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]

@@ -18,7 +18,7 @@ from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.ways import IN_PROCESS, Way
 from kinoray.seeds import seed_libraries, seed_of
-from kinoray.streams.rendering import rendered_from
+from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.training.stages import Stage
 
@@ -48,8 +48,8 @@ class RunSpec:
     decode_slots: float
     reference: str = ""
     """The manifest of the reference set, where the method asks for one."""
-    rendered: str = ""
-    """The embedded stream that a machine renders where it lacks the videos."""
+    rendered: tuple[str, ...] = ()
+    """Embedded streams that a machine renders where it lacks the videos."""
     cache: Cache | None = None
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
 
@@ -134,6 +134,6 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
         autocast=in_autocast(run, gpu),
         decode_slots=decode_slots,
         reference=reference,
-        rendered=rendered_from(run.stream),
+        rendered=rendered_of([run.stream, *filter(None, [run.reference])]),
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )

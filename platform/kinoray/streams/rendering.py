@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -103,6 +103,11 @@ def rendered(
                 "XDG_CACHE_HOME to another folder."
             ) from None
     return manifests
+
+
+def rendered_of(streams: Iterable[Stream]) -> tuple[str, ...]:
+    """The embedded ones among some streams, by name, as `load_stream` takes them."""
+    return tuple(name for stream in streams if (name := rendered_from(stream)))
 
 
 def rendered_from(stream: Stream) -> str:

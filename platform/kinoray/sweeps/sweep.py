@@ -163,8 +163,7 @@ def _run(
     bytes_asked_for()  # refused now and not in each trial
     with caught_signals() as signals, ray_session(plan.workers > 0, say):
         cpus, nodes = num_cpus(), node_cpus()
-        beside = list(plan.base.stream.downstream if plan.then else ())
-        beside += plan.base.reference.tasks if plan.base.reference else ()
+        beside = [*filter(None, [plan.base.reference]), *(r.stream for r in plan.then if isinstance(r.stream, Stream))]
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent, beside)
         tasks = stream.tasks
         share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)

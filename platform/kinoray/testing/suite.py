@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from kinoray.errors import UsageError
+from kinoray.execution.run_rank import settings_kept
 from kinoray.method import BaseMethod
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.testing.promise import BrokenPromise, place_in, short
@@ -49,7 +50,7 @@ def check(method: str | Path | type[BaseMethod] | MethodSource, device: str = "c
     source, small = find_method(method), small_stream()
     source = with_learner(source, suited(source, small).protocol)
     source.load()
-    with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder, settings_kept():
         subject = Subject(source, small, Path(folder), device=device)
         for promise in PROMISES:
             yield outcome_of(promise, subject)
