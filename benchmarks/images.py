@@ -8,8 +8,8 @@ one task, with the recipe of `ucl-cifar10`: its two views, SGD. Of its time only
 making views, and steps, as the run's own clock has them (`Result.cost`); evaluation and commits are apart. The other
 side is a plain loop with the decoded pictures in memory, the same augmentations (`augment_views`) and the same modules.
 
-Both sides see the same rows and draws from the same weights; the first losses must agree (TOLERANCE). They take turns, with
-equal threads, and change places every round; the ratio is the median over rounds. Pictures are noise.
+Both sides see the same rows and draws from the same weights; the first losses must agree (TOLERANCE). They take turns,
+with equal threads, and change places every round; the ratio is the median over rounds. Pictures are noise.
 
 Where there is a GPU both sides learn on it; the engine takes kernels that can be repeated, the bare loop any. With
 `--repeatable` the bare loop takes the same, which tells what the engine itself costs.
