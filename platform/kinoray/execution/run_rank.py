@@ -29,8 +29,9 @@ def settings_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
         torch.backends.cudnn.benchmark = benchmark
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports torch's compiler
+            torch.use_deterministic_algorithms(deterministic)
 
 
 def compute_repeatably(spec: RunSpec, world: World) -> None:
