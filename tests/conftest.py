@@ -36,6 +36,11 @@ for name, value in {
     os.environ.setdefault(name, value)
 
 
+# A suite that was started in the background was told to ignore Ctrl-C, and so would be the commands that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _fast_folder() -> Path | None:
     """Where the tests' folders lie: in memory if it has room, since they write and sync 60,000 files."""
     if not IN_MEMORY.is_dir() or min(disk_usage(IN_MEMORY).free, virtual_memory().available) < ROOM_BYTES:
