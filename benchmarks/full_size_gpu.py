@@ -67,7 +67,7 @@ def timed_steps(spec: Any) -> list[tuple[list[float], list[float], int]]:
     from kinoray.execution.rank_session import RankSession
     from kinoray.execution.run_rank import compute_repeatably
     from kinoray.monitoring.run_monitor import RunMonitor
-    from kinoray.testing.engine import alone
+    from kinoray.runs.run_spec import alone
     from kinoray.training.loop import train_stream
 
     tasks: list[tuple[list[float], list[float], int]] = []

@@ -16,9 +16,8 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.method import BaseMethod
 from kinoray.processes.actors import call
-from kinoray.runs.run_spec import RunSpec
+from kinoray.runs.run_spec import RunSpec, alone
 from kinoray.training.checkpoint import Phase, Position
-from kinoray.training.distributed import World
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import grow
 
@@ -77,7 +76,7 @@ class Curve:
         self._build()
 
     def _build(self) -> None:
-        spec, world = self.spec, World()
+        spec, world = self.spec, alone(self.spec)
         self.method, feed = built(spec, world, note=self.note)
         self.facts, self.tester = StageFacts(spec, feed, world), Tester(spec.tested, self.method, feed)
         self.grown = 0

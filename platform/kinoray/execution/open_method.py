@@ -21,11 +21,10 @@ from kinoray.method import BaseMethod, Tokens
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
-from kinoray.runs.run_spec import RunSpec, describe_ranks
+from kinoray.runs.run_spec import RunSpec, alone, describe_ranks
 from kinoray.streams import Stream
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import newest
-from kinoray.training.distributed import World
 from kinoray.training.given_weights import load_weights
 from kinoray.training.loop import grow
 
@@ -96,7 +95,7 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     request = recorded_request(result, stream=stream, method=method)
     resolved = replace(resolve(request, result.seed), folder=result.folder)
     spec = describe_ranks(resolved, result.run["threads"], 0, gpu=torch.cuda.is_available())
-    world = World(device=torch.device(spec.device))
+    world = alone(spec)
     checkpoint = newest(result.folder / "checkpoints", say=lambda text: None)
     if checkpoint is None:
         raise UsageError(f"{label_of(result)} has committed nothing yet.")

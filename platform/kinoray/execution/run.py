@@ -30,7 +30,7 @@ from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_optio
 from kinoray.runs.resolve import Resolved, each_seed, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
-from kinoray.runs.run_spec import RunSpec, make_spec
+from kinoray.runs.run_spec import RunSpec, alone, make_spec
 from kinoray.runs.ways import IN_PROCESS, SIDE_BY_SIDE, Way
 from kinoray.streams import TaskData
 from kinoray.tracking.beside import logged
@@ -192,14 +192,13 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
 
     from kinoray.execution.run_rank import run_rank, settings_kept
     from kinoray.monitoring.run_monitor import RunMonitor
-    from kinoray.training.distributed import World
 
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
     with progress_of([run], quiet) as bar:
         monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
         try:
             with settings_kept(), signals.passed_to(monitor.request_stop):
-                finished = run_rank(spec, World(device=torch.device(spec.device)), monitor, None)
+                finished = run_rank(spec, alone(spec), monitor, None)
         except Exception as error:
             raise failed(run, error) from error
     _settle(run, {"finished": finished}, signals)

@@ -133,8 +133,8 @@ def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[A
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
     # It tests on a CPU, by processes of its own: Ray's tasks decode for the training.
-    alone = replace(spec, decode_slots=0, device="cpu", autocast=False)
-    watcher = start_actor(Watcher, actor_name("watcher", run.label, folder), alone, monitor) if watch else None
+    on_cpu = replace(spec, decode_slots=0, device="cpu", autocast=False)
+    watcher = start_actor(Watcher, actor_name("watcher", run.label, folder), on_cpu, monitor) if watch else None
     try:
         yield monitor, Stores(momentum, features, watcher, watch)
     finally:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kinoray.backbones.backbone import Backbone
 from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
@@ -20,6 +22,7 @@ from kinoray.runs.ways import IN_PROCESS, Way
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
+from kinoray.training.distributed import World
 from kinoray.training.stages import Stage
 
 
@@ -75,6 +78,11 @@ class RunSpec:
     def num_clips(self) -> int:
         """Clips of the whole stream, all splits."""
         return sum(read_manifest(path).table.num_rows for path in self.tests)
+
+
+def alone(spec: RunSpec) -> World:
+    """The one rank of a run that is done in one process."""
+    return World(device=torch.device(spec.device))
 
 
 def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:

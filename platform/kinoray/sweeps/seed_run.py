@@ -28,10 +28,9 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.run_spec import make_spec
+from kinoray.runs.run_spec import alone, make_spec
 from kinoray.streams import Stream
 from kinoray.sweeps.objectives import COSTS, of_then
-from kinoray.training.distributed import World
 
 STOP_FILE = "stop"
 """While it lies in the sweep's folder, every trial commits after its current step and stops."""
@@ -199,8 +198,7 @@ class InProcess:
     def start(self) -> None:
         gpu = torch.cuda.is_available()
         spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=ways.TRIAL)
-        world = World(device=torch.device(spec.device))
-        self.stages = stage_by_stage(spec, world, TrialMonitor(spec.folder, self.job.stop_file), None)
+        self.stages = stage_by_stage(spec, alone(spec), TrialMonitor(spec.folder, self.job.stop_file), None)
 
     def reach(self, task: int) -> None:
         last = task == self.job.num_tasks

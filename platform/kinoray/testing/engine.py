@@ -18,7 +18,7 @@ from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.run_spec import RunSpec, build_method, make_spec
+from kinoray.runs.run_spec import RunSpec, alone, build_method, make_spec
 from kinoray.streams import Stream
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream
@@ -51,11 +51,6 @@ def spec_of(method: Any, stream: Stream, folder: Path, seed: int = 0, device: st
 def spec_on(device: str, run: Resolved) -> RunSpec:
     """What a rank of the run gets on cpu or cuda."""
     return make_spec(run, num_workers=0, decode_slots=0, gpu=device == "cuda", say=lambda text: None)
-
-
-def alone(spec: RunSpec) -> World:
-    """The one rank of a run."""
-    return World(device=torch.device(spec.device))
 
 
 def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
