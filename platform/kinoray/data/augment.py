@@ -21,6 +21,7 @@ from torch import Tensor
 from kinoray.data import crops
 from kinoray.data.crops import crop
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
+from kinoray.data.on_device import on_device
 from kinoray.data.presets import Augmentation, JitterKind, Preset
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
@@ -150,7 +151,7 @@ def _change(planes: Tensor, chosen: np.ndarray, operation: Callable[..., None], 
     if len(places) == len(chosen):
         operation(planes, *values)
     elif len(places):
-        index = torch.from_numpy(places).to(planes.device)
+        index = on_device(places, planes.device)
         part = planes.index_select(1, index)
         operation(part, *(value[places] for value in values))
         planes.index_copy_(1, index, part)
@@ -177,7 +178,7 @@ def jitter(planes: Tensor, factors: np.ndarray, order: np.ndarray, kind: JitterK
 
 
 def _column(values: np.ndarray, like: Tensor) -> Tensor:
-    return torch.from_numpy(values).to(like.device, torch.float32)[:, None]
+    return on_device(values.astype(np.float32), like.device)[:, None]
 
 
 def _brighten(planes: Tensor, factors: np.ndarray) -> None:
@@ -278,7 +279,7 @@ def blur(planes: Tensor, sigma: np.ndarray, radius: int) -> None:
     """
     offsets = np.arange(-radius, radius + 1)
     weights = np.exp(-0.5 * (offsets / sigma[:, None]) ** 2)
-    kernel = torch.from_numpy(weights / weights.sum(axis=1, keepdims=True)).to(planes.device, torch.float32)
+    kernel = on_device((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32), planes.device)
     kernels = kernel.repeat(3, 1)[:, None, None]  # (3 N, 1, 1, 2 radius + 1)
     flat = F.pad(planes.flatten(0, 1)[None], (radius,) * 4, mode="reflect")
     flat = F.conv2d(flat, kernels, groups=len(kernels))
@@ -288,5 +289,5 @@ def blur(planes: Tensor, sigma: np.ndarray, radius: int) -> None:
 
 def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float], out: Tensor) -> Tensor:
     """out = video * factor - offset for each channel; both (..., 3, H, W) float."""
-    factors, offsets = (torch.tensor(values, device=video.device).view(3, 1, 1) for values in (factor, offset))
+    factors, offsets = on_device(np.array([factor, offset], np.float32), video.device).view(2, 3, 1, 1)
     return torch.mul(video, factors, out=out).sub_(offsets)

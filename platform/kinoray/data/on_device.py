@@ -16,9 +16,9 @@ def clips_on_device(video: np.ndarray, device: torch.device) -> Tensor:
     return on_device(video, device).permute(0, 1, 4, 2, 3)
 
 
-def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array that is only read. A GPU's copy is on its way when this returns."""
-    value = torch.from_numpy(array)
+def on_device(values: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """Values of the host that are only read. A GPU's copy is on its way when this returns: nothing waits for it."""
+    value = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda":  # from memory that may be paged out it would come after all that the GPU has been given
         value = value.pin_memory()
     return value.to(device, non_blocking=True)

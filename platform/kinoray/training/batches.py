@@ -21,7 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
-from kinoray.data.on_device import clips_on_device
+from kinoray.data.on_device import clips_on_device, on_device
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -231,9 +231,9 @@ class Feed:
             views=views,
             plain=self.views(video, seeds, 0, aspects)[0] if plain else None,
             text=self.tokens(captions),
-            ids=torch.from_numpy(sample_id(tasks, samples)).to(self.world.device),
-            labels=torch.from_numpy(labels).to(self.world.device),
-            slots=torch.from_numpy(slots).to(self.world.device),
+            ids=on_device(sample_id(tasks, samples), self.world.device),
+            labels=on_device(labels, self.world.device),
+            slots=on_device(slots, self.world.device),
         )
 
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
@@ -260,7 +260,7 @@ class Feed:
         if not isinstance(self.towers, TwoTower):
             return None  # type: ignore[return-value]
         ids, mask = self.towers.tokenize(captions, self.recipe.max_tokens)
-        return Tokens(torch.from_numpy(ids).to(self.world.device), torch.from_numpy(mask).to(self.world.device))
+        return Tokens(on_device(ids, self.world.device), on_device(mask, self.world.device))
 
     def clips(
         self, name: str, manifest: Manifest, split: str, frames: int, only: np.ndarray | None = None

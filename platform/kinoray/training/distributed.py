@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinoray.backbones.norm import SplitBatchNorm
+from kinoray.data.on_device import on_device
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ def noise_source(
     generator = torch.Generator().manual_seed(seed)
 
     def noise(*shape: int) -> Tensor:
-        return draw(global_rows, *shape, generator=generator)[rows].to(device)
+        return on_device(draw(global_rows, *shape, generator=generator)[rows], device)
 
     return noise
 

@@ -240,7 +240,7 @@ def train_step(
     with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast):
         output = checked_output(method.loss(batch), groups, rows_of(batch))
     total = total_objective(output)
-    stop = torch.tensor(float(around.stop_requested()), device=world.device)
+    stop = torch.full((), float(around.stop_requested()), device=world.device)  # filled there: no copy to wait for
     numbers = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), stop])
     set_gradients(output, groups, numbers, world)
     apply_gradients(optimizer, recipe, rate)
