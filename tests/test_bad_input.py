@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from support.clips import write_clip
 from support.places import REPOSITORY
@@ -213,7 +214,9 @@ def test_a_signal_while_ray_trains_commits_the_state_and_leaves_no_process(numbe
     words = ("run", "base_moco", "--stream", mine, "--runs", runs, "--quiet", "--set", "batch_size=4")
     process = start(*words, "--set", "epochs=400")
     wait_until(lambda: has_steps(runs, 10), process)
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    if number == signal.SIGTERM:  # as `timeout` does: to the process, and at once to its whole group
+        process.send_signal(number)
+    os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
     request, end = err.splitlines()
@@ -222,6 +225,21 @@ def test_a_signal_while_ray_trains_commits_the_state_and_leaves_no_process(numbe
     (run,) = kinoray.list_runs(runs)
     assert run["state"] == "stopped"
     assert list(Path(run["folder"]).glob("checkpoints/stage-*/manifest.json"))
+    assert gone(process)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_where_ray_itself_is_killed_the_run_ends_at_once_and_leaves_no_process(mine: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    words = ("run", "base_moco", "--stream", mine, "--runs", runs, "--quiet", "--set", "batch_size=4")
+    process = start(*words, "--set", "epochs=400")
+    wait_until(lambda: has_steps(runs, 10), process)
+    (server,) = [child for child in psutil.Process(process.pid).children() if child.name() == "gcs_server"]
+    server.kill()
+    _, err = process.communicate(timeout=45)  # Ray would end the process after a minute
+    assert process.returncode == 1, err
+    assert "RunFailed: Ray's process gcs_server ended: it was killed" in err
     assert gone(process)
 
 

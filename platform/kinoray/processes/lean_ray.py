@@ -41,12 +41,17 @@ NOT_IN_USE = -1
 def lean(dashboard: bool) -> Iterator[None]:
     """Let `ray.init` start Ray so meanwhile; with a dashboard all its processes are there, but for the port."""
     private: Any = ray._private
+    services = private.services
     settings = WITH_DASHBOARD if dashboard else WITHOUT_DASHBOARD
-    with replaced(private.parameter, "RayParams", functools.partial(private.parameter.RayParams, **settings)):
+    with (
+        replaced(private.parameter, "RayParams", functools.partial(private.parameter.RayParams, **settings)),
+        # A SIGTERM to the driver's whole group, as `timeout` and job schedulers send it, asks the driver to stop; Ray
+        # has to last until it has.
+        replaced(services, "ConsolePopen", functools.partial(services.ConsolePopen, process_group=0)),
+    ):
         if dashboard:
             yield
             return
-        services = private.services
         with (
             replaced(services, "start_api_server", lambda *args, **kwargs: ("", None)),
             # It imports what a dashboard needs, for half a second, to learn which arguments an agent would get.

@@ -4,11 +4,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kinoray.errors import BY_SIGNAL, STOPPED, KinorayError
+
+ECHO_S = 1.0
+"""A second SIGTERM within so long is the first one's: `timeout` sends it to the process and then to its whole group."""
 
 
 class Stopped(KinorayError):
@@ -25,13 +29,16 @@ class Signals:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.came_s = 0.0
         self.listeners: list[Callable[[], None]] = []
 
     def handle(self, number: int, frame: Any) -> None:
         """Remember the first signal and call the listeners."""
         if self.number is not None:
+            if is_echo(self.number, number, self.came_s):
+                return
             os._exit(BY_SIGNAL + number)
-        self.number = number
+        self.number, self.came_s = number, time.monotonic()
         print("Stopping after this step; once more ends at once.", file=sys.stderr)
         for listener in self.listeners:
             listener()
@@ -51,6 +58,11 @@ class Signals:
             yield
         finally:
             self.listeners.remove(listener)
+
+
+def is_echo(first: int, number: int, came_s: float) -> bool:
+    """Whether a signal is the one that came first, at this monotonic time, delivered once more."""
+    return first == number == signal.SIGTERM and time.monotonic() - came_s < ECHO_S
 
 
 @contextmanager
@@ -75,15 +87,18 @@ def noted_signals() -> Iterator[list[int]]:
     Raised inside Ray's calls, what the handlers raise would lose its exit code.
     """
     noted: list[int] = []
+    came_s = 0.0
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
 
     def note(number: int, frame: Any) -> None:
+        nonlocal came_s
         handler = before[signal.Signals(number)]
-        if noted and callable(handler):
+        if noted and callable(handler) and not is_echo(noted[0], number, came_s):
             handler(number, frame)
         noted.append(number)
+        came_s = came_s or time.monotonic()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
