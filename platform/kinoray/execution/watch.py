@@ -10,6 +10,7 @@ from typing import Any
 from kinoray.display.progress import Course, RunProgress
 from kinoray.processes.actors import unrepeated
 from kinoray.processes.background import in_thread
+from kinoray.processes.ray_session import check_own_ray
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
 
@@ -36,6 +37,7 @@ def attend(
     begun: set[str] = set()  # runs whose ranks are there; a monitor that died forgot it
 
     def look() -> None:
+        check_own_ray()
         for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it

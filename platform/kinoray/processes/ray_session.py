@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 
 import grpc
+import psutil
 import ray
 
 from kinoray.errors import RunFailed
@@ -270,6 +271,25 @@ def dashboard_line() -> str:
         return "Ray's dashboard: none; the Ray that is running here was started without it."
     asks = " (asks for the token that `ray get-auth-token` prints)" if is_token_auth_enabled() else ""
     return f"Ray's dashboard: http://{url}{asks}"
+
+
+def check_own_ray() -> None:
+    """End what is left of a Ray that this process started and of which a part has ended: Ray's own calls would wait a
+    minute for it, and then end this process. Raises: RunFailed for such a Ray."""
+    private: Any = ray._private
+    node = private.worker._global_node
+    dead = [name for name, _ in node.dead_processes()] if node is not None and node.head else []
+    if not dead:
+        return
+    private.auto_init_hook.enable_auto_connect = False  # a thread that still calls Ray would start another
+    for _, process in node.live_processes():
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+    raise RunFailed(
+        f"Ray's process {dead[0]} ended: it was killed, or the machine ran out of memory (`dmesg` tells). What is "
+        "committed stands; the same command continues it."
+    )
 
 
 def has_dashboard() -> bool:

@@ -17,10 +17,10 @@ from optuna.trial import TrialState
 from ray import tune
 
 from kinoray.display.text import one_line
-from kinoray.errors import RunFailed
+from kinoray.errors import KinorayError, RunFailed
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.background import in_thread
-from kinoray.processes.ray_session import told_to
+from kinoray.processes.ray_session import check_own_ray, told_to
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
 from kinoray.sweeps.objectives import aims
@@ -113,7 +113,9 @@ def carry_out(
     )
     try:
         with logged_to(folder / "log.txt"):
-            in_thread(tuner.fit)
+            in_thread(tuner.fit, check_own_ray)
+    except KinorayError:
+        raise
     except Exception as error:
         raise RunFailed(f"{folder.name}: {type(error).__name__}: {one_line(error)[:300]}") from error
     finally:
