@@ -24,9 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinoray.backbones.attention import attend, attention_weights, identity_linear, input_of, top_k_gates
+from kinoray.backbones.attention import attend, attention_weights, identity_linear, input_of
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
+from kinoray.backbones.experts import experts_in_use, top_k_gates
 from kinoray.config import Capacity, Count, Decay, Positive, Share, config, from_task
 from kinoray.equations import in_batch_nce
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepOutput, Stored, Task, TaskFacts
@@ -95,9 +96,10 @@ RELEASED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def neighbours(num_frames: int, behind: bool) -> list[int]:
-    """Which frame asks each frame: the one before it, or the one behind it; at the end of the clip itself."""
-    return [min(max(m + (1 if behind else -1), 0), num_frames - 1) for m in range(num_frames)]
+def neighbours(frames_BT: Tensor, behind: bool) -> Tensor:
+    """Of each frame of clips the one that asks it, (B, T, ...): that before it or behind it; at the end itself."""
+    shifted = (frames_BT[:, 1:], frames_BT[:, -1:]) if behind else (frames_BT[:, :1], frames_BT[:, :-1])
+    return torch.cat(shifted, dim=1)
 
 
 class FrameFusion(nn.Module):
@@ -121,7 +123,7 @@ class FrameFusion(nn.Module):
         return (torch.lerp(own, crossed, self.alpha) if self.blend else own + self.alpha * crossed), None
 
     def _asking(self, x_NLW: Tensor, frames: int) -> Tensor:
-        return x_NLW.unflatten(0, (-1, frames))[:, neighbours(frames, self.behind)].flatten(0, 1)
+        return neighbours(x_NLW.unflatten(0, (-1, frames)), self.behind).flatten(0, 1)
 
     def looks(self, x_NLW: Tensor, frames: int) -> dict[str, Tensor]:
         """How much class tokens look at each patch, (N, L - 1): A_ca and A_sa (Fig. 5)."""
@@ -163,9 +165,9 @@ class Tame(nn.Module):
             return self.scale * (low_BLR @ self.up[0].T)
         weights_BE, chosen = top_k_gates(self.logits(x_BLW), self.top_k)
         # An expert that no caption uses stays out of the graph: it gets no gradient, and the optimizer skips it.
-        used = chosen.unique().tolist()
-        up_UWR = torch.stack([self.up[expert] for expert in used])
-        mixed_BWR = torch.einsum("bu,uwr->bwr", weights_BE[:, used], up_UWR)
+        used, _ = experts_in_use(chosen, len(self.up))
+        up_UWR, weights_BU = torch.stack([self.up[e] for e in used]), torch.stack([weights_BE[:, e] for e in used], 1)
+        mixed_BWR = torch.einsum("bu,uwr->bwr", weights_BU, up_UWR)
         return self.scale * torch.bmm(low_BLR, mixed_BWR.transpose(1, 2))
 
     def logits(self, x_BLW: Tensor) -> Tensor:
@@ -301,8 +303,7 @@ class Method(BaseMethod):
 
     def attention_maps(self, video: Tensor) -> dict[str, Tensor]:
         """Both attentions of the last block that has a Frame Fusion Adapter; {} without one."""
-        fused = [module for module in self.modules() if isinstance(module, FrameFusion)]
-        if not fused:
+        if not (fused := [module for module in self.modules() if isinstance(module, FrameFusion)]):
             return {}
         x_NLW, frames = input_of(fused[-1], lambda: self.towers.embed_video(video)), video.shape[1]
         side = round((x_NLW.shape[1] - 1) ** 0.5)
@@ -310,11 +311,10 @@ class Method(BaseMethod):
 
     def _draws(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Noise of the gates and what dropout keeps, drawn for all ranks alike."""
-        settings, adapters = self.config, len(PLACES) * len(self.towers.text_blocks)
+        settings, adapters, p = self.config, len(PLACES) * len(self.towers.text_blocks), self.config.expert_dropout
         if not settings.experts:
             return None, None
         noise = batch.normal(adapters, settings.experts) if settings.noisy_gate else None
-        p = settings.expert_dropout
         return noise, (batch.uniform(adapters, self.width) >= p).float() / (1 - p) if p else None
 
     @contextmanager

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinoray.backbones.attention import top_k_gates
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
+from kinoray.backbones.experts import experts_in_use, times_chosen, top_k_gates
 from kinoray.config import Capacity, Count, Decay, Positive, config
 from kinoray.equations import clip_contrast
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, TaskFacts
@@ -105,9 +105,7 @@ class Mixture(nn.Module):
         weights_BE, chosen_BK = top_k_gates(self.logits(x_NLW, frames), self.config.top_k)
         routing.chosen[number] = chosen_BK.detach()
         # An expert that no row uses stays out of the graph: it gets no gradient, and the optimizer skips it.
-        used = chosen_BK.unique()
-        place_BK = torch.searchsorted(used, chosen_BK)
-        experts = used.tolist()
+        experts, place_BK = experts_in_use(chosen_BK, self.config.experts)
         down_BKRW = torch.stack([self.down[e] for e in experts])[place_BK]
         bias_BKR = torch.stack([self.down_bias[e] for e in experts])[place_BK]
         up_BKWR = torch.stack([self.up[e] for e in experts])[place_BK]
@@ -220,8 +218,7 @@ class Method(BaseMethod):
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Count which experts were used."""
         for mixture in self._mixtures().values():
-            used = mixture.get_buffer("used")
-            used.add_(torch.bincount(carry["chosen"][:, mixture.number].flatten(), minlength=len(used)))
+            mixture.get_buffer("used").add_(times_chosen(carry["chosen"][:, mixture.number], self.config.experts))
 
     def end_task(self, task: Task) -> tuple[int, ...]:
         """The experts that were used most rest from now on."""

@@ -19,7 +19,7 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations families eager | config disk processes display | seeds backbones
+errors metrics equations families eager on_device | config disk processes display | seeds backbones
 | decoding momentum monitoring features
 | data | method datasets
 | rehearsal rule | streams training methods search_spaces | evaluation | runs | lineage browse tracking

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone, TwoTower
+from kinoray.on_device import on_device
 
 M = TypeVar("M", bound=nn.Module)
 Weights = nn.Module | list[Tensor]
@@ -183,6 +184,6 @@ def shuffled_keys(
     Noise:   one permutation of the step's rows from the global generator, which the engine seeds alike on all ranks.
     """
     rows = gather(x)
-    order = torch.randperm(len(rows)).to(x.device)
+    order = on_device(torch.randperm(len(rows)), x.device)
     keys = gather(encode(rows[order[order_B]]))
     return keys[order.argsort()[order_B]]

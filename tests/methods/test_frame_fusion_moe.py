@@ -9,9 +9,10 @@ from support.random_numbers import drawn, scrambled
 from torch import nn
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.attention import input_of, top_k_gates
+from kinoray.backbones.attention import input_of
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight
+from kinoray.backbones.experts import experts_in_use, times_chosen, top_k_gates
 from kinoray.methods.frame_fusion_moe import Config, FrameFusion, Method, Routing, Tame, neighbours
 from kinoray.testing.engine import fresh_session, one_step, run_spec, spec_of
 from kinoray.testing.small_stream import facts_of, suited
@@ -34,9 +35,11 @@ def grown(backbone: str = "tiny-clip:random", tasks: int = 2, **settings: Any) -
 
 def test_neighbours_of_four_frames() -> None:
     """`methods.md` §16.8."""
-    assert neighbours(4, behind=False) == [0, 0, 1, 2]
-    assert neighbours(4, behind=True) == [1, 2, 3, 3]
-    assert neighbours(1, behind=False) == neighbours(1, behind=True) == [0]
+    four = torch.arange(4).expand(2, -1)
+    assert neighbours(four, behind=False)[1].tolist() == [0, 0, 1, 2]
+    assert neighbours(four, behind=True)[1].tolist() == [1, 2, 3, 3]
+    one = four[:, :1]
+    assert neighbours(one, behind=False).tolist() == neighbours(one, behind=True).tolist() == [[0], [0]]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,14 @@ def test_top_two_gates() -> None:
     assert top_k_gates(torch.zeros(1, 1), 2)[0].tolist() == [[1.0]]
     # On a GPU autocast gives logits in bfloat16 and their softmax in float32.
     assert top_k_gates(torch.zeros(2, 3, dtype=torch.bfloat16), 2)[0].dtype == torch.float32
+
+
+def test_experts_in_use_are_those_chosen_and_each_choice_finds_its_own() -> None:
+    chosen = torch.tensor([[4, 1], [1, 6], [4, 4]])
+    assert times_chosen(chosen, 8).tolist() == torch.bincount(chosen.flatten(), minlength=8).tolist()
+    experts, places = experts_in_use(chosen, 8)
+    assert experts == [1, 4, 6]
+    assert torch.equal(torch.tensor(experts)[places], chosen)
 
 
 @pytest.mark.parametrize("told", [{}, {"prototype": drawn(WIDTH, seed=5)}, {"bypass": True}, {"noise": True}])

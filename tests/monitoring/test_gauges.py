@@ -17,7 +17,7 @@ import yaml
 from support.places import REPOSITORY
 from torch import nn
 
-from kinoray.backbones.attention import Gates, top_k_gates
+from kinoray.backbones.experts import Gates, top_k_gates
 from kinoray.execution.vitals import Vitals, drift, gate_values, gradient_norm
 from kinoray.momentum import Momentum, Queue, average_into
 from kinoray.monitoring.gauges import METRICS, Gauges

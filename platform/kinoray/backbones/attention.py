@@ -1,13 +1,14 @@
 """Pieces of attention that adapters put beside a tower's own, and where a network without attention looks."""
 
-# N sequences   L tokens   M tokens asked   W width   h heads   E experts   B clips   T frames   C channels
+# N sequences   L tokens   M tokens asked   W width   h heads   B clips   T frames   C channels
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from kinoray.backbones.experts import top_k_gates as top_k_gates  # methods may import it here
 
 
 def attend(q_NLW: Tensor, k_NMW: Tensor, v_NMW: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
@@ -53,19 +54,3 @@ def identity_linear(width: int) -> nn.Linear:
     nn.init.eye_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-class Gates:
-    """Who looks at the gates of all mixtures of this process, if anybody does: metrics, for a step at a time."""
-
-    seen_by: ClassVar[Callable[[Tensor], None] | None] = None
-    """Called with the weights (N, E) of a mixture's rows."""
-
-
-def top_k_gates(logits_NE: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """softmax over the k largest logits, 0 elsewhere: weights (N, E) float32, and which are chosen (N, k)."""
-    top = logits_NE.float().topk(min(k, logits_NE.shape[1]), dim=1)
-    weights_NE = torch.zeros_like(logits_NE, dtype=torch.float32).scatter(1, top.indices, top.values.softmax(dim=1))
-    if Gates.seen_by is not None:
-        Gates.seen_by(weights_NE.detach())
-    return weights_NE, top.indices

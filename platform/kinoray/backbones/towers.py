@@ -80,7 +80,9 @@ class VitBertTowers(FrameTowers):
             }
         else:
             words = {"input_ids": tokens.ids}
-        states_BLH = self.text(**words, attention_mask=tokens.mask).last_hidden_state
+        # Of a mask of two dimensions transformers asks whether it masks anything, which makes the host wait for a GPU.
+        mask = tokens.mask[:, None, None] if tokens.mask.is_cuda else tokens.mask
+        states_BLH = self.text(**words, attention_mask=mask).last_hidden_state
         token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
         kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
         mean_BD = (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6

@@ -21,8 +21,8 @@ from torch import Tensor
 from kinoray.data import crops
 from kinoray.data.crops import crop
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.on_device import on_device
 from kinoray.data.presets import Augmentation, JitterKind, Preset
+from kinoray.on_device import on_device
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
 CPU_PIECE = 1 << 18

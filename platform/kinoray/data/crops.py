@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinoray.data.on_device import on_device
 from kinoray.data.presets import Interpolation
+from kinoray.on_device import on_device
 
 PIECE = 1 << 24
 """Pixels per channel that are worked on at once on a GPU: a bound on its memory (about 0.5 GB)."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinoray.backbones.attention import Gates
+from kinoray.backbones.experts import Gates
 from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum, Queue

@@ -21,7 +21,6 @@ from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
-from kinoray.data.on_device import clips_on_device, on_device
 from kinoray.data.pipeline import (
     ClipFeed,
     DecodedClips,
@@ -45,6 +44,7 @@ from kinoray.data.presets import decode_px, preset_of, test_sampling, train_samp
 from kinoray.data.replay_views import check_replay_views, replay_views
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
+from kinoray.on_device import clips_on_device, on_device
 from kinoray.training.distributed import (
     World,
     eval_batch,

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from kinoray.backbones.norm import SplitBatchNorm
-from kinoray.data.on_device import on_device
+from kinoray.on_device import on_device
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from kinoray.data.plan import TaskPlan
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.data.slots import TrainFeed
 from kinoray.method import Rows
+from kinoray.on_device import on_device
 from kinoray.training.batches import Batches, Feed
 
 StoredRows = Callable[[int], Tensor]
@@ -32,7 +33,7 @@ def with_extra_rows(
 def _filled(batches: Batches, feed: Feed, stored: StoredRows | None, reference: Iterator[Rows] | None) -> Batches:
     for facts, batch in batches:
         if stored is not None:
-            batch.stored = stored(facts.step).to(feed.world.device)
+            batch.stored = on_device(stored(facts.step), feed.world.device)
         if reference is not None:
             batch.reference = next(reference)
         yield facts, batch
