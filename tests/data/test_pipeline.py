@@ -116,8 +116,17 @@ def one_process(monkeypatch):
 def test_processes_and_starting_later_change_nothing(feed, monkeypatch):
     whole = list(decode_rows(feed))
     assert_same(whole[3:], list(decode_rows(replace(feed, start_step=3))))
-    monkeypatch.setattr(pipeline, "process_rows", partial(pipeline.process_rows, processes=1))
-    assert_same(whole, list(decode_rows(feed)))
+    asked: list[int] = []
+    in_pool = process_rows.in_pool
+
+    def noted(processes, *call):
+        asked.append(processes)
+        return in_pool(processes, *call)
+
+    monkeypatch.setattr(process_rows, "in_pool", noted)
+    for processes in (1, 3):
+        assert_same(whole, list(decode_rows(feed, processes=processes)))
+    assert set(asked) == {1, 3}
     assert list(decode_rows(replace(feed, start_step=STEPS[1]))) == []
 
 

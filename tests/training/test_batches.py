@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import torch
 from support.clips import write_clip
 
 from kinoray.backbones import load_backbone
@@ -117,3 +118,19 @@ def test_no_training_clips_are_kept_as_if_they_were_a_split(tmp_path) -> None:
     for only in (rows[:0], rows[:2], rows):
         assert sum(len(good) for _, good, _ in feed.clips("one", manifest, "train", 2, only)) == len(only)
     assert not feed.cached_splits
+
+
+def test_a_rank_decodes_in_as_many_processes_as_it_has_threads_and_in_two_at_least(tmp_path, monkeypatch) -> None:
+    asked: list[int] = []
+    decode_clips = batching.decode_clips
+
+    def noted(feed, slots, processes):
+        asked.append(processes)
+        return decode_clips(feed, slots, 2)
+
+    monkeypatch.setattr(batching, "decode_clips", noted)
+    manifest = wide_manifest(tmp_path)
+    for threads in (1, 7):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert len(list(feed_of(manifest).clips("one", manifest, "test", 2))) == 1
+    assert asked == [2, 7]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from kinoray.data.process_rows import process_rows
+from kinoray.data.process_rows import PROCESSES, process_rows
 from kinoray.data.slots import ClipFeed, Feed, Row, TrainFeed, coming, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
@@ -60,15 +60,15 @@ class DecodedClips:
     trouble: str
 
 
-def decode_rows(feed: TrainFeed, slots: float = 0.0) -> Generator[DecodedRows, None, None]:
-    """Rows of the remaining steps, decoded by Ray tasks on so many CPUs (see `decode_slots`); with 0, by processes of
-    this one's own."""
-    return _steps(feed, _groups(feed, slots))
+def decode_rows(feed: TrainFeed, slots: float = 0.0, processes: int = PROCESSES) -> Generator[DecodedRows, None, None]:
+    """Rows of the remaining steps, decoded by Ray tasks on so many CPUs (see `decode_slots`); with 0, by so many
+    processes of this one's own."""
+    return _steps(feed, _groups(feed, slots, processes))
 
 
-def decode_clips(feed: ClipFeed, slots: float = 0.0) -> Generator[DecodedClips, None, None]:
+def decode_clips(feed: ClipFeed, slots: float = 0.0, processes: int = PROCESSES) -> Generator[DecodedClips, None, None]:
     """Clips by row number, in order, a batch at a time; decoded as `decode_rows` says."""
-    return _clip_batches(feed, _groups(feed, slots))
+    return _clip_batches(feed, _groups(feed, slots, processes))
 
 
 def decode_slots(workers: int, cpus_per_worker: float) -> float:
@@ -93,12 +93,12 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: Feed, slots: float) -> Groups:
+def _groups(feed: Feed, slots: float, processes: int) -> Groups:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
         is_cached = _mostly_cached(feed, done)
-        rows = (_on_demand if is_cached else _ray if slots else _local)(feed, done, slots)
+        rows = (_on_demand if is_cached else _ray if slots else _local)(feed, done, slots, processes)
         unchecked_rows = misses = 0
         with closing(rows):
             for group in feed.groups[done:]:
@@ -134,7 +134,7 @@ def _mostly_cached(feed: Feed, done: int) -> bool:
     return True
 
 
-def _on_demand(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
+def _on_demand(feed: Feed, done: int, slots: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
     thread that did it ahead would stop training just as long, and longer. What the cache lacks others decode."""
     for group, slot in coming(feed, done):
@@ -146,15 +146,15 @@ def _on_demand(feed: Feed, done: int, slots: float) -> Generator[Row, None, None
 
             yield from rows_alone(feed, [(group, slot)], slots)
         else:
-            yield from process_rows(feed, [(group, slot)])
+            yield from process_rows(feed, [(group, slot)], processes)
 
 
-def _local(feed: Feed, done: int, _: float) -> Generator[Row, None, None]:
+def _local(feed: Feed, done: int, _: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, a fixed number of them ahead, from processes of our own."""
-    return process_rows(feed, coming(feed, done))
+    return process_rows(feed, coming(feed, done), processes)
 
 
-def _ray(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
+def _ray(feed: Feed, done: int, slots: float, _: int = 0) -> Generator[Row, None, None]:
     """The same rows from Ray Data."""
     from kinoray.data.ray_rows import ray_rows
 

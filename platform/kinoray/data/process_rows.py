@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loky import ProcessPoolExecutor
 
 PROCESSES = 2
-"""That read and decode, of a run that Ray does not decode for."""
+"""That read and decode, at least, of a run that Ray does not decode for."""
 AHEAD = 2
 """Steps decoded ahead of the consumer."""
 

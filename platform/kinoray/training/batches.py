@@ -21,14 +21,7 @@ from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, plain_view
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
-from kinoray.data.pipeline import (
-    ClipFeed,
-    DecodedClips,
-    DecodedRows,
-    TrainFeed,
-    decode_clips,
-    decode_rows,
-)
+from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
 from kinoray.data.plan import (
     StepFacts,
     TaskPlan,
@@ -41,6 +34,7 @@ from kinoray.data.plan import (
     written_seeds,
 )
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
+from kinoray.data.process_rows import PROCESSES
 from kinoray.data.replay_views import check_replay_views, replay_views
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
@@ -65,6 +59,11 @@ STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
 Batches = Iterator[tuple[StepFacts, Batch]]
 
 log = logging.getLogger(__name__)
+
+
+def own_processes() -> int:
+    """That decode where Ray does not: as many as this rank computes with threads, its part of the machine."""
+    return max(PROCESSES, torch.get_num_threads())
 
 
 @dataclass
@@ -146,7 +145,7 @@ class Feed:
             start_step=start,
             cache=self.cache,
         )
-        rows = decode_rows(feed, self.decode_slots)
+        rows = decode_rows(feed, self.decode_slots, own_processes())
         with closing(rows):
             yield self._timed(rows, plan)
 
@@ -284,7 +283,7 @@ class Feed:
             cache=self.cache,
             world=self.world.size,
         )
-        decoded = decode_clips(feed, self.decode_slots)
+        decoded = decode_clips(feed, self.decode_slots, own_processes())
         batches: list[tuple[np.ndarray, np.ndarray]] = []
         left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else -1
         with closing(decoded):

@@ -14,7 +14,7 @@ from kinoray.data.presets import decode_px, test_sampling
 from kinoray.data.slots import TrainFeed
 from kinoray.method import Rows
 from kinoray.on_device import on_device
-from kinoray.training.batches import Batches, Feed
+from kinoray.training.batches import Batches, Feed, own_processes
 
 StoredRows = Callable[[int], Tensor]
 """Step -> what `Needs.stored` asks for of earlier tasks, (R, ...)."""
@@ -70,7 +70,7 @@ def _reference(feed: Feed, plan: TaskPlan, start: int) -> Iterator[Iterator[Rows
         start_step=before + start,
         cache=feed.cache,
     )
-    decoded = decode_rows(reader, feed.decode_slots)
+    decoded = decode_rows(reader, feed.decode_slots, own_processes())
     with closing(decoded):
         yield (_rows(feed, rows) for rows in decoded)
 
