@@ -8,7 +8,7 @@ the next one's, the GPU waited for on both sides. Its floating-point operations 
 utilisation (MFU) is that number over the step's seconds and the card's dense bfloat16 peak by its data sheet (`--peak`,
 989 for an H100 or H200). The wait for a batch stands apart: with so few videos it says little about a real set's.
 
-Each method in a process of its own, half a minute each. Needs a GPU of 80 GB for batches of 48.
+Each method in a process of its own, about a minute each. Needs a GPU of 80 GB for batches of 48.
 """
 
 import argparse
@@ -147,8 +147,8 @@ def main() -> None:
                 cells.append(f"{row[f'{task} wait s']:.2f}")
             lines.append(f"| {method} | {' | '.join(cells)} |")
             print(lines[-1], flush=True)
-    if options.keep:
-        (RESULTS / "full-size-gpu.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+            if options.keep:
+                (RESULTS / "full-size-gpu.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
     if options.json:
         print(json.dumps(numbers))
 
