@@ -34,8 +34,9 @@ TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 test: setup
 	$(BIN)/pytest -m 'not slow' $(TOGETHER)
 
+# Of the files with such tests alone: each process imports all that it is given, which takes a quarter of a minute.
 test-slow: setup $(VENV)/s3-server/.installed
-	$(BIN)/pytest -m slow $(TOGETHER)
+	$(BIN)/pytest -m slow $(TOGETHER) $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
 
 # Lint, format, and types: types are checked on the installed wheel, where the four folders are one package.
 check: setup
