@@ -12,11 +12,16 @@ import pytest
 from av.video.reformatter import VideoReformatter
 from support.clips import grey_ramp, write_clip
 
-from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.browse import contact_sheet
+from kinoray.data.manifest import PROBED, read_manifest, write_manifest
+from kinoray.data.slots import ClipFeed
+from kinoray.datasets.findings import Part
+from kinoray.datasets.probing import probe_part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import decode_clip
+from kinoray.decoding.frame_cache import OFF
 from kinoray.decoding.probe import probe_clip
-from kinoray.decoding.sampling import Timeline
+from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_square
 from kinoray.errors import UsageError, VideoError
 
@@ -178,6 +183,14 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
     manifest = write_manifest([row | probed], tmp_path / "m.parquet", tmp_path)
     clip = read_manifest(manifest.path).clip(0)
     assert clip.probe is not None and np.array_equal(decode_clip(clip, every, SIZE), expected)
+    state = (tmp_path / "cut.mp4").stat()
+    part = Part("cut.mp4", None, None, state.st_size, state.st_mtime_ns)
+    assert probe_part(part, str(tmp_path)) == {name: probed.get(name) for name in PROBED.names}
+    everything = Sampling("uniform", len(expected))
+    feed = ClipFeed(str(manifest.path), (0,), everything, SIZE, 1, OFF)
+    assert np.array_equal(feed.decode(0, 0).video, expected)
+    sheet = contact_sheet._frames(clip, len(expected))
+    assert np.array_equal(sheet.pixels, decode_clip(clip, every, contact_sheet.CELL_PX))
 
 
 # Which way is up

@@ -17,7 +17,8 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from kinoray.browse.find_manifests import manifests_of
-from kinoray.data.manifest import PROBED, Manifest
+from kinoray.data.guarded import apart
+from kinoray.data.manifest import PROBED, Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
@@ -49,7 +50,8 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
 
     out: the PNG, by default `<id>.png` here. frames: how many, evenly spread, >= 1.
     Returns: the file written.
-    Raises: UsageError for an unknown name or id, with the nearest ones; VideoError where the clip cannot be read.
+    Raises: UsageError for an unknown name or id, with the nearest ones; VideoError where the clip cannot be read, or
+    ends the process that reads it.
     """
     if frames < 1:
         raise UsageError(f"`frames` must be 1 or more, but got {frames}.")
@@ -58,7 +60,7 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
     path = Path(out) if out else Path(f"{_file_name(id)}.png")
     if path.suffix.lower() != ".png":
         raise UsageError(f"A contact sheet is a PNG, but --out is {path}. Give a name that ends in .png.")
-    image, text = contact_sheet(manifest, row, frames)
+    image, text = apart(_sheet, str(manifest.path), row, frames)
     info = PngInfo()
     info.add_itxt("Description", "\n".join(text))
     try:
@@ -67,6 +69,10 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
     except OSError as error:
         raise UsageError(f"Cannot write {path}: {error.strerror or error}. Give another file with --out.") from None
     return path
+
+
+def _sheet(manifest: str, row: int, frames: int) -> tuple[Image.Image, list[str]]:
+    return contact_sheet(read_manifest(manifest), row, frames)
 
 
 def contact_sheet(manifest: Manifest, row: int, frames: int = 8) -> tuple[Image.Image, list[str]]:

@@ -1,4 +1,5 @@
-"""Rows whose clips may end the process that reads them: each alone in a process, left out after two deaths.
+"""Rows whose clips may end the process that reads them: each alone in a process, left out after two deaths. And single
+clips that a user looks at.
 
 A crash inside a decoder, or the memory that one takes, is no exception: the process is gone. Who decodes would start it
 again for ever, or end with it. Here its second death names the clip, which counts as unreadable from then on in this
@@ -6,11 +7,14 @@ process.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kinoray.data.clip_reading import KILLED
 from kinoray.data.slots import Feed, Place, Row
-from kinoray.errors import RunFailed
+from kinoray.errors import RunFailed, VideoError
+from kinoray.processes.pool import BrokenProcessPool, in_pool
 
 TRIES = 2
 """How often a row is tried alone before its clip is at fault."""
@@ -20,6 +24,7 @@ MOST = 1000
 _deadly: set[Place] = set()
 """What this process has learned."""
 
+Answer = TypeVar("Answer")
 AnyFeed = TypeVar("AnyFeed", bound=Feed)
 Alone = Callable[[Feed, int, int], Row]
 """Decodes the row of a group's slot in a process that does nothing else. Raises: ProcessDied."""
@@ -60,3 +65,15 @@ def _tried(alone: Alone, feed: Feed, group: int, slot: int) -> Row | None:
         except ProcessDied:
             continue
     return None
+
+
+def apart(read: Callable[..., Answer], *arguments: Any) -> Answer:
+    """A call that reads a single clip, in another process, which the next calls find again for a minute.
+
+    Raises: what the call raises; VideoError where the clip ended its process twice.
+    """
+    for _ in range(TRIES):
+        with suppress(BrokenProcessPool):
+            answer: Answer = in_pool(1, read, *arguments).result()
+            return answer
+    raise VideoError("decode", KILLED)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kinoray.backbones.backbone import TwoTower
+from kinoray.data.guarded import apart
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
@@ -61,10 +62,13 @@ class OpenedMethod:
             return self.method.embed_video(self.view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
 
     def frames_of(self, clip: Clip) -> np.ndarray:
-        """The frames of a clip that a test sees, uint8 (T, S, S, 3). Raises: VideoError."""
+        """The frames of a clip that a test sees, uint8 (T, S, S, 3); read in another process, which a bad clip may end.
+
+        Raises: VideoError.
+        """
         recipe = self.feed.recipe
         sampling = test_sampling(recipe, recipe.test_frames)
-        return read_clip(clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
+        return apart(read_clip, clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
