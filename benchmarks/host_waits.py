@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+import kinoray.methods.moco
 from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run_rank import compute_repeatably
 from kinoray.monitoring.run_monitor import RunMonitor
@@ -36,7 +37,7 @@ from kinoray.training.loop import train_stream
 RESULTS = Path(__file__).parent / "results"
 STEPS, FIRST = 6, 2
 """Steps a task, and those of them that do not count."""
-OURS = ("/kinoray/", "/methods/")
+OURS = tuple(str(Path(str(module.__file__)).parent) for module in (kinoray, kinoray.methods.moco))
 
 
 def waits_of(name: str, folder: Path) -> Counter[str]:
@@ -81,7 +82,7 @@ def waits_of(name: str, folder: Path) -> Counter[str]:
 
 def _place(stack: traceback.StackSummary) -> str:
     """The newest of our lines in a stack, and what stands there."""
-    ours = [frame for frame in stack if any(part in frame.filename for part in OURS)]
+    ours = [frame for frame in stack if frame.filename.startswith(OURS)]
     frame = ours[-1] if ours else stack[-1]
     parts = Path(frame.filename).parts[-2:]
     return f"{'/'.join(parts)}:{frame.lineno} `{(frame.line or '')[:70]}`"

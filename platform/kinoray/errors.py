@@ -66,6 +66,10 @@ class RunFailed(KinorayError):
     """The method or the machine failed; the last committed state stands."""
 
 
+class RayLost(RunFailed):
+    """A process of Ray itself ended: nothing that is still to be done can be done on it."""
+
+
 class VideoError(KinorayError):
     """A video that cannot be used. It becomes a record, never a crash.
 

@@ -77,6 +77,13 @@ def test_text_embedding_is_the_normalised_mean_over_tokens_that_are_no_padding(t
     torch.testing.assert_close(towers.embed_text(tokens_of(towers, captions)), torch.stack(expected))
 
 
+def test_a_mask_of_four_dimensions_as_a_gpu_gets_it_masks_as_one_of_two(towers):
+    ids, mask = map(torch.from_numpy, towers.tokenize(["a red square", "a blue disc drifts to the left slowly"], 32))
+    assert not mask.all()
+    two, four = (towers.text(input_ids=ids, attention_mask=m).last_hidden_state for m in (mask, mask[:, None, None]))
+    torch.testing.assert_close(two[mask], four[mask])
+
+
 def test_padding_changes_no_embedding(towers):
     short = tokens_of(towers, ["a red ring"])
     ids = torch.nn.functional.pad(short.ids, (0, 5), value=7)

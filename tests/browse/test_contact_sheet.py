@@ -10,7 +10,7 @@ from support.clips import grey_ramp, write_clip
 
 from kinoray.browse import contact_sheet as sheet
 from kinoray.browse.contact_sheet import CELL_PX, LINE_PX, MARGIN_PX, font, sheet_text, show, wrap
-from kinoray.data.manifest import write_manifest
+from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.errors import UsageError, VideoError
 
 STEP_PX = CELL_PX + LINE_PX + MARGIN_PX // 2
@@ -144,3 +144,13 @@ def test_an_id_is_no_path(manifest: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert sheet._file_name("../../etc/passwd") == "_.._etc_passwd" and sheet._file_name("..") == "clip"
     assert show(str(manifest), "wide") == Path("wide.png") and Path("wide.png").is_file()
+
+
+def test_a_clip_is_shown_from_a_process_that_it_may_end(manifest: Path, tmp_path: Path, monkeypatch) -> None:
+    def ended(read, *arguments):
+        assert read is sheet._sheet
+        raise VideoError("decode", "reading it ended its process twice")
+
+    monkeypatch.setattr(sheet, "apart", ended)
+    with pytest.raises(VideoError, match="ended its process twice"):
+        show(str(manifest), read_manifest(manifest).id(0), tmp_path / "a.png")

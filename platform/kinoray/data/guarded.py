@@ -7,14 +7,15 @@ process.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from kinoray.data.clip_reading import KILLED
 from kinoray.data.slots import Feed, Place, Row
 from kinoray.errors import RunFailed, VideoError
-from kinoray.processes.pool import BrokenProcessPool, in_pool
+from kinoray.processes import pool
+from kinoray.processes.pool import BrokenProcessPool, done_of, in_pool, one_process
 
 TRIES = 2
 """How often a row is tried alone before its clip is at fault."""
@@ -70,10 +71,22 @@ def _tried(alone: Alone, feed: Feed, group: int, slot: int) -> Row | None:
 def apart(read: Callable[..., Answer], *arguments: Any) -> Answer:
     """A call that reads a single clip, in another process, which the next calls find again for a minute.
 
-    Raises: what the call raises; VideoError where the clip ended its process twice.
+    Raises: what the call raises; VideoError where the clip ended its process twice, the second time one that no other
+    call has; RunFailed where reading does not end (`pool.GIVES_UP_S`).
     """
-    for _ in range(TRIES):
-        with suppress(BrokenProcessPool):
-            answer: Answer = in_pool(1, read, *arguments).result()
-            return answer
-    raise VideoError("decode", KILLED)
+    try:
+        return _answer(in_pool(1, read, *arguments))
+    except BrokenProcessPool:  # perhaps another call's doing
+        process = one_process()
+    try:
+        return _answer(process.submit(read, *arguments))
+    except BrokenProcessPool:
+        raise VideoError("decode", KILLED) from None
+    finally:
+        process.shutdown(kill_workers=True)
+
+
+def _answer(future: Future[Answer]) -> Answer:
+    if not done_of([future]):
+        raise RunFailed(f"Reading a clip has not ended for {pool.GIVES_UP_S / 60:g} minutes. Is the storage there?")
+    return future.result()

@@ -8,7 +8,6 @@ import shutil
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -17,8 +16,9 @@ from typing import Any, Unpack
 from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.display.text import one_line, printer
-from kinoray.errors import KinorayError, UsageError
+from kinoray.errors import KinorayError, RayLost, UsageError
 from kinoray.execution.watch import attend, progress_of, update_bar
+from kinoray.processes.background import threads
 from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals
 from kinoray.runs import ways
@@ -294,19 +294,19 @@ def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, s
 
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
     abreast = max(1, int(num_cpus()) // min(spec.threads for spec in specs))
-    with progress_of(runs, request.quiet) as bar, ThreadPoolExecutor(abreast) as pool:
+    with progress_of(runs, request.quiet) as bar, threads(abreast) as pool:
         answers = attend(lambda: list(pool.map(carry_out, runs, specs)), watched, bar, signals)
     answered = dict(zip([run.label for run in runs], answers, strict=True))
     _each(runs, lambda run: _settle(run, answered[run.label], signals), say)
 
 
 def _each(runs: Sequence[Resolved], carry_out: Callable[[Resolved], None], say: Callable[[str], None]) -> None:
-    """One run after the other; one that fails takes none along. Raises: Stopped, else the first failure, at the end."""
+    """One run after the other; a failure takes none along. Raises: Stopped, RayLost; at the end the first failure."""
     problems: list[KinorayError] = []
     for run in runs:
         try:
             carry_out(run)
-        except Stopped:
+        except (Stopped, RayLost):
             for problem in problems:
                 say(str(problem))
             raise

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from kinoray.display.progress import Course, RunProgress
+from kinoray.errors import RayLost
 from kinoray.processes.actors import unrepeated
 from kinoray.processes.background import in_thread
-from kinoray.processes.ray_session import check_own_ray
 from kinoray.processes.signals import Signals
 from kinoray.runs.resolve import Resolved
 
@@ -33,11 +33,17 @@ def attend(
     """
     import ray
 
+    from kinoray.processes.ray_session import check_own_ray
+
     started_s = time.monotonic()
     begun: set[str] = set()  # runs whose ranks are there; a monitor that died forgot it
 
     def look() -> None:
-        check_own_ray()
+        try:
+            check_own_ray()
+        except RayLost:
+            signals.check(next(iter(watched), "the run"))  # who stops all of a machine's processes stops Ray's as well
+            raise
         for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it

@@ -1,8 +1,12 @@
-"""A call in a thread, waited for without losing signals."""
+"""Calls in threads, waited for without losing signals."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
+
+from kinoray.errors import RayLost
 
 
 def in_thread(work: Callable[[], Any], look: Callable[[], None] = lambda: None) -> Any:
@@ -26,3 +30,15 @@ def in_thread(work: Callable[[], Any], look: Callable[[], None] = lambda: None) 
     if "error" in result:
         raise result["error"]
     return result["value"]
+
+
+@contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """So many threads, waited for at the end; not where Ray was lost, which some of them wait for."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except RayLost:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()

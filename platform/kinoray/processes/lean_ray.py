@@ -45,8 +45,8 @@ def lean(dashboard: bool) -> Iterator[None]:
     settings = WITH_DASHBOARD if dashboard else WITHOUT_DASHBOARD
     with (
         replaced(private.parameter, "RayParams", functools.partial(private.parameter.RayParams, **settings)),
-        # A SIGTERM to the driver's whole group, as `timeout` and job schedulers send it, asks the driver to stop; Ray
-        # has to last until it has.
+        # A SIGTERM to the driver's whole group, as `timeout` sends it, asks the driver to stop; Ray has to last until
+        # it has.
         replaced(services, "ConsolePopen", functools.partial(services.ConsolePopen, process_group=0)),
     ):
         if dashboard:

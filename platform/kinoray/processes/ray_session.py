@@ -14,7 +14,7 @@ import grpc
 import psutil
 import ray
 
-from kinoray.errors import RunFailed
+from kinoray.errors import RayLost, RunFailed
 from kinoray.processes import warm_ray
 from kinoray.processes.lean_ray import LABEL, lean, replaced, uncounted
 from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
@@ -33,6 +33,8 @@ OF_DECODERS = ("KINORAY_MAX_PIXELS",)
 IMPORTING_S = 0.0005
 """Between two threads' turns while one imports torch and the other starts Ray: with Python's 5 ms the latter, which
 waits for an answer a hundred times, takes a quarter of a second longer."""
+NEEDED = {"gcs_server", "raylet"}
+"""Of Ray's own processes those without which it does nothing; its dashboard's may end."""
 _beforehand: list[Future[None]] = []
 """The start of a Ray that the coming `ray_session` takes over, at most one."""
 
@@ -275,18 +277,20 @@ def dashboard_line() -> str:
 
 def check_own_ray() -> None:
     """End what is left of a Ray that this process started and of which a part has ended: Ray's own calls would wait a
-    minute for it, and then end this process. Raises: RunFailed for such a Ray."""
+    minute for it, and then end this process. Raises: RayLost for such a Ray."""
     private: Any = ray._private
     node = private.worker._global_node
-    dead = [name for name, _ in node.dead_processes()] if node is not None and node.head else []
+    ended = {name for name, _ in node.dead_processes()} if node is not None and node.head else set()
+    dead = sorted(ended & NEEDED)
     if not dead:
         return
     private.auto_init_hook.enable_auto_connect = False  # a thread that still calls Ray would start another
     for _, process in node.live_processes():
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
-    raise RunFailed(
+                with suppress(psutil.Error):  # another one may have ended meanwhile
+                    child.kill()
+    raise RayLost(
         f"Ray's process {dead[0]} ended: it was killed, or the machine ran out of memory (`dmesg` tells). What is "
         "committed stands; the same command continues it."
     )
