@@ -239,7 +239,7 @@ def test_where_ray_itself_is_killed_the_run_ends_at_once_and_leaves_no_process(m
     server.kill()
     _, err = process.communicate(timeout=45)  # Ray would end the process after a minute
     assert process.returncode == 1, err
-    assert "RunFailed: Ray's process gcs_server ended: it was killed" in err
+    assert "RayLost: Ray's process gcs_server ended: it was killed" in err
     assert gone(process)
 
 
