@@ -53,7 +53,7 @@ COMMIT_EVERY_S = 0.5
 """Instead of the engine's: the tasks are short, and faults should find commits inside them."""
 LIMIT_S = float(os.environ.get("KINORAY_KILLS_LIMIT_S", "300"))
 """How long a command may take to its end; on a busy machine more."""
-GRACE_S = 75.0
+GRACE_S = 120.0
 """How long the processes of a driver that died may take to end. Training ends within seconds; two of Ray's own agents
 first try for a minute to tell the Ray that is gone."""
 WAIT_S = 20.0
