@@ -1,12 +1,11 @@
 """Single clips read in a process that they may end."""
 
 import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.clips import grey_ramp, write_clip
+from support.clips import ends_its_process, grey_ramp, write_clip
 
 from kinoray.data.guarded import TRIES, apart
 from kinoray.decoding.clip import Clip
@@ -15,11 +14,6 @@ from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
 
 UNIFORM = Sampling("uniform", 4)
-
-
-def ends_its_process(marks: str) -> None:
-    (Path(marks) / str(os.getpid())).touch()
-    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def test_a_clip_is_read_in_another_process_as_in_this_one(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""Tiny real videos for tests."""
+"""Tiny real videos for tests, and a read that no process survives."""
 
+import os
+import signal
 from pathlib import Path
 
 import av
@@ -24,3 +26,9 @@ def grey_ramp(num_frames: int, size_px: int = 32, step: int = 10) -> np.ndarray:
     """Frames (T, size, size, 3) of one grey value each: frame i has the value 20 + step * i."""
     values = (20 + step * np.arange(num_frames)).astype(np.uint8)
     return np.broadcast_to(values[:, None, None, None], (num_frames, size_px, size_px, 3)).copy()
+
+
+def ends_its_process(marks: str) -> None:
+    """Leave a file, then die as of a fault in a decoder. Here, where another process finds it by name."""
+    (Path(marks) / str(os.getpid())).touch()
+    os.kill(os.getpid(), signal.SIGSEGV)
