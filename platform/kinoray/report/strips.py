@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from kinoray.browse.contact_sheet import PAPER
+from kinoray.data.guarded import apart
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import uniform_midpoints
@@ -23,7 +24,7 @@ def strip(clip: Clip, aspect: float, frame_px: int, num_frames: int = FRAMES) ->
     aspect: width / height of its frames. frame_px: their longer side.
     """
     try:
-        frames = read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, num_frames), frame_px)
+        frames = apart(_spread_frames, clip, frame_px, num_frames)
     except (VideoError, OSError):
         frames = np.full((1, frame_px, frame_px, 3), 255, dtype=np.uint8)
     longest = max(1.0, aspect)
@@ -33,6 +34,10 @@ def strip(clip: Clip, aspect: float, frame_px: int, num_frames: int = FRAMES) ->
         frame = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
         picture.paste(frame, (number * (width + GAP_PX), 0))
     return picture
+
+
+def _spread_frames(clip: Clip, frame_px: int, num_frames: int) -> np.ndarray:
+    return read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, num_frames), frame_px)
 
 
 def data_uri(picture: Image.Image) -> str:
