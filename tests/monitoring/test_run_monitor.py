@@ -8,7 +8,7 @@ import pytest
 
 from kinoray.disk.json_lines import cut_torn_line, read_jsonl
 from kinoray.errors import KinorayError
-from kinoray.monitoring.run_monitor import ATTEMPTS, MonitorClient, RunMonitor
+from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor, forget_start
 
 
 def record(step: int) -> dict[str, float]:
@@ -80,7 +80,7 @@ def test_attempts_count_from_the_last_one_that_got_on(tmp_path) -> None:
         assert monitor.begin_attempt() == 4
         monitor.rewind(1, 0)
         assert monitor.begin_attempt() == 2
-        (tmp_path / ATTEMPTS).unlink()  # as a new start does
+        forget_start(tmp_path)
         monitor = RunMonitor(str(tmp_path))
 
 
@@ -105,6 +105,20 @@ def test_unreadable_clips_met_after_a_checkpoint_are_forgotten_with_it(tmp_path)
     assert again.num_bad() == 1 and read_jsonl(tmp_path / "bad_samples.jsonl") == [first]
     again.rewind(0, 10)  # of a checkpoint from before they were kept in it
     assert again.num_bad() == 1
+
+
+def test_notes_outlive_a_monitor_that_dies_before_they_are_shown_but_not_the_start(tmp_path: Path) -> None:
+    RunMonitor(str(tmp_path)).note("a clip is left out")
+    again = RunMonitor(str(tmp_path))
+    again.note("another")
+    assert RunMonitor(str(tmp_path)).latest()["notes"] == ["a clip is left out", "another"]
+    again.begin_attempt(["a"])
+    again.note_failure({"kind": "ValueError", "error": "a method's own"})
+    forget_start(tmp_path, failure=False)
+    ended = RunMonitor(str(tmp_path))
+    assert (ended.latest()["notes"], ended.attempts.count) == ([], 0) and ended.failed() is not None
+    forget_start(tmp_path)
+    assert RunMonitor(str(tmp_path)).failed() is None
 
 
 def test_a_failure_outlives_the_monitor_that_noted_it(tmp_path: Path) -> None:

@@ -191,9 +191,10 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     import torch
 
     from kinoray.execution.run_rank import run_rank, settings_kept
-    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.monitoring.run_monitor import RunMonitor, forget_start
 
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
+    forget_start(spec.folder)
     with progress_of([run], quiet) as bar:
         monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
         try:

@@ -21,7 +21,7 @@ from kinoray.execution.live_curve import Watcher
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.execution.shared_storage import render_here
-from kinoray.monitoring.run_monitor import ATTEMPTS, FAILURE, RunMonitor
+from kinoray.monitoring.run_monitor import RunMonitor, forget_start
 from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
@@ -127,8 +127,7 @@ def _machines(error: Exception) -> bool:
 def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[Any, Stores]]:
     """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
     folder = spec.folder
-    for name in (FAILURE, ATTEMPTS):
-        (Path(folder) / name).unlink(missing_ok=True)  # of an earlier start
+    forget_start(folder)
     monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
@@ -140,4 +139,4 @@ def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[A
     finally:
         for actor in (monitor, momentum, features, *filter(None, [watcher])):
             ray.kill(actor)
-        (Path(folder) / ATTEMPTS).unlink(missing_ok=True)
+        forget_start(folder, failure=False)

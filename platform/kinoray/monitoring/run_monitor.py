@@ -24,6 +24,8 @@ FAILURE = "failure.json"
 """In a run's folder: the error that ended its present start."""
 ATTEMPTS = "attempts.json"
 """In a run's folder, while it is on: how often its ranks began."""
+NOTES = "notes.json"
+"""In a run's folder, while it is on: what its user should read."""
 WATCHED = "watched.jsonl"
 """In a run's folder: the forgetting curve inside the tasks."""
 FLUSH_S = 0.5
@@ -50,6 +52,15 @@ class Attempts:
         return cls(kept["count"], kept["excused"], tuple(kept["furthest"]), tuple(kept["machines"]))
 
 
+def forget_start(folder: str | Path, failure: bool = True) -> None:
+    """Remove what the monitors of one start of a run leave for each other.
+
+    failure: also the error that ended it, which stays until the next one begins.
+    """
+    for name in (ATTEMPTS, NOTES, *([FAILURE] if failure else [])):
+        (Path(folder) / name).unlink(missing_ok=True)
+
+
 class RunMonitor:
     """Writes per-step numbers and bad samples to the run folder, answers progress bars, passes on a request to stop."""
 
@@ -59,13 +70,12 @@ class RunMonitor:
         self.folder = Path(folder)
         self.on_record = on_record
         self.start = time.monotonic()
-        self.last: dict[str, Any] = {"notes": [], "begun": False, "doing": ""}
         self.stopping = False
-        failure = self.folder / FAILURE
-        self.failure: dict[str, Any] | None = json.loads(failure.read_text()) if failure.is_file() else None
-        self.attempts = Attempts()
-        if (kept := self.folder / ATTEMPTS).is_file():  # a monitor before this one died
-            self.attempts = Attempts.of(json.loads(kept.read_text()))
+        # What a monitor before this one left, that died:
+        self.last: dict[str, Any] = {"notes": self._left(NOTES) or [], "begun": False, "doing": ""}
+        self.failure: dict[str, Any] | None = self._left(FAILURE)
+        attempts = self._left(ATTEMPTS)
+        self.attempts = Attempts.of(attempts) if attempts else Attempts()
         for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
             cut_torn_line(self.folder / name)
         self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
@@ -83,15 +93,24 @@ class RunMonitor:
         before = self.attempts
         excused = not set(before.machines) <= set(machines) and before.excused < MOST_EXCUSED
         count = before.count + (not excused)
-        self._keep(Attempts(count, before.excused + excused, before.furthest, tuple(machines)))
+        self._count(Attempts(count, before.excused + excused, before.furthest, tuple(machines)))
         self.last = self.last | {"begun": True}
         return count
 
-    def _keep(self, attempts: Attempts) -> None:
+    def _left(self, name: str) -> Any:
+        """What `_leave` wrote, None where there is nothing."""
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def _leave(self, name: str, value: Any) -> None:
+        """Write down what a monitor after this one has to know."""
+        with suppress(OSError):  # a full disk ends the run by what it cannot do without
+            write_json(self.folder / name, value)
+
+    def _count(self, attempts: Attempts) -> None:
         """On disk, too: a monitor after this one would let the ranks die as often again."""
         self.attempts = attempts
-        with suppress(OSError):  # a full disk ends the run by what it cannot do without
-            write_json(self.folder / ATTEMPTS, asdict(attempts))
+        self._leave(ATTEMPTS, asdict(attempts))
 
     def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
         """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again.
@@ -103,7 +122,7 @@ class RunMonitor:
             self.bad = {}
             self.report_bad(bad)
         if self.attempts.count and (stage, step) > self.attempts.furthest:  # without Ray nobody counts
-            self._keep(Attempts(1, 0, (stage, step), self.attempts.machines))
+            self._count(Attempts(1, 0, (stage, step), self.attempts.machines))
         path = self.folder / "metrics.jsonl"
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
@@ -155,8 +174,9 @@ class RunMonitor:
             self.on_record(self.last)
 
     def note(self, text: str) -> None:
-        """Something the user should read."""
+        """Something the user should read; on disk, too, for this monitor may die before it is shown."""
         self.last = self.last | {"notes": [*self.last["notes"], text]}
+        self._leave(NOTES, self.last["notes"])
         if self.on_record:
             self.on_record(self.last)
 
@@ -166,7 +186,7 @@ class RunMonitor:
         On disk, too: a monitor that dies now would forget that the error is not to be tried again.
         """
         self.failure = self.failure or answer
-        write_json(self.folder / FAILURE, self.failure)
+        self._leave(FAILURE, self.failure)
 
     def failed(self) -> dict[str, Any] | None:
         """The error that `note_failure` recorded."""
