@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import kinoray
 from kinoray.errors import UsageError
-from kinoray.execution.live_curve import Curve
+from kinoray.execution.live_curve import Curve, start_watcher
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.result import Result
+from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream
 from kinoray.testing.engine import resumed, run_spec, spec_of, stages_of
 
@@ -46,6 +49,36 @@ def test_a_resumed_run_drops_what_was_watched_after_its_checkpoint(micro: Stream
     assert monitor.latest()["watched"] == {"0": 56.0}
     monitor.rewind(1, 4)
     assert Result(folder).watched["score"].tolist() == [52.0, 54.0]
+
+
+@pytest.mark.parametrize(
+    ("device", "free", "placed", "started"),
+    [
+        ("cpu", 0.0, True, [("cpu", 0.0)]),
+        ("cuda", 2.0, True, [("cpu", 0.0)]),
+        ("cuda", 3.0, True, [("cuda", 1.0)]),
+        ("cuda", 3.0, False, [("cuda", 1.0), ("cpu", 0.0)]),
+    ],
+)
+def test_it_takes_a_gpu_that_two_ranks_leave(
+    micro: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device, free, placed, started
+) -> None:
+    spec = replace(spec_of("base_moco", micro, tmp_path, settings=SETTINGS), device=device, autocast=device == "cuda")
+    actors: list[tuple[str, str, float]] = []
+    killed = []
+
+    def start(cls: type, name: str, spec: RunSpec, monitor: None, gpus: float = 0.0) -> Any:
+        actors.append((spec.device, name, gpus))
+        assert spec.autocast == (spec.device == "cuda") and spec.decode_slots == 0
+        return SimpleNamespace(ready=SimpleNamespace(remote=lambda: "ready"))
+
+    monkeypatch.setattr("kinoray.execution.live_curve.start_actor", start)
+    monkeypatch.setattr("ray.available_resources", lambda: {"GPU": free})
+    monkeypatch.setattr("ray.wait", lambda refs, timeout: (refs, []) if placed else ([], refs))
+    monkeypatch.setattr("ray.kill", killed.append)
+    assert start_watcher(spec, "watcher", None, gpus=2.0)
+    assert [(device, gpus) for device, _, gpus in actors] == started
+    assert len({name for _, name, _ in actors}) == len(actors) == len(killed) + 1
 
 
 def test_it_needs_a_process_beside_the_training() -> None:

@@ -6,6 +6,7 @@ the validation splits of the tasks before, and logs the scores. It never answers
 
 import os
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.tester import Tester
 from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.method import BaseMethod
-from kinoray.processes.actors import call
+from kinoray.processes.actors import call, start_actor
 from kinoray.runs.run_spec import RunSpec, alone
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.given_weights import GivenWeights
@@ -23,6 +24,8 @@ from kinoray.training.loop import grow
 
 NICE = 19
 """The training goes first."""
+PLACED_S = 30.0
+"""How long a GPU that was free is waited for."""
 
 Place = tuple[int, int]
 """Stage, and how many steps of it are made."""
@@ -37,6 +40,23 @@ def send_weights(watcher: Any, method: BaseMethod, given: GivenWeights, place: P
     watcher.take.remote(place, [ray.put(arrays)])
 
 
+def start_watcher(spec: RunSpec, name: str, monitor: Any, gpus: float) -> Any:
+    """A `Watcher` as an actor: on a GPU where the run's ranks, which take so many, leave one, else on a CPU.
+
+    It decodes by processes of its own: Ray's tasks decode for the training.
+    """
+    import ray
+
+    beside = replace(spec, decode_slots=0)
+    if spec.device == "cuda" and ray.available_resources().get("GPU", 0.0) >= gpus + 1:
+        watcher = start_actor(Watcher, name, beside, monitor, gpus=1.0)
+        if ray.wait([watcher.ready.remote()], timeout=PLACED_S)[0]:
+            return watcher
+        ray.kill(watcher)  # somebody took it; weights that nobody takes must not pile up
+        name += "-on-cpu"  # Ray holds a killed actor's name for a moment
+    return start_actor(Watcher, name, replace(beside, device="cpu", autocast=False), monitor)
+
+
 class Watcher:
     """An actor of no CPUs; the work is done by a thread of it, on the newest weights alone."""
 
@@ -45,6 +65,9 @@ class Watcher:
         self.newest: tuple[Place, Any] | None = None
         self.came = threading.Condition()
         threading.Thread(target=self._work, daemon=True).start()
+
+    def ready(self) -> None:
+        """Answered once the actor is there."""
 
     def take(self, place: Place, held: list[Any]) -> None:
         """Weights behind an object ref, {name: array}; older ones that nobody looked at yet are dropped."""
@@ -65,6 +88,8 @@ class Watcher:
                 (place, ref), self.newest = self.newest, None
             scores = curve.scores(place, ray.get(ref))
             call(self.monitor, "log_watched", {"task": place[0], "step": place[1], "scores": scores})
+            named = {self.spec.tested.train_names[int(earlier)]: score for earlier, score in scores.items()}
+            call(self.monitor, "show_scores", {"watched": named})
 
 
 class Curve:

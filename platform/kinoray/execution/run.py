@@ -240,7 +240,8 @@ def on_workers(
         threads=share.threads,
         way=way,
     )
-    with run_actors(run, spec, watch) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
+    asks, gpus = share.of_all(workers), workers * share.gpus
+    with run_actors(run, spec, watch, gpus) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
         trainer = Trainer(
             train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
@@ -255,7 +256,6 @@ def on_workers(
         )
         bar.show(run.label, "starting its processes")
         try:
-            asks, gpus = share.of_all(workers), workers * share.gpus
             answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, asks, gpus).return_value
         except KinorayError:
             raise

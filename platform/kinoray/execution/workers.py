@@ -4,7 +4,6 @@ import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.execution.commits import Stores
 from kinoray.execution.feature_actor import FeatureActor
-from kinoray.execution.live_curve import Watcher
+from kinoray.execution.live_curve import start_watcher
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank
 from kinoray.execution.shared_storage import render_here
@@ -124,16 +123,17 @@ def _machines(error: Exception) -> bool:
 
 
 @contextmanager
-def run_actors(run: Resolved, spec: RunSpec, watch: int = 0) -> Iterator[tuple[Any, Stores]]:
-    """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts."""
+def run_actors(run: Resolved, spec: RunSpec, watch: int = 0, gpus: float = 0.0) -> Iterator[tuple[Any, Stores]]:
+    """The run's monitor, and what crosses its tasks, as actors for as long as the run lasts.
+
+    gpus: what its ranks will take.
+    """
     folder = spec.folder
     forget_start(folder)
     monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
-    # It tests on a CPU, by processes of its own: Ray's tasks decode for the training.
-    on_cpu = replace(spec, decode_slots=0, device="cpu", autocast=False)
-    watcher = start_actor(Watcher, actor_name("watcher", run.label, folder), on_cpu, monitor) if watch else None
+    watcher = start_watcher(spec, actor_name("watcher", run.label, folder), monitor, gpus) if watch else None
     try:
         yield monitor, Stores(momentum, features, watcher, watch)
     finally:

@@ -37,6 +37,9 @@ METRICS = {
     "router_entropy": Metric("entropy of a row's gates among the experts, nats, mean of a recent step"),
     "expert_load": Metric("share of the gates that the busiest expert of a mixture has, mean of a recent step"),
     "score": Metric("main test score after the newest task, percent", label="task"),
+    "watched": Metric(
+        "main score on an earlier task's validation split as a later one is learned, percent", label="task"
+    ),
     "forgetting": Metric("FR after the newest task, points"),
     "harmonic_mean": Metric("HM after the newest task, percent"),
     "store_bytes": Metric("size of the committed feature files"),

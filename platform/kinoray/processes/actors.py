@@ -42,9 +42,9 @@ def find_actors(kind: str, label: str) -> list[Any]:
     return [ray.get_actor(name, namespace=NAMESPACE) for name in sorted(names)]
 
 
-def start_actor(cls: type, name: str, *args: Any) -> Any:
+def start_actor(cls: type, name: str, *args: Any, gpus: float = 0.0) -> Any:
     """A named actor of zero CPUs that restarts by itself; dies with the driver."""
     import ray
 
     options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}
-    return ray.remote(cls).options(**options).remote(*args)
+    return ray.remote(cls).options(num_gpus=gpus, **options).remote(*args)
