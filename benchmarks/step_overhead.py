@@ -34,6 +34,7 @@ from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
 from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
+from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, noise_source
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState, train_task
@@ -149,12 +150,15 @@ class Memory:
     def validate(self, stage: Stage) -> float:
         raise AssertionError("this task never reaches a validation")
 
-    def evaluate(self, stage: Stage, state: RunState) -> None:
+    def evaluate(self, stage: Stage, state: RunState) -> bool:
         raise AssertionError("this task never ends")
 
     def log(self, record: dict[str, Any]) -> None:
         self.losses.append(record["loss"])
         self.client.log(record)
+
+    def step_made(self, position: Position) -> None:
+        """Nobody watches."""
 
     def stop_requested(self) -> bool:
         return self.world.is_first and self.client.poll()
