@@ -19,6 +19,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from shared.numbers_page import show_numbers
@@ -69,7 +70,7 @@ def main() -> None:
         log_weight_K = math.log(T) * places(cursor, QUEUE).to(queue_KD.dtype)  # anew in every step, as the method does
         return decayed_info_nce(q_BD, key_BD, queue_KD, log_weight_K, TEMPERATURE)
 
-    keys = {"key_BD": key_BD, "queue_KD": queue_KD, "temperature": TEMPERATURE}
+    keys: dict[str, Any] = {"key_BD": key_BD, "queue_KD": queue_KD, "temperature": TEMPERATURE}
     plain = partial(info_nce, **keys)
     same_form = partial(decayed_info_nce, log_weight_K=torch.zeros(QUEUE), **keys)
     losses = (decayed, plain, same_form)

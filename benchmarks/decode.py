@@ -208,7 +208,7 @@ class Targets:
 def loader_side(reader: Reader, rows: list[tuple[str, list[int]]], case: Case, processes: int) -> Iterator[np.ndarray]:
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         Targets(reader, rows, case.size_px),  # type: ignore[arg-type]
         batch_size=BATCH,
         num_workers=processes,
@@ -301,9 +301,17 @@ def difference(reader: Reader, rows: list[tuple[str, list[int]]], manifest: Any,
     first = {path: (row, frames) for row, (path, frames) in reversed(list(enumerate(rows)))}
     gaps = []
     for path, (row, frames) in first.items():
-        ours = decode_clip(manifest.clip(row), lambda _, wanted=frames: np.array(wanted), case.size_px)
+        ours = decode_clip(manifest.clip(row), partial(_these, np.array(frames)), case.size_px)
         gaps.append(np.abs(ours.astype(int) - reader(path, frames, case.size_px).astype(int)).mean())
     return float(np.mean(gaps))
+
+
+def _these(frames: np.ndarray, timeline: Any) -> np.ndarray:
+    return frames
+
+
+def _loader_rate(reader: Reader, rows: list[tuple[str, list[int]]], case: Case, processes: int) -> float:
+    return steady_rate(loader_side(reader, rows, case, processes), len(rows))
 
 
 def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int, rounds: int) -> dict[str, float]:
@@ -314,7 +322,7 @@ def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int,
         "kinoray, plain processes": lambda: limit_rate(manifest, case, processes),
     }
     for name, reader in peers.items():
-        sides[name] = lambda reader=reader: steady_rate(loader_side(reader, rows, case, processes), len(rows))
+        sides[name] = partial(_loader_rate, reader, rows, case, processes)
     if "decord" in peers:
         sides["ray.data.read_videos"] = lambda: read_videos_rate(rows, case)
     rates: dict[str, list[float]] = {name: [] for name in sides}

@@ -33,7 +33,6 @@ from shared.bare_loop import BareLoop, Towers
 from torch import Tensor
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.towers import TwoTower
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
@@ -163,7 +162,7 @@ def test_clips(feed: Feed, name: str, path: str, split: str) -> TestClips:
 
 def bare_loop(run: Resolved) -> BareLoop:
     """The bare loop with the run's sizes and hyper-parameters."""
-    towers: TwoTower = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    towers: Any = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     copied = Towers(towers.vision.config.to_dict(), towers.text.config.to_dict(), towers.dim)
     copied.load_state_dict(towers.state_dict())
     names = [f"{family}_{kind}" for family in ("local", "global") for kind in ("video", "text")]

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -214,7 +215,7 @@ def main() -> None:
         return
     rows = batch_of(options.batch, options.frames)
     made = {name: make() for name, make in SIDES.items()}
-    steps = ratios({name: lambda work=work: work(rows) for name, work in made.items()}, options.rounds, over="plain")
+    steps = ratios({name: partial(work, rows) for name, work in made.items()}, options.rounds, over="plain")
     del made
     peaks = {name: peak_of(name, options.batch, options.frames) for name in SIDES}
     found = {

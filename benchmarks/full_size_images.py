@@ -57,7 +57,7 @@ def moco(root: Path, images: int, batch: int) -> dict[str, float]:
     # All classes in one task: of so few pictures not every task of the stream would have one for validation.
     tasks = dealt_tasks(prepared("imagenet-sub"), class_order(100, SEED), num_tasks=1, per_task=100)
     stream = Stream("cssl-imagenet-sub-one", "cssl", tasks, IMAGENET, "resnet50")
-    settings = {"max_steps": IMAGENET_STEPS, "batch_size": batch, "validations": 0}
+    settings: dict[str, Any] = {"max_steps": IMAGENET_STEPS, "batch_size": batch, "validations": 0}
     settings |= {"temperature": 0.2, "m": 0.999, "queue_size": 65_536, "head": "mlp"}  # MoCo v2's, as for the stream
     return trained("moco", stream, root, settings)
 

@@ -114,7 +114,7 @@ def main() -> None:
     show_numbers(title, numbers, file if options.keep else None, options.json)
 
 
-def one_task(root: Path, images: int, batch: int, backbone: str, precision: str) -> Stream:
+def one_task(root: Path, images: int, batch: int, backbone: str, precision: Any) -> Stream:
     """Made-up CIFAR-10, prepared, as a stream of one task."""
     write_cifar("cifar10", root, images, TESTED)
     prepare("cifar10", root, workers=0, progress=False)
@@ -166,7 +166,7 @@ def bare_epoch(asked: RunRequest, threads: int, repeatable: bool) -> Epoch:
     autocast = torch.autocast(DEVICE.type, torch.bfloat16, enabled=recipe.precision == "bfloat16")
     project, predict = method.online.head, method.predictor
     params = [param for module in (backbone, project, predict) for param in module.parameters()]
-    options = {"momentum": 0.9, "weight_decay": recipe.weight_decay, "foreach": True}
+    options: dict[str, Any] = {"momentum": 0.9, "weight_decay": recipe.weight_decay, "foreach": True}
     optimizer = torch.optim.SGD(params, lr=recipe.learning_rate, **options)
     rows = in_memory(run)
     method.train()
@@ -184,8 +184,8 @@ def bare_epoch(asked: RunRequest, threads: int, repeatable: bool) -> Epoch:
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    losses = torch.stack(losses).tolist()  # which waits for a GPU
-    return Epoch(time.perf_counter() - began, losses)
+    values = torch.stack(losses).tolist()  # which waits for a GPU
+    return Epoch(time.perf_counter() - began, values)
 
 
 def in_memory(run: Resolved) -> Rows:

@@ -38,7 +38,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 from shared.nodes import Nodes, two_nodes
@@ -188,7 +188,7 @@ class Driver:
         self.ended = 0.0
         self.family: set[tuple[int, float]] = set()
 
-    def __enter__(self) -> "Driver":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -313,11 +313,15 @@ def at_random(count: int, per_run: int, nodes: int, wholes: "dict[Setting, Whole
             return Fault(setting, target, number, Moment(0, draw.uniform(0, whole.start_s)))
         return Fault(setting, target, number, Moment(draw.randint(1, len(whole.end.log)), draw.uniform(0, PAUSE_S)))
 
+    def when(fault: Fault) -> tuple[int, float]:
+        assert isinstance(fault.where, Moment)
+        return fault.where.records, fault.where.pause_s
+
     runs = []
     for first in range(0, count, per_run):
         setting = draw.choice(list(wholes))
         faults = [fault(setting, draw.choice(setting.targets)) for _ in range(min(per_run, count - first))]
-        runs.append(tuple(sorted(faults, key=lambda fault: (fault.where.records, fault.where.pause_s))))
+        runs.append(tuple(sorted(faults, key=when)))
     on_ray = [setting for setting in wholes if setting.workers]
     return runs + [(fault(draw.choice(on_ray), "node"),) for _ in range(nodes if on_ray else 0)]
 
@@ -581,7 +585,7 @@ def all_undisturbed(folder: Path, settings: list[Setting]) -> dict[Setting, Whol
         seconds = (
             f"{whole.start_s:.0f} s to the first of {len(whole.end.log)} records, {time.time() - begun:.0f} in all"
         )
-        print(f"{setting}, undisturbed: {whole.end.digest[:12]}, {seconds}", flush=True)
+        print(f"{setting}, undisturbed: {str(whole.end.digest)[:12]}, {seconds}", flush=True)
     for several in (False, True):
         digests = {whole.end.digest for setting, whole in wholes.items() if (setting.workers > 1) == several}
         assert len(digests) <= 1, f"undisturbed runs differ: {digests}"
@@ -609,17 +613,17 @@ def campaign(folder: Path, wholes: dict[Setting, Whole], runs: list[Faults]) -> 
         show(number, faults, outcome, found, folder)
         for earlier, told in enumerate(outcomes):  # those whose time is over by now; nobody waits for it
             orphans(earlier, told, wait=False)
-    for number, outcome in enumerate(outcomes):
-        orphans(number, outcome, wait=True)
-    told = {
+    for number, told in enumerate(outcomes):
+        orphans(number, told, wait=True)
+    report: dict[str, float] = {
         "kills": kinds.total(),
         **{f"kills_of_{kind}s": kinds[kind] for kind in ("driver", "worker", "decoder", "actor", "node")},
         **numbers,
         "recovery_s_max": round(max((s for outcome in outcomes for s in outcome.recoveries_s), default=0.0), 2),
         "orphans": sum(len(outcome.orphans) for outcome in outcomes),
     }
-    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items()))
-    return told
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.items()))
+    return report
 
 
 def orphans(number: int, outcome: Outcome, wait: bool) -> None:

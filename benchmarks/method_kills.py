@@ -152,7 +152,7 @@ def learn(row: Row, home: Path, runs: Path) -> None:
         (parent,) = (runs.parent / "parent").glob("*/seed-0")
         backbone = f"run:{parent}"
     stream = replace(stream, recipe=recipe)
-    options = {"settings": row.settings, "num_workers": 0, "runs": runs, "quiet": True}
+    options: dict[str, Any] = {"settings": row.settings, "num_workers": 0, "runs": runs, "quiet": True}
     kinoray.run(row.method, stream=stream, backbone=backbone, **options)
 
 

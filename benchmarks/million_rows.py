@@ -69,8 +69,8 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     manifest = read_manifest(path)
     samples, _ = manifest.samples("train")
     names = manifest.labels(samples)
-    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
-    labels = np.fromiter((numbers[name] for name in names), dtype=np.int64, count=len(names))
+    numbers = {name: number for number, name in enumerate(sorted({name or "" for name in names}))}
+    labels = np.fromiter((numbers[name or ""] for name in names), dtype=np.int64, count=len(names))
     steps = steps_for(epochs, len(samples), 48)
     plan = TaskPlan(seed=0, task=0, num_tasks=1, samples=(len(samples),), batch_size=48, steps=(steps,))
     first = step_rows(plan, 0)

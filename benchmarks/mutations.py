@@ -69,7 +69,7 @@ def _rendered(folder: Path) -> list[Path]:
     for ending, codec in codecs.items():
         paths.append(folder / f"clip.{ending}")
         with av.open(str(paths[-1]), "w") as container:
-            stream = container.add_stream(codec, rate=10, options={"g": "8"})
+            stream: Any = container.add_stream(codec, rate=10, options={"g": "8"})
             stream.width = stream.height = 64
             stream.pix_fmt = "yuv420p"
             stream.codec_context.thread_count = 1
@@ -89,7 +89,7 @@ def mutated(clips: list[Path], seed: int, number: int) -> tuple[str, bytes]:
         # Headers lie at either end and are short, so half of the damage is done there.
         place = int(rng.integers(size) if rng.random() < 0.5 else rng.integers(min(size, 2000)) * rng.choice([1, -1]))
         place %= size
-        length = int(min(size - place, 2 ** rng.integers(0, 14)))
+        length = int(min(size - place, 2 ** int(rng.integers(0, 14))))
         match rng.choice(["bytes", "noise", "zero", "lose", "double", "move", "cut"]):
             case "bytes":
                 places = rng.integers(0, size, rng.integers(1, 30))
@@ -328,6 +328,7 @@ def drive(folder: Path, runs: Path, workers: int) -> None:
     import kinoray
     from kinoray.config import config
     from kinoray.methods import base_moco
+    from kinoray.runs.result import Result
 
     class Method(base_moco.Method):
         """Makes deadly clips deadly where it trains: decoding is asked for there."""
@@ -340,8 +341,9 @@ def drive(folder: Path, runs: Path, workers: int) -> None:
             super().__init__(*args)
             make_deadly()
 
-    settings = {"max_bad_fraction": 1.0, "epochs": 2, "batch_size": 8, "validations": 1}
+    settings: dict[str, Any] = {"max_bad_fraction": 1.0, "epochs": 2, "batch_size": 8, "validations": 1}
     result = kinoray.run(Method, stream=str(folder), num_workers=workers, runs=runs, settings=settings, quiet=True)
+    assert isinstance(result, Result)
     assert result.outcome["state"] == "finished", result.outcome
 
 

@@ -19,6 +19,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from shared.numbers_page import show_numbers
 
@@ -34,9 +35,10 @@ def measure(stream: str, seeds: int, runs: Path) -> dict[str, float]:
     """Accuracies of both probes, in percent: each seed's, and means over the seeds."""
     encoders = kinoray.run("moco", stream=stream, seed=FIRST_SEED, seeds=seeds, runs=runs)
     assert isinstance(encoders, Results)
-    numbers, pairs = {}, []
+    numbers: dict[str, float] = {}
+    pairs = []
     for encoder in encoders:
-        options = {"stream": stream, "joint": True, "seed": encoder.seed, "runs": runs}
+        options: dict[str, Any] = {"stream": stream, "joint": True, "seed": encoder.seed, "runs": runs}
         probed = kinoray.run("classify", backbone=f"run:{encoder.folder}", num_workers=0, **options)
         assert isinstance(probed, Result) and probed.config["method"]["train"] == "head"
         fast, slow = float(encoder.metrics["accuracy"] or 0), float(probed.metrics["accuracy"] or 0)

@@ -28,7 +28,7 @@ import torch
 from shared.bare_loop import BareLoop, Towers
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.towers import Tokens, TowerShape, TwoTower, random_towers
+from kinoray.backbones.towers import Tokens, TowerShape, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
 from kinoray.method import Batch, Task, TaskFacts
@@ -210,7 +210,9 @@ def main() -> None:
 def compare(name: str, size: Size) -> dict[str, float]:
     """Train both sides in turns and print a row. Returns the bars."""
     torch.set_num_threads(size.threads)
-    towers = load_backbone("tiny") if name == "tiny" else random_towers(TowerShape(size_px=size.size_px), pieces(30522))
+    towers: Any = (
+        load_backbone("tiny") if name == "tiny" else random_towers(TowerShape(size_px=size.size_px), pieces(30522))
+    )
     torch.manual_seed(0)
     method = Method(Config(queue_size=size.queue), towers, 1)
     after_s = timed_after_step(method)
@@ -256,7 +258,7 @@ def timed_after_step(method: Method) -> list[float]:
 
 def bare_copy(method: Method) -> BareLoop:
     """The bare loop with the method's weights, queues and hyper-parameters."""
-    online: TwoTower = method.online
+    online: Any = method.online
     towers = Towers(online.vision.config.to_dict(), online.text.config.to_dict(), online.dim)
     towers.load_state_dict(online.state_dict())
     queues = {

@@ -236,7 +236,7 @@ def _killed(
 
 def of_processes(here: Campaign, name: str) -> Outcome:
     """SIGKILL of random trial processes, now and then."""
-    moments = []
+    moments: list[float] = []
     with here.start(here.job(name)) as run:
         run.wait(trial_processes)
         while len(moments) < PROCESS_KILLS:
@@ -401,7 +401,7 @@ def ray_that_stays_up() -> Iterator[str]:
     import ray
 
     folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")  # its sockets need a short path
-    context = ray.init(
+    context: Any = ray.init(
         address="local", include_dashboard=True, log_to_driver=False, _temp_dir=folder, _node_ip_address="127.0.0.1"
     )
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import kinoray
+from kinoray.runs.result import Result
 
 STEPS = 20
 
@@ -31,15 +32,16 @@ def main() -> None:
         kinoray.run(options.method, seed=options.seed, num_workers=workers, runs=root / f"workers-{workers}")
         for workers in (1, 2)
     )
+    assert isinstance(one_worker, Result) and isinstance(two_workers, Result)
     first = [result.losses.dropna(subset="loss")["loss"].to_numpy()[:STEPS] for result in (one_worker, two_workers)]
     numbers = {
         "first_losses_relative_difference": float(np.max(np.abs(first[1] - first[0]) / np.abs(first[0]))),
-        "HM_one_worker": one_worker.metrics["HM"],
-        "HM_two_workers": two_workers.metrics["HM"],
-        "HM_difference": abs(one_worker.metrics["HM"] - two_workers.metrics["HM"]),
+        "HM_one_worker": one_worker.metrics["HM"] or 0.0,
+        "HM_two_workers": two_workers.metrics["HM"] or 0.0,
         "wall_s_one_worker": one_worker.cost["wall_s"],
         "wall_s_two_workers": two_workers.cost["wall_s"],
     }
+    numbers["HM_difference"] = abs(numbers["HM_one_worker"] - numbers["HM_two_workers"])
     for name, value in numbers.items():
         print(f"{name:36} {value:.3g}")
     if options.json:

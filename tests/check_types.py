@@ -1,8 +1,10 @@
-"""Build a wheel from a clean copy, install it beside the dependencies, and check its types with mypy.
+"""Build a wheel from a clean copy, install it beside the dependencies, and check its types with mypy, and those of the
+benchmarks over it: nothing else would tell that one no longer fits what it measures.
 
 Static checkers see the mapped folders as one package only in an installed wheel.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+BENCHMARKS = REPOSITORY / "benchmarks"
 FOLDERS = ("platform", "methods", "search_spaces", "cluster")
 
 
@@ -26,8 +29,12 @@ def main() -> int:
         install = ["install", "--quiet", "--no-deps", "--no-compile", "--target", str(target), str(copy)]
         subprocess.run([sys.executable, "-m", "pip", *install], check=True)
         options = ["--config-file", str(REPOSITORY / "pyproject.toml"), "--num-workers", "auto"]
-        command = [sys.executable, "-m", "mypy", *options, "-p", "kinoray"]
-        return subprocess.run(command, cwd=target, check=False).returncode
+        mypy = [sys.executable, "-m", "mypy", *options]
+        package = subprocess.run([*mypy, "-p", "kinoray"], cwd=target, check=False).returncode
+        scripts = [str(path.relative_to(BENCHMARKS)) for path in sorted(BENCHMARKS.rglob("*.py"))]
+        where = {"MYPYPATH": f"{target}{os.pathsep}{BENCHMARKS}", "MYPY_CACHE_DIR": str(target / ".mypy_cache")}
+        command = [*mypy, "--explicit-package-bases", *scripts]
+        return package or subprocess.run(command, cwd=BENCHMARKS, env=os.environ | where, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def main() -> None:
         case, actor = decode.CASES[1], ray.remote(Rank).options(num_cpus=RANK_CPUS)
         sampling = Sampling(case.kind, case.count)  # type: ignore[arg-type]
         slots = decode_slots(options.ranks, RANK_CPUS)
-        ranks = []
+        ranks: list[Any] = []
         for rank in range(options.ranks):
             rows = tuple(range(rank, ROWS, options.ranks))
             feed = ClipFeed(str(manifest.path), rows, sampling, case.size_px, 32, OFF, options.ranks)

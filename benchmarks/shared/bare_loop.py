@@ -60,8 +60,8 @@ class BareLoop:
         self.local, self.across = (copy.deepcopy(towers).requires_grad_(False).eval() for _ in range(2))
         self.queues = queues
         self.cursor = 0
-        self.params = list(towers.parameters())
-        self.averages = list(self.local.parameters()), list(self.across.parameters())
+        self.params: list[Tensor] = list(towers.parameters())
+        self.averages: list[list[Tensor]] = [list(towers.parameters()) for towers in (self.local, self.across)]
         options: dict[str, Any] = {"lr": learning_rate, "weight_decay": weight_decay, "foreach": True}
         self.optimizer = optimizer(self.params, **options)
         self.temperature, self.m, self.m_hat = temperature, m, m_hat

@@ -6,6 +6,7 @@ No paper's; `prefixes.py` and the tests of shared prefixes learn with it.
 from typing import Annotated, Any
 
 import torch
+from torch import Tensor
 
 from kinoray.config import Share, config, from_task
 from kinoray.method import Batch, StepOutput, Task
@@ -27,6 +28,7 @@ class Method(base_moco.Method):
     """A frozen copy of the encoder is renewed when a task begins; the first task has none to hold on to."""
 
     uses_num_tasks = False
+    task: Tensor
 
     def __init__(self, config: Config, backbone: Any, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)

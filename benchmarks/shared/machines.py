@@ -123,7 +123,7 @@ def _ranks_below(pid: int) -> int:
 def _alive(address: str) -> int:
     """Machines of a cluster that live; without joining it."""
     from ray._private.state import GlobalState
-    from ray._raylet import GcsClientOptions
+    from ray._raylet import GcsClientOptions  # type: ignore[attr-defined]
 
     state = GlobalState()
     options = GcsClientOptions.create(address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)

@@ -52,7 +52,7 @@ def two_nodes(environment: dict[str, str], cpus: tuple[int, int] = CPUS) -> Iter
     alone = mock.patch.object(utils, "write_ray_address", lambda address, temp_dir=None: None)
     with alone, mock.patch.dict(os.environ, environment):
         head = {"num_cpus": cpus[0], "temp_dir": folder, "include_dashboard": False}
-        place = {"object_store_memory": STORE_BYTES}
+        place: dict[str, Any] = {"object_store_memory": STORE_BYTES}
         cluster = Cluster(initialize_head=True, head_node_args=head | place, shutdown_at_exit=False)
         try:
             yield Nodes(cluster, cluster.add_node(num_cpus=cpus[1], **place))
