@@ -119,7 +119,8 @@ def test_too_many_corrupt_videos_stop_the_run(kino: Kino, mine: Path, tmp_path: 
 
 
 def test_no_corrupt_video_makes_an_empty_list(kino: Kino, mine: Path, tmp_path: Path) -> None:
-    assert kino("run", "base_moco", "--stream", mine, *QUICK, "--smoke", "--runs", tmp_path / "runs")[0] == 0
+    outcome = kino("run", "base_moco", "--stream", mine, *QUICK, "--smoke", "--runs", tmp_path / "runs")
+    assert outcome[0] == 0, outcome
     (run,) = kinoray.list_runs(tmp_path / "runs")
     assert len(kinoray.load(run["folder"]).bad_samples) == 0
 

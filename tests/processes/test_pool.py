@@ -46,6 +46,11 @@ def test_a_death_is_an_exception_and_the_next_call_has_new_processes() -> None:
     assert in_pool(1, os.getpid).result() not in (first, os.getpid())
 
 
+def test_who_wants_more_processes_waits_for_the_work_of_who_wanted_fewer_and_is_told_nothing() -> None:
+    sleeping = in_pool(1, time.sleep, 0.5)
+    assert in_pool(2, os.getpid).result() != os.getpid() and sleeping.done()
+
+
 def test_a_process_of_ones_own_dies_alone() -> None:
     shared = in_pool(1, os.getpid).result()
     with one_process() as process, pytest.raises(BrokenProcessPool):

@@ -132,5 +132,7 @@ def _end_with(parent: int) -> None:
 
 
 def _ignore_loky_warnings() -> None:
-    """Processes that end unused, or for having grown, come back when there is work."""
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+    """Processes that end unused, or for having grown, come back when there is work; a caller who wants more or fewer of
+    them than the last one waits until that one's work is done."""
+    for beginning in ("A worker stopped while some jobs", "Trying to resize an executor with running jobs"):
+        warnings.filterwarnings("ignore", beginning, UserWarning)
