@@ -58,7 +58,7 @@ mixtures = replace(mixtures, recipe=replace(mixtures.recipe, epochs=100, max_ste
 answers = []
 asking = threading.Thread(target=ask_its_store, args=(folder, answers))
 asking.start()
-kinoray.run("frame_fusion_moe", stream=mixtures, runs=folder, num_workers=1, quiet=True)
+kinoray.run("frame_fusion_moe", stream=mixtures, runs=folder, num_workers=1, watch=5, quiet=True)
 asking.join()
 assert answers
 print("done", flush=True)
