@@ -26,9 +26,7 @@ from kinoray.data.pipeline import decode_clips, decode_slots
 from kinoray.data.ray_rows import MAX_AHEAD, task_bytes
 from kinoray.data.slots import ClipFeed
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.frame_cache import OFF
 from kinoray.decoding.probe import probe_clip
-from kinoray.decoding.sampling import Sampling
 
 ROWS, READ_ROWS, CPUS, RANK_CPUS = 3000, 320, 2, 0.01
 
@@ -68,13 +66,9 @@ def main() -> None:
             _temp_dir=str(made / "ray"),
         )
         case, actor = decode.CASES[1], ray.remote(Rank).options(num_cpus=RANK_CPUS)
-        sampling = Sampling(case.kind, case.count)  # type: ignore[arg-type]
         slots = decode_slots(options.ranks, RANK_CPUS)
-        ranks: list[Any] = []
-        for rank in range(options.ranks):
-            rows = tuple(range(rank, ROWS, options.ranks))
-            feed = ClipFeed(str(manifest.path), rows, sampling, case.size_px, 32, OFF, options.ranks)
-            ranks.append(actor.remote(feed, slots))
+        feeds = [decode.clip_feed(manifest, case, rank, options.ranks) for rank in range(options.ranks)]
+        ranks: list[Any] = [actor.remote(feed, slots) for feed in feeds]
         ray.get([rank.read.remote(READ_ROWS // options.ranks) for rank in ranks])
         time.sleep(options.seconds)
         store = get_memory_info_reply(get_state_from_address(ray.get_runtime_context().gcs_address)).store_stats
