@@ -20,7 +20,7 @@ def keep_freed_memory() -> None:
 
     As it starts, glibc gives the end of its heap back whenever twice the largest block that it has freed lies idle; a
     step of training on a CPU frees more at its end, and has the system zero thousands of pages at the next one, which
-    takes about a tenth of a small model's step (`benchmarks/kept_memory.py`). It stays so for the life of the process.
+    takes 7 % of a small model's step (`benchmarks/kept_memory.py`). It stays so for the life of the process.
     """
     if sys.platform != "linux" or any(name in os.environ for name in VARIABLES):
         return
