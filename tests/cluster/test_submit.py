@@ -1,4 +1,4 @@
-"""Commands sent to a cluster: what travels, under which name, what is said; once against a real cluster of its own."""
+"""Commands sent to a cluster: what travels, under which name, what is said; a made-up one here."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from support.ray_head import Head, other_folder
 
 from kinoray.cluster import client, ship, submit
 from kinoray.errors import UsageError
@@ -500,95 +498,3 @@ def test_jobs_are_listed_shown_and_stopped(kino: Callable[..., Outcome], cluster
     assert kino("jobs", "stop", job.id)[1].startswith(f"{job.id} stopped. The same submit goes on")
     assert json.loads(kino("jobs", "status", job.id, "--json")[1])["state"] == "stopped"
     assert "state: stopped\n" in kino("jobs", "status", job.id)[1]
-
-
-# A real cluster
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_a_real_cluster_from_another_folder_with_the_package_alone(tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp_cors", reason="the job server needs pip install 'ray[default]'")
-    user = other_folder(tmp_path)
-    with Head(tmp_path) as head:
-        long = ["run", "bmu_moco", "--stream", "../clips", "--num-workers", "0", "--set", "epochs=100000"]
-        words = ["run", "./random.py", "--stream", "../clips", "--num-workers", "1", "--smoke"]
-        where = ["--runs", str(tmp_path / "the runs; $(touch pwned)")]
-        with head.popen("submit", "--follow", *long, *where, cwd=user) as follower:  # killed while it follows
-            limit = threading.Timer(120, follower.kill)
-            limit.start()
-            assert follower.stdout is not None and any("step" in line for line in follower.stdout)
-            limit.cancel()
-            follower.kill()
-        (row,) = json.loads(head.kino("jobs", "list", "--json")[1])["jobs"]
-        assert row["state"] == "running"
-
-        code, out, err = head.kino("submit", *long, *where, cwd=user)
-        assert code == 0 and f"{row['id']} is running; the same is not run twice." in err
-        code, out, err = head.kino("jobs", "stop", row["id"])
-        assert (code, out.split()[1]) == (0, "stopped."), err
-        (run,) = (tmp_path / where[1]).glob("bmu_moco-*/seed-0/result.json")
-        assert json.loads(run.read_text())["state"] == "stopped"  # it had the time to commit
-
-        lost = json.loads(head.kino("submit", "--json", "run", "bmu_moco", "--stream", "/no/where", *where)[1])
-        code, out, err = head.kino("submit", "--follow", *words, *where, cwd=user)
-        assert code == 0, out + err
-        assert "task 1/1" in out and "Report: " in out and "Running entrypoint" not in out
-        said = head.python(
-            "import kinoray.cluster.submit as s; (job,) = [j for j in s.list_jobs() if 'random' in j['id']]; "
-            "print(s.find_job(job['id']).result().state)"
-        )
-        assert said == "finished\n"
-
-        submit_a_sweep(head, user, where)
-
-        code, out, _ = head.kino("jobs", "logs", lost["id"], "--follow")
-        assert code == 2 and out.startswith("UsageError: There is no folder /no/where"), out
-        code, _, err = head.kino("jobs", "list", token="wrong")
-        assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
-    assert not list(tmp_path.rglob("pwned"))
-
-
-HELD = """
-import time
-from pathlib import Path
-class Method(Method):
-    def begin_task(self, task):
-        super().begin_task(task)
-        while Path({first!r}).exists() and Path({hold!r}).exists():
-            time.sleep(0.1)
-        Path({first!r}).touch()
-"""
-
-
-def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
-    """Its submitter is killed while it follows; the second trial waits until the test has looked around."""
-    hold, first = user / "hold", user / "first"
-    hold.touch()
-    (user / "held.py").write_text((user / "random.py").read_text() + HELD.format(first=str(first), hold=str(hold)))
-    (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
-    words = ["sweep", "./held.py", "--stream", "../clips", "--space", "space.yaml", "--trials", "2", *where]
-    words += ["--concurrent", "1", "--no-prune", "--smoke"]
-    code, _, err = head.kino("submit", *words, cwd=user, token="wrong")
-    assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
-    with head.popen("submit", "--follow", *words, cwd=user) as follower:
-        limit = threading.Timer(120, follower.kill)
-        limit.start()
-        assert follower.stdout is not None and any("1/2 trial 0 complete" in line for line in follower.stdout)
-        limit.cancel()
-        follower.kill()
-    code, _, err = head.kino("submit", *words, cwd=user)
-    assert code == 0 and "is running; the same is not run twice." in err
-    (id,) = [row["id"] for row in json.loads(head.kino("jobs", "list", "--json")[1])["jobs"] if "held" in row["id"]]
-    hold.unlink()
-    code, out, err = head.kino("jobs", "logs", id, "--follow")
-    assert code == 0, out + err
-    ended = [line for line in out.splitlines() if "complete in" in line]
-    assert [line[:11] for line in ended] == ["1/2 trial 0", "2/2 trial 1"], out
-    code, _, err = head.kino("submit", *words, cwd=user)
-    assert code == 0 and "has finished; the same is not run twice." in err
-    said = head.python(
-        f"import kinoray.cluster.submit as s; found = s.find_job({id!r}).result(); "
-        "print(found.states['complete'], len(found.trials), found.best.number in range(2))"
-    )
-    assert said == "2 2 True\n"
