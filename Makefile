@@ -7,18 +7,22 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTED := platform methods search_spaces cluster tests benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Images for containers set it, and every process would compile anew what is not compiled yet: all tests, for one.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-slow check format bench notebooks docs release
 
 setup: $(STAMP)
 
-# pip compiles on one core, which takes nearly as long as the rest. Some packages bring files of other Pythons; what few
-# programs import, and libraries' own tests, are a third of all.
+# pip compiles on one core, which takes nearly as long as the rest. Some packages bring files of other Pythons; of what
+# few programs import, and libraries' own tests, which are a third of all, only what our towers need is compiled.
 RARE := /(tests|transformers/models|sympy|plotly|rllib|databricks)/
+TOWERS := from kinoray.backbones.vision import transformers; transformers()
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib || true
+	$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib platform methods search_spaces cluster || true
+	$(BIN)/python -c '$(TOWERS)'
 	touch $@
 
 # The S3 server of two slow tests: its libraries need older ones than ours.

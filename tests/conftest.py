@@ -1,5 +1,6 @@
 """Fixtures shared by the suite: a small rendered stream, one Ray for all tests that need it."""
 
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in with_ray)
 
 
+def pytest_unconfigure() -> None:
+    """Python would look through all objects of all tests for what nobody uses any more, at its very end."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests render and cache in a folder of their own, which xdist's processes share; the user's is not touched."""
@@ -80,22 +86,24 @@ def micro(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    """One Ray for the whole session, which does not grow and has no dashboard."""
+    """One Ray for the whole session, without a dashboard, as a run starts it for itself."""
     import ray
 
-    from kinoray.processes.lean_ray import LABEL
+    from kinoray.processes.lean_ray import LABEL, lean, uncounted
 
     folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")
-    ray.init(
-        address="local",
-        num_cpus=4,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=300_000_000,
-        _temp_dir=folder,
-        namespace="kinoray",
-        labels={LABEL: "true"},
-    )
+    with lean(dashboard=False):
+        ray.init(
+            address="local",
+            num_cpus=4,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=300_000_000,
+            _temp_dir=folder,
+            _system_config=uncounted(),
+            namespace="kinoray",
+            labels={LABEL: "true"},
+        )
     yield
     ray.shutdown()
 

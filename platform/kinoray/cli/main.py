@@ -3,7 +3,9 @@ with the exit codes of `kinoray.errors`.
 """
 
 import _thread
+import atexit
 import errno
+import gc
 import signal
 import sys
 import tempfile
@@ -60,6 +62,8 @@ NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
     signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", TERMINATED))  # runs have their own handler
+    # At its end Python looks through all that torch made for what nobody uses any more: half a second.
+    atexit.register(gc.freeze)
     sys.unraisablehook = _interrupt_again
     try:
         app()
