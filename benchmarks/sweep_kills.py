@@ -1,9 +1,10 @@
 """Does a sweep survive? One fault at a time, then the same command again; the same trials must have ended the same.
 
-    python benchmarks/sweep_kills.py [--json] [--kills 5] [--seed S] [--only driver,process,workers,nan,disk,lock]
+    python benchmarks/sweep_kills.py [--json] [--kills 5] [--steps 40] [--seed S]
+        [--only driver,process,workers,nan,disk,lock]
 
 A sweep of `bmu_moco` over m and m_hat on a small stream of real clips runs undisturbed. Then, each in a folder of its
-own: SIGKILL of the driver at `--kills` random moments (by turns with a Ray of its own, and on one that stays up),
+own: SIGKILL of the driver at `--kills` random moments (by turns on a Ray that stays up, and with one of its own),
 SIGKILL of random trial processes, of a trial process that has Ray workers, and then of its driver; a trial whose loss
 is NaN, one for which the disk is full (what writes its checkpoints meets /dev/full), an SQLite data base that somebody
 else locks for longer than SQLite waits. The same command follows at once, with `--retry failed` where a trial failed.
@@ -39,8 +40,8 @@ import psutil
 KINDS = ("driver", "process", "workers", "nan", "disk", "lock")
 TRIALS, ABREAST = 4, 2
 SPACE = {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}}
-STEPS, CLIPS = 40, (12, 4, 6)
-"""Optimizer steps of each of the two tasks; its training, validation and test clips."""
+CLIPS = (12, 4, 6)
+"""Training, validation and test clips of each of the two tasks."""
 TITLE = "ray::ResourceTrainable"
 """What Ray Tune calls a process of its trials."""
 PROCESS_KILLS = 3
@@ -102,7 +103,7 @@ def drive(job: dict[str, Any]) -> None:
     try:
         sweep = kinoray.sweep(
             job["method"],
-            stream=short_stream(Path(job["cache"])),
+            stream=short_stream(Path(job["cache"]), job["steps"]),
             trials=job["trials"],
             space=SPACE,
             sampler="random",
@@ -121,12 +122,12 @@ def drive(job: dict[str, Any]) -> None:
     sys.exit(exit_code(sweep))
 
 
-def short_stream(cache: Path) -> Any:
+def short_stream(cache: Path, steps: int) -> Any:
     """Two tasks of `moving-cvlm`, rendered where they are not yet."""
     from kinoray.streams import moving
 
     whole = moving.build(cache=cache, clips=CLIPS, progress=False, processes=1)
-    recipe = dataclasses.replace(whole.recipe, batch_size=8, max_steps=STEPS, epochs=10 * STEPS, validations=2)
+    recipe = dataclasses.replace(whole.recipe, batch_size=8, max_steps=steps, epochs=10 * steps, validations=2)
     return dataclasses.replace(whole, name="short", tasks=whole.tasks[:2], recipe=recipe)
 
 
@@ -177,6 +178,8 @@ class Campaign:
     folder: Path
     address: str
     draw: random.Random
+    steps: int
+    """Optimizer steps of each task."""
     whole: Ends = field(default_factory=dict)
     seconds: float = 0.0
     """From the command of the undisturbed sweep to its end."""
@@ -190,7 +193,7 @@ class Campaign:
     def job(self, name: str, **options: Any) -> dict[str, Any]:
         usual = {"trials": TRIALS, "concurrent": ABREAST, "workers": 0, "storage": None, "retry": False}
         places = {"cache": str(self.folder / "cache"), "method": str(self.folder / "bmu.py")}
-        return usual | places | {"runs": str(self.folder / name)} | options
+        return usual | places | {"steps": self.steps, "runs": str(self.folder / name)} | options
 
     def start(self, job: dict[str, Any], shared: bool = True) -> Driver:
         self.drivers.append(Driver(job, self.address if shared else None))
@@ -361,7 +364,7 @@ def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
 
     text = (methods_folder() / "bmu_moco.py").read_text()
     (here.folder / "bmu.py").write_text(text + METHOD.format(fault=str(here.fault)))
-    short_stream(here.folder / "cache")
+    short_stream(here.folder / "cache", here.steps)
     with here.start(here.job("whole")) as run:
         run.wait()
     here.whole, here.seconds = ends_of(run.runs)[0], time.time() - run.began
@@ -369,7 +372,7 @@ def campaign(here: Campaign, kinds: list[str], count: int) -> dict[str, float]:
     print(f"undisturbed: {TRIALS} trials in {here.seconds:.1f} s", flush=True)
     results = []
     for number in range(count if "driver" in kinds else 0):
-        results.append(judge(here, of_driver(here, f"driver-{number}", shared=number % 2 == 1)))
+        results.append(judge(here, of_driver(here, f"driver-{number}", shared=number % 2 == 0)))
     if "process" in kinds:
         results.append(judge(here, of_processes(here, "process")))
     if "workers" in kinds:
@@ -414,6 +417,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--kills", type=int, default=5, help="random moments of the driver's death")
+    parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each task")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of faults, separated by commas")
     parser.add_argument("--drive", metavar="JOB", help=argparse.SUPPRESS)
@@ -426,7 +430,8 @@ def main() -> None:
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kinoray-kills-") as name, ray_that_stays_up() as address:
-        numbers = campaign(Campaign(Path(name), address, random.Random(seed)), kinds, options.kills)
+        here = Campaign(Path(name), address, random.Random(seed), options.steps)
+        numbers = campaign(here, kinds, options.kills)
     if options.json:
         print(json.dumps(numbers))
     sys.exit(int(any(value for name, value in numbers.items() if name != "faults")))

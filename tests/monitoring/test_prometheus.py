@@ -54,7 +54,7 @@ kinoray.run("bmu_moco", stream=stream, runs=folder, num_workers=1, quiet=True)
 kinoray.sweep("bmu_moco", stream=stream, space="momenta", settings={"queue_size": 16}, trials=2, sampler="random",
               name="s", runs=folder, quiet=True)
 mixtures = suited("frame_fusion_moe", stream)
-mixtures = replace(mixtures, recipe=replace(mixtures.recipe, epochs=100, max_steps=40))
+mixtures = replace(mixtures, recipe=replace(mixtures.recipe, epochs=100, max_steps=24))
 answers = []
 asking = threading.Thread(target=ask_its_store, args=(folder, answers))
 asking.start()

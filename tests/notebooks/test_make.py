@@ -95,12 +95,12 @@ def test_what_a_notebook_keeps_of_its_outputs_shows_in_a_browser(name: str, tmp_
 
 @pytest.fixture(scope="module")
 def few_clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache in which the embedded stream has a seventh of its clips."""
+    """A cache in which the embedded stream has a fourteenth of its clips."""
     cache = tmp_path_factory.mktemp("cache")
     of_all = moving._digest(list(world.LOOKS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moving, "_digest", lambda looks: of_all)
-        moving.build(cache=cache / "kinoray", clips=(96, 24, 24), progress=False)
+        moving.build(cache=cache / "kinoray", clips=(48, 12, 12), progress=False)
     return cache
 
 
