@@ -20,6 +20,7 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, alone, build_method, make_spec
 from kinoray.streams import Stream
+from kinoray.training.checkpoint import newest, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream
 from kinoray.training.optim import make_optimizer, names_and_params
@@ -61,6 +62,23 @@ def run_spec(spec: RunSpec, monitor: RunMonitor | None = None) -> bool:
 def stages_of(spec: RunSpec) -> Iterator[int]:
     """The run stage by stage; yields the number of stages done."""
     yield from stage_by_stage(spec, alone(spec), RunMonitor(spec.folder), None)
+
+
+def committed_after(spec: RunSpec, stages: int) -> dict[str, str]:
+    """The run up to so many stages; digests of all tensors that it has committed by then, by name."""
+    next(done for done in stages_of(spec) if done == stages)
+    return committed(spec)
+
+
+def committed(spec: RunSpec) -> dict[str, str]:
+    """Digests of all tensors in a run's newest checkpoint, by name."""
+    found = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert found is not None
+    return {
+        f"{kind}.{name}": state_digest({name: value}, {})
+        for kind in ("method", "ranks", "validation")
+        for name, value in found.tensors(kind).items()
+    }
 
 
 def stopped(spec: RunSpec, looks: int) -> BaseMethod:

@@ -10,7 +10,7 @@ passes through. `PROMISES` lists them in the order in which they are worth readi
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +28,12 @@ from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.testing.engine import (
     built,
+    committed_after,
     digest_of_run,
     fresh_session,
     one_step,
     run_spec,
     spec_on,
-    stages_of,
     state_of,
 )
 from kinoray.testing.promise import BrokenPromise, expect, place_of
@@ -168,10 +168,10 @@ def resumes_bit_for_bit(subject: Subject) -> None:
 
 def counts_tasks_as_it_says(subject: Subject) -> None:
     """With `uses_num_tasks = False` it learns the same among two tasks and among five."""
-    runs = [subject.resolved("tasks", settings={"planned_tasks": count}) for count in (2, 5)]
-    if counts_tasks(runs[0]):
+    among_five = subject.resolved("tasks", settings={"planned_tasks": 5})
+    if counts_tasks(among_five):
         return
-    differ = _differing(*(state_after(run, 1, subject.device) for run in runs))
+    differ = _differing(subject.first_task, committed_after(spec_on(subject.device, among_five), 1))
     what = f"the number of tasks changes {_first(differ)}; set `uses_num_tasks = True`"
     expect(not differ, what, place_of(subject.cls, "__init__"))
 
@@ -180,10 +180,11 @@ def settings_matter_when_they_say(subject: Subject) -> None:
     """A setting marked `from_task(n)` changes nothing before task n."""
     for name, task in matters_from(subject.cls.Config).items():
         if task > 1:
-            runs = with_another(subject, name, task)
-            differ = _differing(
-                *(state_after(run, min(task - 1, len(run.stream.tasks)), subject.device) for run in runs)
-            )
+            usual, other = with_another(subject, name, task)
+            stages = min(task - 1, len(usual.stream.tasks))
+            own = usual.stream == subject.stream and stages == 1
+            first = subject.first_task if own else committed_after(spec_on(subject.device, usual), stages)
+            differ = _differing(first, committed_after(spec_on(subject.device, other), stages))
             what = f"setting {name} says that it matters from task {task} on, but changes {_first(differ)} before"
             expect(not differ, what, place_of(subject.cls, "loss"))
 
@@ -209,19 +210,11 @@ def two_ranks_equal_one(subject: Subject) -> None:
     expect(not differ, f"after a step the two ranks hold another {_first(differ)}: use `carry`, `gather`", after_step)
 
 
-def state_after(run: Resolved, stages: int, device: str) -> dict[str, Tensor]:
-    """All tensors that a run has committed after so many tasks."""
-    for done in stages_of(spec_on(device, run)):
-        if done == stages:
-            break
-    found = newest(run.folder / "checkpoints", say=print)
-    assert found is not None and found.position.stage == stages
-    kinds = ("method", "ranks", "validation")
-    return {f"{kind}.{name}": value for kind in kinds for name, value in found.tensors(kind).items()}
+def with_another(subject: Subject, field: str, task: int) -> tuple[Resolved, Resolved]:
+    """The usual run, with so many tasks that one before `task` is learned, and one that differs in one setting alone.
 
-
-def with_another(subject: Subject, field: str, task: int) -> list[Resolved]:
-    """Two runs that differ in one setting alone. Raises: BrokenPromise for a setting that takes one value only."""
+    Raises: BrokenPromise for a setting that takes one value only.
+    """
     stream, cls = tasks_of(subject.stream, min(5, max(2, task))), subject.cls
     first = subject.resolved(field, stream)
     old = first.settings[field]
@@ -231,7 +224,7 @@ def with_another(subject: Subject, field: str, task: int) -> list[Resolved]:
     for value in [not old] if isinstance(old, bool) else values:
         with suppress(ValueError):
             if value != old and cls.Config(**first.settings | {field: value}):
-                return [first, subject.resolved(field, stream, settings={field: value})]
+                return first, subject.resolved(field, stream, settings={field: value})
     raise BrokenPromise(f"{field} takes no other value than {old}", place_of(cls, "__init__"))
 
 
@@ -239,10 +232,14 @@ def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in module.named_parameters()}
 
 
-def _differing(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
-    """Names that only one has, or whose tensors differ."""
+def _differing(first: Mapping[str, Tensor | str], second: Mapping[str, Tensor | str]) -> list[str]:
+    """Names that only one has, or whose tensors, or digests of such, differ."""
     both = [name for name in first if name in second]
-    return sorted(first.keys() ^ second.keys()) + [name for name in both if not torch.equal(first[name], second[name])]
+    return sorted(first.keys() ^ second.keys()) + [name for name in both if not _equal(first[name], second[name])]
+
+
+def _equal(first: Tensor | str, second: Tensor | str) -> bool:
+    return torch.equal(first, second) if isinstance(first, Tensor) and isinstance(second, Tensor) else first == second
 
 
 def _first(names: list[str]) -> str:
