@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from loky import get_reusable_executor
 from support.clips import write_clip
 from support.places import REPOSITORY
 
@@ -25,7 +26,7 @@ QUICK = ("--num-workers", "0", "--quiet", "--set", "batch_size=4")
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path: Path) -> Iterator[Path]:
     """A folder of two tasks with 12 videos each: 8 for training, 2 for validation, 2 for test."""
     rng = np.random.default_rng(0)
     rows = [
@@ -43,7 +44,10 @@ def mine(tmp_path: Path) -> Path:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    return tmp_path / "mine"
+    yield tmp_path / "mine"
+    # Videos read ahead of a run that failed are missing once the folder is gone, and would be waited for.
+    while get_reusable_executor(reuse=True)._pending_work_items:
+        time.sleep(0.01)
 
 
 def ruin(folder: Path, which: slice) -> set[str]:

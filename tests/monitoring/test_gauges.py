@@ -4,9 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
-import urllib.request
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -240,29 +237,3 @@ def test_the_gates_of_one_training_step_are_looked_at_and_queues_count_what_a_st
     assert looked["queue_age"] == {"queue": 3.0}
     assert looked["router_entropy"] == pytest.approx(np.log(3)) and looked["expert_load"] == pytest.approx(1 / 3)
     assert step(sends=True)["router_entropy"] == looked["router_entropy"]
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_rays_agent_serves_them_under_the_names_of_the_table(cluster: None, tmp_path: Path) -> None:
-    import ray
-
-    from kinoray.processes.actors import call, start_actor
-
-    folder = tmp_path / "served" / "seed-0"
-    folder.mkdir(parents=True)
-    monitor = start_actor(RunMonitor, "monitor-of-metrics", str(folder), True)
-    try:
-        call(monitor, "log", [{"task": 0, "step": 7, "loss": 2.5}], {"drift": {"average": 0.25}})
-        (node,) = ray.nodes()
-        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-        deadline = time.monotonic() + 60
-        served: dict[str, str] = {}
-        while "ray_kinoray_drift" not in served and time.monotonic() < deadline:
-            time.sleep(1)
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                lines = answer.read().decode().splitlines()
-            served = {line.split("{")[0]: line for line in lines if 'run="served/seed-0"' in line}
-        assert served["ray_kinoray_loss"].endswith(" 2.5") and 'momentum="average"' in served["ray_kinoray_drift"]
-    finally:
-        ray.kill(monitor)

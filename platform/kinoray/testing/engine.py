@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +81,16 @@ def committed(spec: RunSpec) -> dict[str, str]:
     }
 
 
-def stopped(spec: RunSpec, looks: int) -> BaseMethod:
-    """Go on with a run until its monitor stops it, or to its end; the method as the process leaves it."""
+def stopped(spec: RunSpec, looks: int, begin: Callable[[BaseMethod], None] = lambda method: None) -> BaseMethod:
+    """Go on with a run until its monitor stops it, or to its end; the method as the process leaves it.
+
+    begin: called with the method as the process finds it, before its next step.
+    """
     compute_repeatably(spec, alone(spec))
     session = RankSession(spec, alone(spec), StopAfter(spec.folder, looks), None)
-    for _ in train_stream(session.method, spec.stages, session.recipe, session, session.resume()):
+    state = session.resume()
+    begin(session.method)
+    for _ in train_stream(session.method, spec.stages, session.recipe, session, state):
         pass
     session.client.flush()
     return session.method

@@ -82,12 +82,19 @@ class Subject:
     def broken(self) -> tuple[RunSpec, list[tuple[str, str, str]]]:
         """The same run, stopped and resumed all along, and (class, attribute, place) of what resumes have lost."""
         spec, lost = self.copy("broken"), dict[tuple[str, str], tuple[str, str, str]]()
-        for looks in STOPS:
-            left, again = stopped(spec, looks), resumed(spec)
+        left: BaseMethod | None = None
+
+        def compare(again: BaseMethod) -> None:
+            if left is None:
+                return
             for module, attribute in changed_attributes(plain_state(left), plain_state(again)):
                 owner = left.get_submodule(module)
                 found = (type(owner).__name__, attribute, attribute_place(left, owner, attribute))
                 lost.setdefault((module, attribute), found)
+
+        for looks in STOPS:
+            left = stopped(spec, looks, compare)
+        compare(resumed(spec))
         assert run_spec(spec)
         return spec, list(lost.values())
 
