@@ -180,7 +180,7 @@ from pathlib import Path
 from kinoray.streams import moving
 import kinoray
 whole = moving.build(cache=Path(sys.argv[1]), clips=(12, 4, 6), progress=False, processes=1)
-recipe = dataclasses.replace(whole.recipe, batch_size=8, max_steps=120, validations=2)
+recipe = dataclasses.replace(whole.recipe, batch_size=8, max_steps=60, validations=2)
 stream = dataclasses.replace(whole, name="long", tasks=whole.tasks[:2], recipe=dataclasses.replace(recipe, epochs=100))
 result = kinoray.run("bmu_moco", stream=stream, num_workers=int(sys.argv[3]), runs=sys.argv[2], quiet=True)
 print(result.outcome["state_digest"])
@@ -194,11 +194,11 @@ def drive(cache: Path, runs: Path, workers: int) -> subprocess.Popen:
 
 @pytest.mark.slow
 def test_a_killed_driver_loses_nothing(tmp_path) -> None:
-    """SIGKILL after 60 steps; the same command goes on from the last commit and ends the same."""
+    """SIGKILL after 30 steps; the same command goes on from the last commit and ends the same."""
     cache, runs = tmp_path / "cache", tmp_path / "runs"
     digest = drive(cache, tmp_path / "whole", 0).communicate(timeout=300)[0].split()[-1]
     first = drive(cache, runs, 0)
-    wait_for_step(runs, 60, first)
+    wait_for_step(runs, 30, first)
     first.kill()
     first.wait()
     assert drive(cache, runs, 0).communicate(timeout=300)[0].split()[-1] == digest
