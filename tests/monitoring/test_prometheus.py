@@ -27,8 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 import ray
 import kinoray
-from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.actors import call, start_actor
 from kinoray.testing.small_stream import small_stream, suited
 
 
@@ -65,10 +63,6 @@ asking.join()
 assert answers
 print("done", flush=True)
 sys.stdin.readline()
-(served := folder / "served" / "seed-0").mkdir(parents=True)
-monitor = start_actor(RunMonitor, "monitor-of-metrics", str(served), True)
-call(monitor, "log", [{"task": 0, "step": 7, "loss": 2.5}], {"drift": {"average": 0.25}})
-sys.stdin.readline()
 """
 
 
@@ -100,15 +94,6 @@ def ask(address: str, path: str, **words: str | float) -> Any:
         return json.load(answer)["data"]
 
 
-def number(address: str, query: str) -> float:
-    """The one value that there is, or comes within a minute."""
-    end = time.monotonic() + 60
-    while not (found := ask(address, "query", query=query)["result"]) and time.monotonic() < end:
-        time.sleep(0.5)
-    (row,) = found
-    return float(row["value"][1])
-
-
 def asked() -> dict[str, str]:
     """What is asked for, by name: each panel's queries, and of the alerts, which are silent, the metrics in them."""
     panels = {target["expr"]: target["expr"] for panel in BOARD["panels"] for target in panel["targets"]}
@@ -136,8 +121,5 @@ def test_every_panel_and_alert_has_data_of_a_run_and_a_sweep(tmp_path: Path) -> 
             assert not missing
             (group,) = ask(address, "rules")["groups"]
             assert {rule["name"]: rule["health"] for rule in group["rules"]} == {r["alert"]: "ok" for r in RULES}
-            print(file=driver.stdin, flush=True)  # for numbers that are known
-            assert number(address, 'ray_kinoray_drift{run="served/seed-0", momentum="average"}') == 0.25
-            assert number(address, 'ray_kinoray_loss{run="served/seed-0"}') == 2.5
             print(file=driver.stdin, flush=True)
     assert driver.returncode == 0
