@@ -66,14 +66,13 @@ def stages_of(spec: RunSpec) -> Iterator[int]:
 
 def committed_after(spec: RunSpec, stages: int) -> dict[str, str]:
     """The run up to so many stages; digests of all tensors that it has committed by then, by name."""
-    next(done for done in stages_of(spec) if done == stages)
-    return committed(spec)
+    return committed(spec, next(done for done in stages_of(spec) if done == stages))
 
 
-def committed(spec: RunSpec) -> dict[str, str]:
-    """Digests of all tensors in a run's newest checkpoint, by name."""
+def committed(spec: RunSpec, stages: int) -> dict[str, str]:
+    """Digests of all tensors in a run's newest checkpoint, which is that of so many stages, by name."""
     found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
+    assert found is not None and found.position.stage == stages
     return {
         f"{kind}.{name}": state_digest({name: value}, {})
         for kind in ("method", "ranks", "validation")

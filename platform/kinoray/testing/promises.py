@@ -10,15 +10,15 @@ passes through. `PROMISES` lists them in the order in which they are worth readi
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from operator import eq
 from pathlib import Path
 from typing import Any, get_args
 
 import cloudpickle
 import torch
-from torch import Tensor
 
 from kinoray.config import matters_from, plain
 from kinoray.lineage.prefix_key import counts_tasks
@@ -171,7 +171,7 @@ def counts_tasks_as_it_says(subject: Subject) -> None:
     among_five = subject.resolved("tasks", settings={"planned_tasks": 5})
     if counts_tasks(among_five):
         return
-    differ = _differing(subject.first_task, committed_after(spec_on(subject.device, among_five), 1))
+    differ = _differing(subject.first_task, committed_after(spec_on(subject.device, among_five), 1), eq)
     what = f"the number of tasks changes {_first(differ)}; set `uses_num_tasks = True`"
     expect(not differ, what, place_of(subject.cls, "__init__"))
 
@@ -184,7 +184,7 @@ def settings_matter_when_they_say(subject: Subject) -> None:
             stages = min(task - 1, len(usual.stream.tasks))
             own = usual.stream == subject.stream and stages == 1
             first = subject.first_task if own else committed_after(spec_on(subject.device, usual), stages)
-            differ = _differing(first, committed_after(spec_on(subject.device, other), stages))
+            differ = _differing(first, committed_after(spec_on(subject.device, other), stages), eq)
             what = f"setting {name} says that it matters from task {task} on, but changes {_first(differ)} before"
             expect(not differ, what, place_of(subject.cls, "loss"))
 
@@ -232,14 +232,12 @@ def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in module.named_parameters()}
 
 
-def _differing(first: Mapping[str, Tensor | str], second: Mapping[str, Tensor | str]) -> list[str]:
-    """Names that only one has, or whose tensors, or digests of such, differ."""
+def _differing(
+    first: dict[str, Any], second: dict[str, Any], equal: Callable[[Any, Any], bool] = torch.equal
+) -> list[str]:
+    """Names that only one has, or whose tensors differ; equal: of what stands for them."""
     both = [name for name in first if name in second]
-    return sorted(first.keys() ^ second.keys()) + [name for name in both if not _equal(first[name], second[name])]
-
-
-def _equal(first: Tensor | str, second: Tensor | str) -> bool:
-    return torch.equal(first, second) if isinstance(first, Tensor) and isinstance(second, Tensor) else first == second
+    return sorted(first.keys() ^ second.keys()) + [name for name in both if not equal(first[name], second[name])]
 
 
 def _first(names: list[str]) -> str:

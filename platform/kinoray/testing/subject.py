@@ -10,7 +10,17 @@ from kinoray.runs.method_source import MethodSource
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream
-from kinoray.testing.engine import committed, on_two_ranks, resolved, resumed, run_spec, spec_of, stages_of, stopped
+from kinoray.testing.engine import (
+    committed,
+    digest_of_run,
+    on_two_ranks,
+    resolved,
+    resumed,
+    run_spec,
+    spec_of,
+    stages_of,
+    stopped,
+)
 from kinoray.testing.small_stream import suited
 from kinoray.training.plain_state import attribute_place, changed_attributes, plain_state
 
@@ -66,16 +76,15 @@ class Subject:
     def first_task(self) -> dict[str, str]:
         """Digests of all tensors that its usual run has committed after the first task; learns the whole run."""
         stages = stages_of(self.spec)
-        next(stages)
-        first = committed(self.spec)
+        first = committed(self.spec, next(stages))
         for _ in stages:
             pass
         return first
 
-    @property
+    @cached_property
     def whole(self) -> RunSpec:
         """Its usual run, learned without a stop."""
-        assert self.first_task
+        assert self.first_task and digest_of_run(self.spec), "it has finished"
         return self.spec
 
     @cached_property
