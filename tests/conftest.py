@@ -89,7 +89,7 @@ def cluster() -> Iterator[None]:
     """One Ray for the whole session, without a dashboard, as a run starts it for itself."""
     import ray
 
-    from kinoray.processes.lean_ray import LABEL, lean, uncounted
+    from kinoray.processes.lean_ray import lean, lean_options
 
     folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")
     with lean(dashboard=False):
@@ -100,9 +100,8 @@ def cluster() -> Iterator[None]:
             log_to_driver=False,
             object_store_memory=300_000_000,
             _temp_dir=folder,
-            _system_config=uncounted(),
             namespace="kinoray",
-            labels={LABEL: "true"},
+            **lean_options(),
         )
     yield
     ray.shutdown()

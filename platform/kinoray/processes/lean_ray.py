@@ -72,9 +72,11 @@ def _start(of_ray: Any, command: list[str], process_type: str, *args: Any, **opt
     return of_ray(command, process_type, *args, **options)
 
 
-def uncounted() -> dict[str, bool]:
-    """For `ray.init(_system_config=...)` of such a Ray: nobody will ask, but where a variable of the user's says so."""
-    return {name: False for name in COUNTS if f"RAY_{name}" not in os.environ}
+def lean_options() -> dict[str, Any]:
+    """For `ray.init` of such a Ray, without a dashboard. Nobody will ask for counts, unless a variable of the user's
+    says so."""
+    uncounted = {name: False for name in COUNTS if f"RAY_{name}" not in os.environ}
+    return {"labels": {LABEL: "true"}, "_system_config": uncounted}
 
 
 def is_lean() -> bool:

@@ -16,7 +16,7 @@ import ray
 
 from kinoray.errors import RayLost, RunFailed
 from kinoray.processes import warm_ray
-from kinoray.processes.lean_ray import LABEL, lean, replaced, uncounted
+from kinoray.processes.lean_ray import lean, lean_options, replaced
 from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
 from kinoray.processes.ray_settings import apply_settings
 from kinoray.processes.trainer_environment import trainer_environment
@@ -84,7 +84,7 @@ def own_ray(dashboard: bool = False) -> Iterator[None]:
 
 def _start(dashboard: bool) -> None:
     with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
-        options: dict[str, Any] = {} if dashboard else {"labels": {LABEL: "true"}, "_system_config": uncounted()}
+        options: dict[str, Any] = {} if dashboard else lean_options()
         ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **options, **QUIET)
 
 
