@@ -24,6 +24,16 @@ def jobs_of(head: Head, name: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["id"].startswith(name)]
 
 
+def follow_until(text: str, head: Head, *words: str, cwd: Path) -> None:
+    """Submit a command and follow it until a line says this, within two minutes; the submitter is then killed."""
+    with head.popen("submit", "--follow", *words, cwd=cwd) as follower:
+        limit = threading.Timer(120, follower.kill)
+        limit.start()
+        assert follower.stdout is not None and any(text in line for line in follower.stdout)
+        limit.cancel()
+        follower.kill()
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_real_cluster_from_another_folder_with_the_package_alone(head: Head, tmp_path: Path) -> None:
@@ -31,12 +41,7 @@ def test_a_real_cluster_from_another_folder_with_the_package_alone(head: Head, t
     long = ["run", "bmu_moco", "--stream", "../clips", "--num-workers", "0", "--set", "epochs=100000"]
     words = ["run", "./random.py", "--stream", "../clips", "--num-workers", "1", "--smoke"]
     where = ["--runs", str(tmp_path / "the runs; $(touch pwned)")]
-    with head.popen("submit", "--follow", *long, *where, cwd=user) as follower:  # killed while it follows
-        limit = threading.Timer(120, follower.kill)
-        limit.start()
-        assert follower.stdout is not None and any("step" in line for line in follower.stdout)
-        limit.cancel()
-        follower.kill()
+    follow_until("step", head, *long, *where, cwd=user)
     (row,) = jobs_of(head, "run-bmu_moco")
     assert row["state"] == "running"
 
@@ -88,12 +93,7 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     words += ["--concurrent", "1", "--no-prune", "--smoke"]
     code, _, err = head.kino("submit", *words, cwd=user, token="wrong")
     assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
-    with head.popen("submit", "--follow", *words, cwd=user) as follower:
-        limit = threading.Timer(120, follower.kill)
-        limit.start()
-        assert follower.stdout is not None and any("1/2 trial 0 complete" in line for line in follower.stdout)
-        limit.cancel()
-        follower.kill()
+    follow_until("1/2 trial 0 complete", head, *words, cwd=user)
     code, _, err = head.kino("submit", *words, cwd=user)
     assert code == 0 and "is running; the same is not run twice." in err
     (job,) = jobs_of(head, "sweep-held")
