@@ -14,19 +14,21 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP)
 
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
 # pip compiles on one core, which takes nearly as long as the rest. Some packages bring files of other Pythons; of what
 # few programs import, and libraries' own tests, which are a third of all, only what our towers need is compiled.
 RARE := /(tests|transformers/models|sympy|plotly|rllib|databricks)/
 TOWERS := from kinoray.backbones.vision import transformers; transformers()
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib platform methods search_spaces cluster || true
 	$(BIN)/python -c '$(TOWERS)'
 	touch $@
 
-# The S3 server of two slow tests: its libraries need older ones than ours.
-$(VENV)/s3-server/.installed: tests/support/s3_server.txt
+# The S3 server of two slow tests: its libraries need older ones than ours. It waits for the folder that it lies in.
+$(VENV)/s3-server/.installed: tests/support/s3_server.txt | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/s3-server
 	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt
 	touch $@
