@@ -1,7 +1,7 @@
 """A rank's hand on the run's checkpoints: when to commit, what goes into a checkpoint, what a resumed rank finds."""
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ class Commits:
         commit(self.folder, state.position, tensors, own | facts, self.fence)
         if publish and self.stores is not None:
             arrays = {name: value.detach().cpu().numpy() for name, value in across.items()}
-            call(self.stores.momentum, "publish", astuple(state.position), arrays)
-            call(self.stores.features, "publish", astuple(state.position), facts["tested"]["features"])
+            call(self.stores.momentum, "publish", state.position.numbers, arrays)
+            call(self.stores.features, "publish", state.position.numbers, facts["tested"]["features"])
         self.last_s = self.clock.now_s()
         self.last_took_s = self.last_s - began
         self.clock.commits_s += self.last_took_s

@@ -1,6 +1,5 @@
 """The cross-task momentum weights, published by a run as an actor."""
 
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ class MomentumStore:
         if checkpoint and checkpoint.state["published"]:
             tensors = checkpoint.tensors("method")
             weights = {name: tensors[name].numpy() for name in checkpoint.state["published"]}
-            self.publish(astuple(checkpoint.position), weights)
+            self.publish(checkpoint.position.numbers, weights)
 
     def publish(self, version: tuple[int, ...], arrays: "dict[str, np.ndarray]") -> bool:
         """Add a version; False if the newest is as new (a repeated call)."""
