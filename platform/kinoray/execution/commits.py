@@ -15,6 +15,7 @@ from kinoray.momentum import Momentum
 from kinoray.processes.actors import call
 from kinoray.training.checkpoint import Checkpoint, commit, newest, take_fence
 from kinoray.training.distributed import World, gather_objects
+from kinoray.training.finite import not_finite
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
 
@@ -77,8 +78,7 @@ class Commits:
         left_out = given.unchanged(method)
         weights = {name: value for name, value in method.state_dict().items() if name not in left_out}
         tensors: dict[str, dict[str, Tensor]] = {"method": weights}
-        broken = [k for k, v in tensors["method"].items() if v.is_floating_point() and not bool(v.isfinite().all())]
-        if broken:
+        if broken := not_finite(weights):
             raise RunFailed(f"{len(broken)} weights are not finite, first {broken[0]}; nothing of it was committed.")
         for name, part in (("optimizer", optimizer), ("best", state.best)):
             if part:

@@ -40,6 +40,7 @@ from kinoray.testing.promise import BrokenPromise, expect, place_of
 from kinoray.testing.small_stream import tasks_of
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest
+from kinoray.training.finite import not_finite
 from kinoray.training.given_weights import load_weights
 from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params, total_objective
@@ -136,7 +137,7 @@ def learns_two_tasks(subject: Subject) -> None:
         method.grow(task)
     load_weights(method, found)
     end = method.encoder().state_dict()
-    infinite = [name for name, value in end.items() if not torch.isfinite(value.float()).all()]
+    infinite = not_finite(end)
     expect(not infinite, f"{_first(infinite)} of the encoder is not finite", place_of(subject.cls, "loss"))
     moved = bool(_differing(start, end))
     expect(moved, "eight steps have not moved the encoder", place_of(subject.cls, "param_groups"))
