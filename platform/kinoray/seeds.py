@@ -74,24 +74,18 @@ def integers_below(bounds: Iterable[int], seed: int, purpose: int) -> Iterator[i
         yield ((word ^ (word >> 31)) * bound) >> 64
 
 
-def seed_libraries(seed: int) -> None:
-    """Python, NumPy and torch, all devices: what a method may draw from between steps."""
-    import torch
+def seed_libraries(seed: int, device: "torch.device | None" = None) -> None:
+    """Python, NumPy and torch: what a method may draw from. device: the only one that it draws on; all where None.
 
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
-def seed_step(seed: int, device: "torch.device") -> None:
-    """The same before a step, torch for the devices that a step uses alone.
-
-    `torch.manual_seed` writes a stack trace for all others (0.9 ms).
+    For all, `torch.manual_seed` writes a stack trace for each kind of device that this machine has not (0.9 ms).
     """
     import torch
 
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    if device is None:
+        torch.manual_seed(seed)
+        return
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)

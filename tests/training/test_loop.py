@@ -174,9 +174,9 @@ def test_a_wish_between_tasks_is_heard_before_the_next_one_begins() -> None:
 
 def test_between_steps_the_method_is_quiet() -> None:
     method = Counts()
-    loop.between_steps(method.train(), 7)
+    loop.between_steps(method.train(), 7, torch.device("cpu"))
     first = torch.rand(1)
-    loop.between_steps(method, 7)
+    loop.between_steps(method, 7, torch.device("cpu"))
     assert not method.training
     assert torch.equal(first, torch.rand(1))
 

@@ -22,7 +22,7 @@ from kinoray.errors import KinorayError, RunFailed
 from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
-from kinoray.seeds import seed_libraries, seed_step
+from kinoray.seeds import seed_libraries
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.distributed import World, gather, gather_objects, set_world
 from kinoray.training.given_weights import GivenWeights
@@ -109,7 +109,7 @@ def train_stream(
                 end_task(method, stage, around, state)
                 if any_rank_stops(around):
                     return False
-        between_steps(method, around.seed(stage, "evaluate"))
+        between_steps(method, around.seed(stage, "evaluate"), around.world.device)
         if not around.evaluate(stage, state):
             commit_at(state.position, state, around)  # what it met: clips that cannot be read
             return False
@@ -122,7 +122,7 @@ def train_stream(
 
 def grow(method: BaseMethod, stage: Stage, around: GrowingIn) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
-    between_steps(method, around.seed(stage, "grow"))
+    between_steps(method, around.seed(stage, "grow"), around.world.device)
     method.grow(around.facts(stage))
     method.to(around.world.device)
     set_world(method, around.world)
@@ -131,23 +131,23 @@ def grow(method: BaseMethod, stage: Stage, around: GrowingIn) -> None:
 
 def begin_task(method: BaseMethod, stage: Stage, around: Surroundings, selections: Sequence[list[int]] = ()) -> None:
     """Let the method begin a task, with what earlier tasks selected."""
-    between_steps(method, around.seed(stage, "begin_task"))
+    between_steps(method, around.seed(stage, "begin_task"), around.world.device)
     method.begin_task(around.task(stage, selections))
 
 
 def end_task(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> None:
     """Let the method consolidate a task, and commit what it chose to keep."""
-    between_steps(method, around.seed(stage, "end_task"))
+    between_steps(method, around.seed(stage, "end_task"), around.world.device)
     chosen = checked_selection(method.end_task(around.task(stage, state.selections, around.steps(stage))))
     # Rank 0's choice counts: where another rounds otherwise, it would go on with another plan.
     state.selections.append(gather_objects(chosen, around.world)[0])
     commit_at(Position(state.position.stage, Phase.EVALUATE), state, around)
 
 
-def between_steps(method: BaseMethod, seed: int) -> None:
+def between_steps(method: BaseMethod, seed: int, device: torch.device) -> None:
     """Between steps a method finds itself in eval mode with random numbers that depend on where it stands alone."""
     method.eval()
-    seed_libraries(seed)
+    seed_libraries(seed, device)
 
 
 def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroundings, state: RunState) -> bool:
@@ -234,7 +234,7 @@ def train_step(
     A request to stop travels with the gradients, so that all ranks obey after the same step.
     """
     world = around.world
-    seed_step(facts.seed, world.device)
+    seed_libraries(facts.seed, world.device)
     if not method.training:
         method.train()
     with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast):
