@@ -59,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in with_ray)
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: Python need not look through it for garbage again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def pytest_unconfigure() -> None:
     """Python would look through all objects of all tests for what nobody uses any more, at its very end."""
     gc.freeze()
