@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from support.metrics_driver import metrics_driver
 from support.places import REPOSITORY
 from torch import nn
 
@@ -244,16 +244,12 @@ def test_the_gates_of_one_training_step_are_looked_at_and_queues_count_what_a_st
 
 
 SERVED = """
-import sys
-import ray
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.actors import call, start_actor
 
-ray.init(address="local", num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
-         namespace="kinoray", _system_config={"metrics_report_interval_ms": 500})
 monitor = start_actor(RunMonitor, "monitor-of-metrics", sys.argv[1], True)
 call(monitor, "log", [{"task": 0, "step": 7, "loss": 2.5}], {"drift": {"average": 0.25}})
-print(ray.nodes()[0]["MetricsExportPort"], flush=True)
+print("logged", flush=True)
 sys.stdin.readline()
 """
 
@@ -263,17 +259,14 @@ sys.stdin.readline()
 def test_rays_agent_serves_them_under_the_names_of_the_table(tmp_path: Path) -> None:
     folder = tmp_path / "served" / "seed-0"
     folder.mkdir(parents=True)
-    words = [sys.executable, "-c", SERVED, str(folder)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
-        assert driver.stdin is not None and driver.stdout is not None
-        url = f"http://127.0.0.1:{driver.stdout.readline().strip()}/metrics"
+    with metrics_driver(SERVED, str(folder)) as driver:
+        assert driver.hear() == "logged"
         deadline = time.monotonic() + 60
         served: dict[str, str] = {}
         while "ray_kinoray_drift" not in served and time.monotonic() < deadline:
             time.sleep(0.5)
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{driver.address}/metrics", timeout=5) as answer:
                 lines = answer.read().decode().splitlines()
             served = {line.split("{")[0]: line for line in lines if 'run="served/seed-0"' in line}
         assert served["ray_kinoray_loss"].endswith(" 2.5") and 'momentum="average"' in served["ray_kinoray_drift"]
-        print(file=driver.stdin, flush=True)
-    assert driver.returncode == 0
+        driver.go_on()

@@ -5,7 +5,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
@@ -16,17 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
+from support.metrics_driver import metrics_driver
 from support.places import REPOSITORY
 
+PROGRAM = shutil.which("prometheus") or ""
 MONITORING = REPOSITORY / "cluster" / "monitoring"
 BOARD = json.loads((MONITORING / "grafana-kinoray.json").read_text(encoding="utf-8"))
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
 DRIVER = """
-import sys, threading, time
+import threading, time
 from dataclasses import replace
 from pathlib import Path
-import ray
-import kinoray
 from kinoray.testing.small_stream import small_stream, suited
 
 
@@ -46,9 +45,6 @@ def ask_its_store(folder, answers):  # while the run is on, once its first task 
 
 folder = Path(sys.argv[1])
 stream = small_stream(folder / "videos")
-ray.init(address="local", num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
-         namespace="kinoray", _system_config={"metrics_report_interval_ms": 500})
-print(ray.nodes()[0]["MetricsExportPort"], flush=True)
 sys.stdin.readline()
 kinoray.run("bmu_moco", stream=stream, runs=folder, num_workers=1, quiet=True)
 kinoray.sweep("bmu_moco", stream=stream, space="momenta", settings={"queue_size": 16}, trials=2, sampler="random",
@@ -69,9 +65,6 @@ sys.stdin.readline()
 @contextmanager
 def prometheus(folder: Path, target: str) -> Iterator[str]:
     """Prometheus with the project's configuration, which asks a target every second; its address."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not on this machine")
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text(encoding="utf-8"))
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     shutil.copy(MONITORING / "alerts.yml", folder)
@@ -80,7 +73,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    words = [program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+    words = [PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
              f"--web.listen-address={address}"]  # fmt: skip
     with (folder / "log").open("w") as log, subprocess.Popen(words, stdout=log, stderr=log) as server:
         try:
@@ -103,23 +96,20 @@ def asked() -> dict[str, str]:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.skipif(not PROGRAM, reason="prometheus is not on this machine")
 def test_every_panel_and_alert_has_data_of_a_run_and_a_sweep(tmp_path: Path) -> None:
     begun = time.time()
-    words = [sys.executable, "-c", DRIVER, str(tmp_path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
-        assert driver.stdin is not None and driver.stdout is not None
-        with prometheus(tmp_path, f"127.0.0.1:{driver.stdout.readline().strip()}") as address:
-            print(file=driver.stdin, flush=True)
-            assert driver.stdout.readline() == "done\n"
-            missing, end = set(asked()), time.monotonic() + 30  # the last numbers are on their way
-            while missing and time.monotonic() < end:
-                span = {"start": begun, "end": time.time(), "step": 1}
-                expressions = {name: asked()[name] for name in missing}
-                missing -= {
-                    n for n, expr in expressions.items() if ask(address, "query_range", query=expr, **span)["result"]
-                }
-            assert not missing
-            (group,) = ask(address, "rules")["groups"]
-            assert {rule["name"]: rule["health"] for rule in group["rules"]} == {r["alert"]: "ok" for r in RULES}
-            print(file=driver.stdin, flush=True)
-    assert driver.returncode == 0
+    with metrics_driver(DRIVER, str(tmp_path)) as driver, prometheus(tmp_path, driver.address) as address:
+        driver.go_on()
+        assert driver.hear() == "done"
+        missing, end = set(asked()), time.monotonic() + 30  # the last numbers are on their way
+        while missing and time.monotonic() < end:
+            span = {"start": begun, "end": time.time(), "step": 1}
+            expressions = {name: asked()[name] for name in missing}
+            missing -= {
+                n for n, expr in expressions.items() if ask(address, "query_range", query=expr, **span)["result"]
+            }
+        assert not missing
+        (group,) = ask(address, "rules")["groups"]
+        assert {rule["name"]: rule["health"] for rule in group["rules"]} == {r["alert"]: "ok" for r in RULES}
+        driver.go_on()
