@@ -6,12 +6,13 @@ Many small weights, as `tiny` has them, and few large ones, as a ViT-B/16 has in
 """
 
 import argparse
-import json
-import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
+from statistics import median
 
 import torch
+from shared.numbers_page import show_numbers
+from shared.turns import in_turns, ratio
 from torch import Tensor
 
 from kinoray.training.finite import not_finite
@@ -25,13 +26,6 @@ def one_by_one(tensors: Mapping[str, Tensor]) -> list[str]:
     return [name for name, value in tensors.items() if not bool(value.isfinite().all())]
 
 
-def seconds(look: Callable[[Mapping[str, Tensor]], list[str]], tensors: Mapping[str, Tensor]) -> float:
-    """Wall time of a look."""
-    begun = time.perf_counter()
-    assert not look(tensors)
-    return time.perf_counter() - begun
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
@@ -43,18 +37,14 @@ def main() -> None:
     numbers: dict[str, float] = {}
     for size, (count, shape) in SIZES.items():
         tensors = {str(number): torch.randn(shape, device=options.device) for number in range(count)}
-        took: dict[str, list[float]] = {"one_by_one": [], "not_finite": []}
-        for number in range(1 + options.rounds):
-            for name, look in (("one_by_one", one_by_one), ("not_finite", not_finite)):
-                wall_s = seconds(look, tensors)
-                if number:
-                    took[name].append(wall_s)
-        medians = {name: statistics.median(values) for name, values in took.items()}
-        numbers |= {f"{size}_{name}_ms": round(1e3 * value, 3) for name, value in medians.items()}
-        numbers[f"{size}_ratio"] = round(medians["not_finite"] / medians["one_by_one"], 3)
-    print(", ".join(f"{name} {value}" for name, value in numbers.items()))
-    if options.json:
-        print(json.dumps(numbers))
+        assert one_by_one(tensors) == not_finite(tensors) == []
+        taken = in_turns(
+            {"one_by_one": partial(one_by_one, tensors), "not_finite": partial(not_finite, tensors)}, options.rounds
+        )
+        numbers |= {f"{size}_{side}_ms": 1e3 * median(times) for side, times in taken.items()}
+        numbers[f"{size}_ratio"] = ratio(taken, "not_finite", "one_by_one")
+    title = f"A look for weights that are not finite, on {options.device}, {options.threads} threads"
+    show_numbers(title, numbers, None, options.json)
 
 
 if __name__ == "__main__":

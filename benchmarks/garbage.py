@@ -8,14 +8,15 @@ them. Each from the start of its process to the end, by turns as it is and as Py
 """
 
 import argparse
-import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from itertools import count
 from pathlib import Path
+from statistics import median
+
+from shared.numbers_page import show_numbers
+from shared.turns import in_turns, ratio
 
 from kinoray.processes.preloaded import VARIABLE
 from kinoray.processes.prestart import PRELOADING, RANK_MODULES
@@ -26,34 +27,28 @@ IMPORTS = f"import os; os.environ[{VARIABLE!r}] = {RANK_MODULES!r}; import {PREL
 RUN = ("run", "moco", "--stream", "digits-5", "--smoke", "--num-workers", "0", "--quiet", "--runs")
 
 
-def seconds(code: str, *words: str) -> float:
-    """Wall time of a process."""
-    begun = time.perf_counter()
+def run_code(code: str, *words: str) -> None:
+    """Run code in a process, from its start to its end."""
     subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True)
-    return time.perf_counter() - begun
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each kind")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each kind, beside the first")
     options = parser.parse_args()
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folders = (str(Path(name) / str(number)) for number in count())
         for kind, code in (("run", COMMAND), ("imports", IMPORTS)):
-            took: dict[str, list[float]] = {AS_PYTHON: [], "": []}
-            for number in range(1 + options.rounds):
-                for before, values in took.items():
-                    wall_s = seconds(before + code, *RUN, next(folders))
-                    if number:  # the first reads files that nobody has read lately
-                        values.append(wall_s)
-            looks, looks_not = (statistics.median(values) for values in took.values())
-            numbers |= {f"{kind}_python_s": round(looks, 3), f"{kind}_s": round(looks_not, 3)}
-            numbers[f"{kind}_ratio"] = round(looks_not / looks, 3)
-    print(", ".join(f"{name} {value}" for name, value in numbers.items()))
-    if options.json:
-        print(json.dumps(numbers))
+            sides = {
+                "python": lambda code=code: run_code(AS_PYTHON + code, *RUN, next(folders)),
+                "ours": lambda code=code: run_code(code, *RUN, next(folders)),
+            }
+            taken = in_turns(sides, options.rounds)
+            numbers |= {f"{kind}_{side}_s": median(times) for side, times in taken.items()}
+            numbers[f"{kind}_ratio"] = ratio(taken, "ours", "python")
+    show_numbers("Without a look for garbage, against Python's own ways", numbers, None, options.json)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import argparse
 import json
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from shared.turns import in_turns, ratio, seconds
 from torch import Tensor
 
 from kinoray.features.files import write_features
@@ -73,29 +73,6 @@ def growth_mb(work: Callable[[], Any]) -> float:
     done.set()
     watcher.join()
     return max(most[0], own_mb()) - before
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Wall time of some work."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def in_turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each side, one round after the other; the first one warms up and does not count."""
-    for work in sides.values():
-        work()
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, work in sides.items():
-            taken[name].append(seconds(work))
-    return taken
-
-
-def ratio(taken: dict[str, list[float]], first: str, second: str) -> float:
-    """Median over the rounds of one side's time over another's."""
-    return median(a / b for a, b in zip(taken[first], taken[second], strict=True))
 
 
 def product(queries: Tensor, videos: Tensor) -> None:
