@@ -6,29 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.patient import patient
 
 import kinoray
 from kinoray.errors import UsageError
 from kinoray.execution.live_curve import Curve, start_watcher
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.runs.method_source import methods_folder
 from kinoray.runs.result import Result
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream
 from kinoray.testing.engine import resumed, run_spec, spec_of, stages_of
 
 SETTINGS = {"max_steps": 4, "queue_size": 16, "validations": 0}
-PATIENT = """
-import pathlib, time
-WATCHED = pathlib.Path({watched!r})
-class Method(Method):
-    def end_task(self, task):
-        ends = time.monotonic() + 600
-        while task.index and WATCHED.exists() and not [*WATCHED.rglob("watched.jsonl")] and time.monotonic() < ends:
-            time.sleep(0.05)
-        return super().end_task(task)
-"""
-"""Holds up a run that is watched until it was: the process beside has the lowest priority and may be late."""
 
 
 def test_it_scores_the_earlier_tasks_as_the_run_itself_would(micro: Stream, tmp_path: Path) -> None:
@@ -101,13 +90,12 @@ def test_it_needs_a_process_beside_the_training() -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_watched_run_ends_the_same(cluster: None, micro: Stream, tmp_path: Path) -> None:
-    watched = tmp_path / "watched"
-    patient = tmp_path / "patient.py"
-    patient.write_text((methods_folder() / "base_moco.py").read_text() + PATIENT.format(watched=str(watched)))
+    """The process beside has the lowest priority; the run waits for its first scores."""
+    waits = patient("base_moco", tmp_path / "waits.py", tmp_path / "watched", "watched.jsonl")
     options = {"stream": micro, "settings": SETTINGS, "quiet": True}
-    plain = kinoray.run(str(patient), runs=tmp_path / "plain", num_workers=0, **options)
-    beside = kinoray.run(str(patient), runs=watched, watch=1, **options)
-    assert plain.outcome["state_digest"] == beside.outcome["state_digest"]
+    watched = kinoray.run(waits, runs=tmp_path / "watched", watch=1, **options)
+    plain = kinoray.run(waits, runs=tmp_path / "plain", num_workers=0, **options)
+    assert plain.outcome["state_digest"] == watched.outcome["state_digest"]
     assert not len(plain.watched)
-    frame = beside.watched
+    frame = watched.watched
     assert len(frame) and (frame["earlier"] < frame["task"]).all() and frame["score"].between(0, 100).all()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from support.metrics_driver import metrics_driver
+from support.patient import patient
 from support.places import REPOSITORY
 
 PROGRAM = shutil.which("prometheus") or ""
@@ -24,23 +25,20 @@ BOARD = json.loads((MONITORING / "grafana-kinoray.json").read_text(encoding="utf
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
 DRIVER = """
 import threading, time
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from kinoray.testing.small_stream import small_stream, suited
 
 
-def ask_its_store(folder, answers):  # while the run is on, once its first task is committed
-    for _ in range(600):
-        time.sleep(0.1)
-        try:
-            (run,) = folder.glob("frame_fusion_moe*/seed-0")
+def ask_its_store(folder, answers):  # while the run is on, once it was watched; for as long as Prometheus looks twice
+    while len(answers) < 10:
+        time.sleep(0.3)
+        with suppress(ValueError, kinoray.errors.KinorayError):
+            (run,) = folder.glob("waits*/seed-0")
             store = kinoray.feature_store(run)
-            if isinstance(store, kinoray.execution.feature_store.LiveFeatureStore):
+            if isinstance(store, kinoray.execution.feature_store.LiveFeatureStore) and len(kinoray.load(run).watched):
                 answers.append(store.search(store.block(0).features[:1], 1))
-        except (ValueError, kinoray.errors.KinorayError):
-            continue
-        if len(answers) > 10:
-            return
+    (folder / "asked").touch()
 
 
 folder = Path(sys.argv[1])
@@ -50,12 +48,9 @@ kinoray.run("bmu_moco", stream=stream, runs=folder, num_workers=1, quiet=True)
 kinoray.sweep("bmu_moco", stream=stream, space="momenta", settings={"queue_size": 16}, trials=2, sampler="random",
               name="s", runs=folder, quiet=True)
 mixtures = suited("frame_fusion_moe", stream)
-mixtures = replace(mixtures, recipe=replace(mixtures.recipe, epochs=100, max_steps=24))
 answers = []
-asking = threading.Thread(target=ask_its_store, args=(folder, answers))
-asking.start()
-kinoray.run("frame_fusion_moe", stream=mixtures, runs=folder, num_workers=1, watch=5, quiet=True)
-asking.join()
+threading.Thread(target=ask_its_store, args=(folder, answers), daemon=True).start()
+kinoray.run(sys.argv[2], stream=mixtures, runs=folder, num_workers=1, watch=1, quiet=True)
 assert answers
 print("done", flush=True)
 sys.stdin.readline()
@@ -99,10 +94,11 @@ def asked() -> dict[str, str]:
 @pytest.mark.skipif(not PROGRAM, reason="prometheus is not on this machine")
 def test_every_panel_and_alert_has_data_of_a_run_and_a_sweep(tmp_path: Path) -> None:
     begun = time.time()
-    with metrics_driver(DRIVER, str(tmp_path)) as driver, prometheus(tmp_path, driver.address) as address:
+    waits = patient("frame_fusion_moe", tmp_path / "waits.py", tmp_path, "asked")
+    with metrics_driver(DRIVER, str(tmp_path), waits) as driver, prometheus(tmp_path, driver.address) as address:
         driver.go_on()
         assert driver.hear() == "done"
-        missing, end = set(asked()), time.monotonic() + 30  # the last numbers are on their way
+        missing, end = set(asked()), time.monotonic() + 120  # the last numbers are on their way
         while missing and time.monotonic() < end:
             span = {"start": begun, "end": time.time(), "step": 1}
             expressions = {name: asked()[name] for name in missing}
