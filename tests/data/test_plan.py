@@ -248,8 +248,8 @@ def test_a_million_samples_are_planned_in_about_a_second(policy):
     samples, batch = 1_000_000, 256
     steps = steps_for(3, samples, batch)
     plan = TaskPlan(0, 1, 2, (samples, samples), batch, (steps, steps), Replay(policy, 10_000, 64))
-    began = time.perf_counter()
+    began = time.process_time()
     for step in range(steps - 100, steps):
         step_rows(plan, step)
     list(islice(substitutes(plan, 0, 0, 0, 5), 10))
-    assert time.perf_counter() - began < 10, "about 0.7 s on a quiet machine"
+    assert time.process_time() - began < 10, "about 0.7 s"

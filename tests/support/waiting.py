@@ -1,0 +1,30 @@
+"""Waiting for what another process or thread does: until it is so, never for a fixed time."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+LONG_S = 180.0
+"""A machine under load takes its time; what comes late is no failure, what never comes is one."""
+
+
+def wait_until(look: Callable[[], T], process: "subprocess.Popen | None" = None, every_s: float = 0.05) -> T:
+    """What `look` gives once it is true.
+
+    process: who brings it about. Raises: AssertionError where it ends before, or nothing comes of it for long.
+    """
+    end = time.monotonic() + LONG_S
+    while not (seen := look()):
+        assert process is None or process.poll() is None, f"it ended before: {process.communicate()}"
+        assert time.monotonic() < end, "nothing came of it"
+        time.sleep(every_s)
+    return seen
+
+
+def await_end(process: psutil.Process) -> None:
+    """Wait until a process has ended, whosever child it is. Raises: AssertionError where it does not for long."""
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
