@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -17,6 +16,7 @@ import pytest
 from loky import get_reusable_executor
 from support.clips import write_clip
 from support.places import REPOSITORY
+from support.waiting import wait_until
 
 import kinoray
 
@@ -165,14 +165,6 @@ def start(*words: object, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 180
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
-
-
 def has_steps(runs: Path, count: int) -> bool:
     """Whether a run has logged so many steps."""
     return any(file.read_text().count('"loss"') >= count for file in runs.glob("*/seed-0/metrics.jsonl"))
@@ -191,12 +183,9 @@ def members(session: int) -> list[str]:
     return found
 
 
-def gone(process: subprocess.Popen[str]) -> bool:
-    """Whether nothing that the process started is left; Ray's own processes may take some seconds."""
-    end = time.monotonic() + 20
-    while members(process.pid) and time.monotonic() < end:
-        time.sleep(0.2)
-    return not members(process.pid)
+def await_all_gone(process: subprocess.Popen[str]) -> None:
+    """Wait until nothing that the process started is left; Ray's own processes may take some seconds."""
+    wait_until(lambda: not members(process.pid), every_s=0.2)
 
 
 @pytest.mark.slow
@@ -205,10 +194,10 @@ def test_a_signal_while_the_stream_is_rendered_is_one_line_and_leaves_no_process
     process = start("run", "base_moco", "--smoke", *QUICK, "--runs", tmp_path / "runs", XDG_CACHE_HOME=str(tmp_path))
     wait_until(lambda: list(tmp_path.glob("kinoray/moving-cvlm-*/draft-*/*.mp4")), process)
     os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert err.strip() == f"{word}. The same command goes on from the last saved state."
-    assert gone(process)
+    await_all_gone(process)
 
 
 @pytest.mark.slow
@@ -230,7 +219,7 @@ def test_a_signal_while_ray_trains_commits_the_state_and_leaves_no_process(numbe
     (run,) = kinoray.list_runs(runs)
     assert run["state"] == "stopped"
     assert list(Path(run["folder"]).glob("checkpoints/stage-*/manifest.json"))
-    assert gone(process)
+    await_all_gone(process)
 
 
 @pytest.mark.slow
@@ -245,7 +234,7 @@ def test_where_ray_itself_is_killed_the_run_ends_at_once_and_leaves_no_process(m
     _, err = process.communicate(timeout=45)  # Ray would end the process after a minute
     assert process.returncode == 1, err
     assert "RayLost: Ray's process gcs_server ended: it was killed" in err
-    assert gone(process)
+    await_all_gone(process)
 
 
 @pytest.fixture

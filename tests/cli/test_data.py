@@ -161,7 +161,7 @@ def test_a_stopped_command_keeps_what_it_probed(kino: Command, root: Path, numbe
             while process.poll() is None and not (record.exists() and record.read_bytes()):
                 time.sleep(0.01)
             os.kill(process.pid, number)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
         finally:
             process.kill()
     assert (process.returncode, out) == (code, ""), err

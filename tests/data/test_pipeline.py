@@ -19,6 +19,7 @@ import ray
 from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
 from ray.data.block import BlockAccessor
 from support import clips
+from support.waiting import wait_until
 
 from kinoray.data import clip_reading, guarded, pipeline, process_rows, ray_rows
 from kinoray.data.manifest import write_manifest
@@ -580,10 +581,7 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     rows = decode_rows(feed, 1)
     assert_same(list(islice(rows, 2)), expected[:2])
     rows.close()
-    deadline = time.monotonic() + 30
-    while ray.available_resources().get("CPU", 0) < 4 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ray.available_resources()["CPU"] == 4, "all CPUs are free again"
+    wait_until(lambda: ray.available_resources().get("CPU", 0) == 4)  # all CPUs are free again
 
     clips = clip_feed(feed.manifests[0], range(6))
     for ours, theirs in zip(decode_clips(clips, 1), decode_clips(clips), strict=True):

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import wait_until
 
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.execution import shared_storage
@@ -115,10 +115,7 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         return json.loads(done.stdout.splitlines()[-1])
 
     try:
-        deadline = time.monotonic() + 180
-        while len([n for n in _nodes(head.address) if n["Alive"]]) < 2:
-            assert time.monotonic() < deadline and node.poll() is None, said.read_text()
-            time.sleep(0.5)
+        wait_until(lambda: len([n for n in _nodes(head.address) if n["Alive"]]) == 2, node, every_s=0.5)
         yield call
     finally:
         os.killpg(node.pid, 15)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import ray
 from support.toys import Exemplars
+from support.waiting import wait_until
 
 import kinoray
 from kinoray.errors import KinorayError, RunFailed
@@ -198,20 +198,13 @@ def test_a_killed_driver_loses_nothing(tmp_path) -> None:
     cache, runs = tmp_path / "cache", tmp_path / "runs"
     digest = drive(cache, tmp_path / "whole", 0).communicate(timeout=300)[0].split()[-1]
     first = drive(cache, runs, 0)
-    wait_for_step(runs, 30, first)
+    wait_until(lambda: last_step(runs) >= 30, first)
     first.kill()
     first.wait()
     assert drive(cache, runs, 0).communicate(timeout=300)[0].split()[-1] == digest
 
 
-def wait_for_step(runs: Path, step: int, process: subprocess.Popen) -> None:
-    """Wait until a run has logged a step."""
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        assert process.poll() is None, "the run ended before it could be killed"
-        for path in runs.glob("*/seed-0/metrics.jsonl"):
-            lines = path.read_text().split("\n")[:-1]
-            if lines and any(json.loads(line)["step"] >= step for line in lines[-3:]):
-                return
-        time.sleep(0.05)
-    pytest.fail(f"no step {step} within two minutes")
+def last_step(runs: Path) -> int:
+    """The last step that a run has logged; -1 before there is one."""
+    lines = [line for path in runs.glob("*/seed-0/metrics.jsonl") for line in path.read_text().split("\n")[:-1]]
+    return max((json.loads(line)["step"] for line in lines[-3:]), default=-1)

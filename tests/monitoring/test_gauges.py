@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import torch
 import yaml
 from support.metrics_driver import metrics_driver
 from support.places import REPOSITORY
+from support.waiting import wait_until
 from torch import nn
 
 from kinoray.backbones.experts import Gates, top_k_gates
@@ -261,12 +261,14 @@ def test_rays_agent_serves_them_under_the_names_of_the_table(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     with metrics_driver(SERVED, str(folder)) as driver:
         assert driver.hear() == "logged"
-        deadline = time.monotonic() + 60
-        served: dict[str, str] = {}
-        while "ray_kinoray_drift" not in served and time.monotonic() < deadline:
-            time.sleep(0.5)
-            with urllib.request.urlopen(f"http://{driver.address}/metrics", timeout=5) as answer:
-                lines = answer.read().decode().splitlines()
-            served = {line.split("{")[0]: line for line in lines if 'run="served/seed-0"' in line}
+        wait_until(lambda: "ray_kinoray_drift" in served_at(driver.address), every_s=0.5)
+        served = served_at(driver.address)
         assert served["ray_kinoray_loss"].endswith(" 2.5") and 'momentum="average"' in served["ray_kinoray_drift"]
         driver.go_on()
+
+
+def served_at(address: str) -> dict[str, str]:
+    """The lines of the run above, by metric."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.split("{")[0]: line for line in lines if 'run="served/seed-0"' in line}

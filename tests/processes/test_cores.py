@@ -122,8 +122,8 @@ def test_who_waits_is_woken_when_a_core_is_left(monkeypatch: pytest.MonkeyPatch)
     with cores.a_core():
         taker = threading.Thread(target=take)
         taker.start()
-        assert waiting.wait(30) and not has_it.wait(0.1)
-    assert has_it.wait(30)
+        assert waiting.wait(60) and not has_it.wait(0.1)
+    assert has_it.wait(60)
     taker.join()
 
 

@@ -77,6 +77,6 @@ def test_a_default_start_listens_as_the_table_says(micro: Stream, tmp_path: Path
             time.sleep(0.5)
     finally:
         driver.terminate()
-        driver.wait(60)
+        driver.wait(120)
     assert looks_in_training and titles and listed() == {"ray::RayTrainWorker"}
     assert all(seen & listed() for seen in titles.values()), dict(titles)

@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+from support.waiting import await_end
 
 from kinoray.processes.pool import BrokenProcessPool, in_pool, one_process
 
@@ -63,10 +64,7 @@ def test_no_process_outlives_a_killed_parent() -> None:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    deadline = time.monotonic() + 10
-    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    await_end(child)
 
 
 def test_a_terminals_interrupt_is_the_parents() -> None:

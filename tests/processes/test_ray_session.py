@@ -108,7 +108,7 @@ def test_what_runs_in_place_of_an_agent_ends_with_who_started_it(after_s: float)
         started = psutil.Process(int(starter.stdout.readline()))
         try:
             starter.wait()
-            started.wait(timeout=10)
+            started.wait(timeout=60)
         finally:
             with suppress(psutil.NoSuchProcess):
                 started.kill()
@@ -153,5 +153,5 @@ def test_a_ray_started_beforehand_is_taken_over_and_ends_with_its_process(way: s
     said, answer, started = json.loads(driver.stdout)
     assert said == (["Starting Ray ..."] if way == "taken over" else [])
     assert answer == 7 and len(started) > 1
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=20)
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=60)
     assert not alive and driver.stderr == ""

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from support.places import REPOSITORY
+from support.waiting import await_end, wait_until
 
 from kinoray.processes import ray_settings
 from kinoray.processes.spares import MOST_FAILURES, Spares
@@ -63,13 +63,6 @@ class Spare:
     spares: Spares
 
 
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
     """A spare process, and a way to start commands for it."""
@@ -92,7 +85,7 @@ def spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
             return subprocess.Popen(words, text=True, cwd=name, process_group=0, **(piped | options))
 
         spares = Spares("colorsys,no_module", dict(os.environ))
-        until(lambda: spare_socket().exists())
+        wait_until(lambda: spare_socket().exists())
         # The suite itself may have been told to ignore these, by nohup or as a job in the background.
         before = [signal.signal(number, signal.default_int_handler) for number in (signal.SIGHUP, signal.SIGINT)]
         yield Spare(spares.process, client, spares)
@@ -119,7 +112,7 @@ def test_a_command_is_there_as_it_is_here(spare: Spare) -> None:
     }  # fmt: skip
     _, errors = client.communicate("7\n")
     assert (client.returncode, errors) == (7, "an error\n")
-    assert spare.process.wait(10) == 7 and not spare_socket().exists()
+    assert spare.process.wait(60) == 7 and not spare_socket().exists()
 
 
 def test_another_waits_once_it_serves_and_those_that_end_by_themselves_are_few(spare: Spare, monkeypatch) -> None:
@@ -143,10 +136,10 @@ def test_ctrl_c_reaches_it_once_and_ends_both(spare: Spare) -> None:
     client = spare.client()
     told(client)
     client.send_signal(signal.SIGINT)
-    client.wait(10)  # before its input ends
+    client.wait(60)  # before its input ends
     output, errors = client.communicate()
     assert (client.returncode, output, errors) == (130, "interrupted\n", "an error\n")
-    assert spare.process.wait(10) == 130
+    assert spare.process.wait(60) == 130
 
 
 def test_a_signal_that_a_command_ignores_is_ignored(spare: Spare) -> None:
@@ -161,9 +154,9 @@ def test_it_is_stopped_and_goes_on_with_its_command(spare: Spare) -> None:
     client = spare.client()
     pair = [psutil.Process(client.pid), psutil.Process(told(client)["pid"])]
     client.send_signal(signal.SIGTSTP)
-    until(lambda: {process.status() for process in pair} == {psutil.STATUS_STOPPED})
+    wait_until(lambda: {process.status() for process in pair} == {psutil.STATUS_STOPPED})
     client.send_signal(signal.SIGCONT)
-    until(lambda: psutil.STATUS_STOPPED not in {process.status() for process in pair})
+    wait_until(lambda: psutil.STATUS_STOPPED not in {process.status() for process in pair})
     client.communicate("0\n")
     assert client.returncode == 0
 
@@ -172,7 +165,7 @@ def test_a_killed_command_takes_it_along(spare: Spare) -> None:
     client = spare.client()
     told(client)
     client.kill()
-    assert spare.process.wait(10) == -signal.SIGKILL
+    assert spare.process.wait(60) == -signal.SIGKILL
     client.communicate()
 
 
@@ -188,7 +181,7 @@ def test_one_that_ends_at_once_by_a_signal_gives_the_signals_code(spare: Spare) 
     client = spare.client()
     told(client)
     client.send_signal(signal.SIGTERM)
-    client.wait(10)
+    client.wait(60)
     _, errors = client.communicate()
     assert (client.returncode, errors) == (128 + signal.SIGTERM, "an error\n")
 
@@ -237,8 +230,7 @@ def test_it_ends_with_its_keeper(spare: Spare) -> None:
     keeper = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     assert keeper.stdout is not None
     waiting = psutil.Process(int(keeper.stdout.readline()))
-    until(lambda: spare_socket().exists())
+    wait_until(lambda: spare_socket().exists())
     keeper.kill()
     keeper.wait()
-    psutil.wait_procs([waiting], 10)
-    assert not waiting.is_running()
+    await_end(waiting)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import ray
 from support.sockets import family, listening
+from support.waiting import wait_until
 
 from kinoray.errors import RunFailed, UsageError
 from kinoray.processes import ray_keeper, ray_session, ray_settings, trainer_environment, up_down
@@ -164,7 +165,7 @@ def test_down_ends_the_noted_process_alone_and_not_under_a_run(own_note: WarmRay
             up_down.down()
         assert noted.poll() is None
         assert up_down.down(force=True) is not None
-        assert noted.wait(10) == -15 and other.poll() is None
+        assert noted.wait(60) == -15 and other.poll() is None
         assert up_down.down() is None and not note_file().exists()
         other.kill()
 
@@ -223,12 +224,7 @@ def up_patiently() -> WarmRay:
 
 
 def await_idle_workers(keeper: psutil.Process, least: int) -> None:
-    until = time.monotonic() + 180
-    while time.monotonic() < until:
-        if sum(process.name() == "ray::IDLE" for process in family(keeper)) >= least:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"fewer than {least} workers became ready")
+    wait_until(lambda: sum(process.name() == "ray::IDLE" for process in family(keeper)) >= least, every_s=0.2)
 
 
 @pytest.fixture
@@ -239,10 +235,7 @@ def short_folder() -> Iterator[str]:
 
 
 def spare_of(keeper: psutil.Process) -> psutil.Process:
-    until = time.monotonic() + 60
-    while not spare_socket().exists():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: spare_socket().exists())
     (spare,) = (child for child in keeper.children() if "kinoray.processes.spare_driver" in child.cmdline())
     return spare
 
@@ -279,7 +272,7 @@ def test_warm_workers_have_torch_and_nothing_of_kinoray_and_all_ends_with_down(
         assert addresses and addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     finally:
         up_down.down(force=True)
-    _, alive = psutil.wait_procs(processes, timeout=20)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     assert not alive and find() is None
 
 

@@ -6,12 +6,13 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from support.waiting import wait_until
 
 PROGRAM = Path(sys.prefix) / "s3-server" / "bin" / "moto_server"
 BUCKET = "runs"
@@ -36,10 +37,6 @@ def s3_server(log: Path) -> Iterator[str]:
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and server.poll() is None:
-        for line in log.read_text().splitlines():
-            if "Running on http://" in line:
-                return line.split("http://")[1].strip()
-        time.sleep(0.1)
-    raise AssertionError(f"the server did not start: {log.read_text()[-500:]}")
+    said = "Running on http://"
+    (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if said in line], server)
+    return line.split(said)[1].strip()

@@ -47,7 +47,7 @@ def in_wandb(run: Path) -> Series:
 
 def wandb_records(file: Path) -> list[Any]:
     """The records of a run's file; W&B's own process may still be writing the last of them when the run has ended."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while True:
         try:
             records = _written_records(file)

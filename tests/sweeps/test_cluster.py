@@ -6,15 +6,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 from ray.cluster_utils import Cluster
+from support.waiting import wait_until
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import methods_folder
@@ -78,7 +77,7 @@ def test_trials_spread_over_the_nodes_and_the_death_of_one_costs_none(two_nodes:
     with (tmp_path / "said.txt").open("w") as said:
         driver = subprocess.Popen(command, env=environment, stderr=said)
     try:
-        hit = when(driver, lambda: [t for t in trials_of(tmp_path) if is_on(t, other.node_id)])[0]
+        hit = wait_until(lambda: [t for t in trials_of(tmp_path) if is_on(t, other.node_id)], driver)[0]
         two_nodes.remove_node(other, allow_graceful=False)
         died.touch()
         assert driver.wait(120) == 0, (tmp_path / "said.txt").read_text()
@@ -106,13 +105,3 @@ def trials_of(folder: Path) -> list[FrozenTrial]:
 def is_on(trial: FrozenTrial, node: str) -> bool:
     """Whether a trial is on a node, with a task behind it and another before it."""
     return trial.state is TrialState.RUNNING and trial.user_attrs.get("node") == node
-
-
-def when(driver: "subprocess.Popen[bytes]", look: Callable[[], Any]) -> Any:
-    """What `look` finds at last."""
-    end = time.monotonic() + 90
-    while driver.poll() is None and time.monotonic() < end:
-        if found := look():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"the sweep never came so far: exit code {driver.poll()}")

@@ -21,6 +21,7 @@ import psutil
 import pytest
 from support.browser import rendered
 from support.sockets import listening
+from support.waiting import await_end, wait_until
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
@@ -64,21 +65,6 @@ def ask(address: str, path: str = "") -> str:
     home = address.split("/dashboard/")[0] if path else address
     with urllib.request.urlopen(home + path, timeout=30) as answer:
         return answer.read().decode()
-
-
-def soon(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether a condition holds in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def gone(process: psutil.Process, seconds: float = 20.0) -> bool:
-    """Whether a process ended in time."""
-    return soon(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, seconds)
 
 
 def refuses(port: int) -> bool:
@@ -126,10 +112,7 @@ def test_the_dashboard_shows_the_study_as_it_grows_on_loopback_alone(served: tup
     assert len(json.loads(ask(address, path))["trials"]) == 7
     grown, _ = open_study(folder, json.loads((folder / "sweep.json").read_text()))
     grown.enqueue_trial({"m": 0.95})
-    end = time.monotonic() + 30  # optuna-dashboard asks the study again every few seconds
-    while len(json.loads(ask(address, path))["trials"]) < 8 and time.monotonic() < end:
-        time.sleep(0.5)
-    assert len(json.loads(ask(address, path))["trials"]) == 8
+    wait_until(lambda: len(json.loads(ask(address, path))["trials"]) == 8)  # it asks the study every few seconds
     server = listener(port_of(address))
     assert server is not None
     assert {address for address, _ in listening(server)} == {"127.0.0.1"}
@@ -144,7 +127,7 @@ def test_a_taken_port_is_passed_over_or_one_line(served: tuple[Path, str]) -> No
         process = listener(port_of(second))
         assert process is not None
         assert "study_summaries" in ask(second, "/api/studies")
-    assert gone(process, 1.0), "it ended with the body"
+    await_end(process)
     with pytest.raises(UsageError, match=f"Port {port_of(address)} is taken") as error:
         serve(folder, port_of(address), print)
     assert "\n" not in str(error.value)
@@ -176,8 +159,8 @@ def test_it_outlives_ctrl_c_and_dies_with_a_killed_driver(tmp_path) -> None:
     assert "study_summaries" in ask(address, "/api/studies")
     parent.kill()
     parent.wait()
-    assert gone(server)
-    assert soon(lambda: refuses(port_of(address)))
+    await_end(server)
+    wait_until(lambda: refuses(port_of(address)))
 
 
 @pytest.mark.slow
