@@ -50,5 +50,6 @@ def requirements() -> list[str]:
 
 def _needed(name: str, extras: frozenset[str]) -> list[Requirement]:
     """What a library needs here, with its extras."""
-    found = [Requirement(line) for line in requires(name) or []]
-    return [one for one in found if one.marker is None or any(one.marker.evaluate({"extra": e}) for e in ("", *extras))]
+    needed = [Requirement(line) for line in requires(name) or []]
+    environments = [{"extra": extra} for extra in ("", *extras)]
+    return [each for each in needed if each.marker is None or any(map(each.marker.evaluate, environments))]

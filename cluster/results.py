@@ -30,8 +30,8 @@ class Kind:
     def folders(self, log: str, runs: str) -> list[Path]:
         """The folders that a log names."""
         patterns = (pattern.replace("RUNS", re.escape(runs)) for pattern in (self.printed, self.in_json))
-        found = (re.findall(pattern, log, re.MULTILINE) for pattern in patterns)
-        return [Path(folder) for folder in next((some for some in found if some), [])]
+        matches = (re.findall(pattern, log, re.MULTILINE) for pattern in patterns)
+        return [Path(folder) for folder in next((some for some in matches if some), [])]
 
 
 def check_reachable(folders: Sequence[Path], job: str) -> None:

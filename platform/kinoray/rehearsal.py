@@ -108,15 +108,15 @@ class Payloads(nn.Module):
         have different slots, as the current rows of a step have.
         Raises: RunFailed for a slot beyond the capacity.
         """
-        kept = slots >= 0
-        slots = slots[kept]
+        is_kept = slots >= 0
+        slots = slots[is_kept]
         if len(slots) and int(slots.max()) >= len(self.ids):
             raise RunFailed(
                 f"There is no payload slot {int(slots.max())}: make room for more than {len(self.ids)}. Rings, "
                 "reservoirs and class-balanced memories use as many slots as their capacity, exemplars as were chosen."
             )
-        self.ids[slots] = ids[kept]
-        self.values[slots] = values[kept].to(self.values.dtype)
+        self.ids[slots] = ids[is_kept]
+        self.values[slots] = values[is_kept].to(self.values.dtype)
 
     def read(self, slots: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Payloads (n, *shape) of rows, and which are theirs, (n,) bool; the others are zeros.

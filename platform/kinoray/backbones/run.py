@@ -50,7 +50,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
     seeds = _seeds(argument)
     folder = seeds[0] if len(seeds) == 1 else Path(argument) / f"seed-{seed}"
     if folder not in seeds:
-        there = ", ".join(one.name for one in seeds)
+        there = ", ".join(path.name for path in seeds)
         raise UsageError(f"{name}:{argument} has no seed {seed}, only {there}: name the folder of one of them.")
     try:
         # Opening a run stands floors above; like every reader of a result, a backbone asks the door for it.

@@ -42,7 +42,7 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
             if (end := _end_of(part, finding)) is not None:
                 beyond.append(f"{printable(_name(part))}: the video ends after {end:.1f} s")
     not_there = [f"{printable(video)}: is listed, but not in the folder" for video in missing]
-    found = {
+    lines_by_kind = {
         "missing": [] if own.allow_missing else not_there,
         "linked from outside": [f"{printable(video)}: is a link that leaves the folder" for video in outside],
         "unreadable": unreadable,
@@ -53,8 +53,8 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
             if rest
         ],
     }
-    problems = sorted(line for lines in found.values() for line in lines)
-    counts = {kind: len(lines) for kind, lines in found.items() if lines}
+    problems = sorted(line for lines in lines_by_kind.values() for line in lines)
+    counts = {kind: len(lines) for kind, lines in lines_by_kind.items() if lines}
     left_out = sorted(not_there) if own.allow_missing else []
     return Check(own.folder.name, str(own.root), len(videos), True, problems, counts, left_out)
 

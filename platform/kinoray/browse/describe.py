@@ -75,8 +75,8 @@ def _spaces(source: MethodSource, module: str) -> dict[str, Any]:
         return {}
     if not source.is_own:
         importlib.import_module(home)
-    found = vars(sys.modules[home])
-    return ({"": found["SPACE"]} if "SPACE" in found else {}) | found.get("SPACES", {})
+    names = vars(sys.modules[home])
+    return ({"": names["SPACE"]} if "SPACE" in names else {}) | names.get("SPACES", {})
 
 
 def _stream(name: str, family: str | None) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def allowed(info: Any) -> str:
 
 def field_docs(text: str, cls: str = "Config") -> dict[str, str]:
     """Field -> the docstring below it, of a class in a file, read without running the file."""
-    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == cls)
-    body = getattr(next(found, None), "body", [])
+    classes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == cls)
+    body = getattr(next(classes, None), "body", [])
     return {
         field.target.id: " ".join(doc.value.value.split())
         for field, doc in itertools.pairwise(body)

@@ -98,13 +98,13 @@ def _scores(result: Result, metric: str) -> dict[float, float]:
     outcome = result.outcome
     matrix = outcome.get("matrix", {}).get(result.score, [])
     learned = [after for after, row in enumerate(matrix, 1) if any(value is not None for value in row)]
-    found: dict[float, float] = {}
+    scores: dict[float, float] = {}
     for tasks in learned:
         metrics = outcome["metrics"] if result.joint or result.zero_shot else result.summary(tasks=tasks)
         value = metrics.get(metric)
         if value is not None:
-            found[float(last if result.joint or result.zero_shot else tasks)] = value
-    return found
+            scores[float(last if result.joint or result.zero_shot else tasks)] = value
+    return scores
 
 
 def _losses(result: Result) -> dict[float, float]:

@@ -53,15 +53,15 @@ def list_runs(runs: str | Path | None = None, known: Known | None = None) -> lis
 
 
 def _stamp(folder: Path) -> Stamp:
-    found = []
+    stamps = []
     for name in READ:
         try:
             state = os.stat(f"{folder}/{name}")  # a thousand runs have four thousand: building a Path costs more
         except FileNotFoundError:
-            found.append((0, 0))
+            stamps.append((0, 0))
         else:
-            found.append((state.st_mtime_ns, state.st_size))
-    return tuple(found)
+            stamps.append((state.st_mtime_ns, state.st_size))
+    return tuple(stamps)
 
 
 def _row(folder: Path) -> Row:
@@ -163,8 +163,8 @@ def _head(rows: Sequence[Row]) -> str:
 
 def states(rows: Sequence[Row]) -> str:
     """`finished`, or `2 finished, 1 stopped`."""
-    found = [row["state"] for row in rows]
-    return ", ".join(f"{found.count(s)} {s}" if len(set(found)) > 1 else s for s in dict.fromkeys(found))
+    counts = Counter(row["state"] for row in rows)
+    return ", ".join(f"{count} {state}" if len(counts) > 1 else state for state, count in counts.items())
 
 
 def newest(rows: Sequence[Row]) -> str:
@@ -193,4 +193,4 @@ def mean_scores(seeds: Sequence[Row]) -> dict[str, float | None]:
     if not finished:
         return {}
     values = {name: [metrics.get(name) for metrics in finished] for name in seeds[0]["brief"]}
-    return {name: None if None in found else sum(found) / len(found) for name, found in values.items()}
+    return {name: None if None in seen else sum(seen) / len(seen) for name, seen in values.items()}

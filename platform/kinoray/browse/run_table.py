@@ -107,8 +107,8 @@ def _record(file: Path) -> tuple[dict[str, Any], str]:
 
 def _page(folders: Sequence[Path], root: Path) -> str:
     """The first report there is, by its path in the runs folder."""
-    found = next((folder / PAGE for folder in folders if (folder / PAGE).is_file()), None)
-    return "" if found is None else found.relative_to(root).as_posix()
+    page = next((folder / PAGE for folder in folders if (folder / PAGE).is_file()), None)
+    return "" if page is None else page.relative_to(root).as_posix()
 
 
 def score_names(table: Sequence[Row]) -> dict[str, list[str]]:
@@ -131,10 +131,10 @@ def groups(table: Sequence[Row], by: str) -> list[Row]:
     Sweeps are left out. Keys: stream, protocol, value (as text), runs (how many), finished (those with scores), scores
     (metric -> mean over the finished; None where one of them has none).
     """
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
     for row in table:
         if not row["sweep"]:
-            found.setdefault((row["stream"], row["protocol"], value_of(row, by)), []).append(row)
+            grouped.setdefault((row["stream"], row["protocol"], value_of(row, by)), []).append(row)
     return [
         {
             "stream": stream,
@@ -144,7 +144,7 @@ def groups(table: Sequence[Row], by: str) -> list[Row]:
             "finished": sum(bool(row["scores"]) for row in rows),
             "scores": _means([row["scores"] for row in rows if row["scores"]]),
         }
-        for (stream, protocol, value), rows in sorted(found.items(), key=lambda item: _in_order(item[0]))
+        for (stream, protocol, value), rows in sorted(grouped.items(), key=lambda item: _in_order(item[0]))
     ]
 
 

@@ -85,8 +85,8 @@ def make_page(root: Path, refresh_s: float = REFRESH_S) -> Dash:
         if not by:
             return []
         rows = list(latest)
-        kept = {row["id"] for row in shown} if shown is not None else {row["id"] for row in rows}
-        return _group_tables(groups([row for row in rows if row["id"] in kept], by), by)
+        listed = {row["id"] for row in shown} if shown is not None else {row["id"] for row in rows}
+        return _group_tables(groups([row for row in rows if row["id"] in listed], by), by)
 
     @app.callback(
         Output("chosen", "children"),
@@ -212,9 +212,9 @@ def _number(field: str, title: str, shown_by: str) -> dict[str, Any]:
 
 def grid_rows(rows: Sequence[Row], by: str | None = None) -> list[dict[str, Any]]:
     """The rows for these columns."""
-    kept = ("id", "state", "method", "told", "stream", "seeds", "date", "cost_s", "page", "error")
+    columns = ("id", "state", "method", "told", "stream", "seeds", "date", "cost_s", "page", "error")
     return [
-        {name: printable(row[name]) if isinstance(row[name], str) else row[name] for name in kept}
+        {name: printable(row[name]) if isinstance(row[name], str) else row[name] for name in columns}
         | {f"{row['protocol']}/{name}": value for name, value in row["scores"].items()}
         | ({"by": value_of(row, by)} if by and not row["sweep"] else {})
         for row in rows
@@ -238,11 +238,11 @@ def _group_options(rows: Sequence[Row]) -> list[str]:
     return [*setting_names(rows), *OF_EVERY_RUN]
 
 
-def _group_tables(found: Sequence[Row], by: str) -> list[html.Div]:
+def _group_tables(all_groups: Sequence[Row], by: str) -> list[html.Div]:
     """A table for each protocol: the scores of two cannot stand in one."""
     made = []
-    for protocol in dict.fromkeys(group["protocol"] for group in found):
-        of_it = [group for group in found if group["protocol"] == protocol]
+    for protocol in dict.fromkeys(group["protocol"] for group in all_groups):
+        of_it = [group for group in all_groups if group["protocol"] == protocol]
         names = list(dict.fromkeys(name for group in of_it for name in group["scores"]))
         head = ["stream", by, "runs", "finished", *names]
         body = [

@@ -31,8 +31,8 @@ def rm_command(
     from kinoray.runs.removal import find_removal, trials_of
     from kinoray.runs.selection import select_runs
 
-    found = (find_removal(str(folder), root) for folder in select_runs(runs, root))
-    named = {removal.folder: removal for removal in found}
+    removals = (find_removal(str(folder), root) for folder in select_runs(runs, root))
+    named = {removal.folder: removal for removal in removals}
     if trials:
         named |= {trial.folder: trial for folder in list(named) for trial in trials_of(folder)}
     inside = {folder for folder in named if any(other in folder.parents for other in named)}
@@ -50,15 +50,14 @@ def prune_command(
     from kinoray.runs.removal import set_aside_in
     from kinoray.sweeps.leftovers import unfinished_trials
 
-    found = [*set_aside_in(root), *unfinished_trials(root)]
+    removals = [*set_aside_in(root), *unfinished_trials(root)]
     if dry_run and as_json:
-        print(
-            json.dumps({"would_remove": [str(f.folder) for f in found], "bytes": sum(f.bytes for f in found)}, indent=1)
-        )
+        would = {"would_remove": [str(each.folder) for each in removals], "bytes": sum(each.bytes for each in removals)}
+        print(json.dumps(would, indent=1))
     elif dry_run:
-        _show(found)
+        _show(removals)
     else:
-        _remove(found, yes, as_json)
+        _remove(removals, yes, as_json)
 
 
 def _remove(removals: "list[Removal]", yes: bool, as_json: bool) -> None:

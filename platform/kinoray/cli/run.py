@@ -115,15 +115,15 @@ def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
 
     known = [finished_runs(request) for request in requests]
     results: list[Result] = []
-    unfinished = [request for request, found in zip(requests, known, strict=True) if found is None]
+    unfinished = [request for request, finished in zip(requests, known, strict=True) if finished is None]
     _hand_over(unfinished)
     _start_ray(unfinished)
     with _one_ray(unfinished):
-        for request, found in zip(requests, known, strict=True):
-            if found is None:
+        for request, finished in zip(requests, known, strict=True):
+            if finished is None:
                 made = kinoray.run(request)
-                found = [made] if isinstance(made, Result) else list(made)
-            results += found
+                finished = [made] if isinstance(made, Result) else list(made)
+            results += finished
     return results
 
 

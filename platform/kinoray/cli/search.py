@@ -34,13 +34,13 @@ def search_command(
     from kinoray.report.search import search
     from kinoray.runs.selection import select_run
 
-    found = search(select_run(run, root), text, like=like, k=k, split=split, method=method)
-    written = found.write(out) if out is not None else None
+    result = search(select_run(run, root), text, like=like, k=k, split=split, method=method)
+    written = result.write(out) if out is not None else None
     if as_json:
-        hits = found.frame.astype(object).to_dict("records")
-        shown = {"run": found.run, "query": found.query, "hits": hits, "out": written and str(written)}
+        hits = result.frame.astype(object).to_dict("records")
+        shown = {"run": result.run, "query": result.query, "hits": hits, "out": written and str(written)}
         print(json.dumps(shown, indent=1))
         return
-    print(repr(found))
+    print(repr(result))
     if written is not None:
         print(printable(f"Written {written}."))

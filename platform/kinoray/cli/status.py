@@ -25,15 +25,15 @@ def status_command(
     from kinoray.processes.warm_ray import find
     from kinoray.report.status import status
 
-    found = status(root, which or ())
+    report = status(root, which or ())
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(report, indent=1))
         return
-    for line in [*map(_run_line, found["runs"]), *map(_sweep_line, found["sweeps"])]:
+    for line in [*map(_run_line, report["runs"]), *map(_sweep_line, report["sweeps"])]:
         print(printable(line))
     if (warm := find()) is not None:
         print(f"Beside the runs, {described(warm)}.", file=sys.stderr)
-    if not any(found.values()):
+    if not any(report.values()):
         print(f"Nothing is running in {runs_root(root)}. `kinoray list runs` shows what is there.", file=sys.stderr)
 
 

@@ -46,8 +46,8 @@ class Remote:
         from pyarrow import fs
 
         with self._as_remote_error():
-            found = self.files.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
-        return {info.path.removeprefix(f"{self.base}/"): info.size for info in found if info.type == fs.FileType.File}
+            infos = self.files.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
+        return {info.path.removeprefix(f"{self.base}/"): info.size for info in infos if info.type == fs.FileType.File}
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write a file. A store like S3 shows it whole or not at all; a folder may show a part of it."""

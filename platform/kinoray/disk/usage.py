@@ -12,11 +12,11 @@ def bytes_in(folder: Path) -> int:
     for place, _, files in os.walk(folder):
         for name in files:
             try:
-                found = os.lstat(os.path.join(place, name))
+                state = os.lstat(os.path.join(place, name))
             except FileNotFoundError:  # a run that is on replaces its files
                 continue
-            key = found.st_dev, found.st_ino
+            key = state.st_dev, state.st_ino
             names[key] = names.get(key, 0) + 1
-            if names[key] == found.st_nlink:
-                freed += found.st_size
+            if names[key] == state.st_nlink:
+                freed += state.st_size
     return freed

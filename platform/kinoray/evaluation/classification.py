@@ -58,8 +58,8 @@ def votes_within_tasks(tester: Tester, stage: Stage, split: str) -> dict[str, di
         bank = tester.once(("bank", among), partial(bank_of, tester, train))
         queries = pictures(tester, task, split, seen_as, space)
         note(tester, queries)
-        found = tester.on_first_rank(partial(ranks_by_votes, tester, bank, queries, list(ks.values())))
-        for reading, of_task in zip(ks, found, strict=True):
+        by_votes = tester.on_first_rank(partial(ranks_by_votes, tester, bank, queries, list(ks.values())))
+        for reading, of_task in zip(ks, by_votes, strict=True):
             ranks[reading][task] = of_task
     return ranks
 

@@ -20,12 +20,12 @@ def nearest(queries_QF: Tensor, bank_NF: Tensor, k: int) -> tuple[Tensor, Tensor
     if not len(bank_NF) or k < 1:
         raise ValueError(f"Neighbours need a bank and `k >= 1`, but got {len(bank_NF)} pictures and {k=}.")
     bank_FN = nn.functional.normalize(bank_NF, dim=1).T
-    found = []
+    parts = []
     for block in queries_QF.split(max(1, SCORES_NUMEL // len(bank_NF))):
         similarity = nn.functional.normalize(block.to(bank_NF.device), dim=1) @ bank_FN
         values, places = similarity.topk(min(k, len(bank_NF)), dim=1)
-        found.append((values.cpu(), places.cpu()))
-    return torch.cat([values for values, _ in found]), torch.cat([places for _, places in found])
+        parts.append((values.cpu(), places.cpu()))
+    return torch.cat([values for values, _ in parts]), torch.cat([places for _, places in parts])
 
 
 def votes(similarity_Qk: Tensor, classes_Qk: Tensor, num_classes: int, temperature: float) -> Tensor:

@@ -79,7 +79,7 @@ def one_seed(run: str | Path | Result) -> Result:
     """A run by folder, name or itself. Raises: UsageError where it has several seeds."""
     result = run if isinstance(run, Result) else load(run_folder(str(run)))
     if isinstance(result, Results):
-        folders = ", ".join(one.folder.name for one in result)
+        folders = ", ".join(seed.folder.name for seed in result)
         raise UsageError(f"{run} has several seeds: name the folder of one of them ({folders}).")
     return result
 

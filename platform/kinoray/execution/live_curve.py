@@ -118,4 +118,4 @@ class Curve:
         task = self.spec.stages[place[0]].train
         among = self.protocol.scores[self.protocol.score]
         ranks = ((earlier, self.protocol.validate(self.tester, earlier)) for earlier in range(task or 0))
-        return {str(earlier): round(found.score(among), 3) for earlier, found in ranks if len(found)}
+        return {str(earlier): round(of_task.score(among), 3) for earlier, of_task in ranks if len(of_task)}

@@ -78,7 +78,7 @@ def _held(label: str, needs: Mapping[str, float]) -> list[str]:
 
     there, left = ray.cluster_resources(), ray.available_resources()
     for name, needed in needs.items():
-        total, free = (found.get(name, 0.0) for found in (there, left))
+        total, free = (amounts.get(name, 0.0) for amounts in (there, left))
         if free < needed:
             return [
                 f"{label} waits for {needed:g} {name}: {total - free:g} of the cluster's {total:g} are held (see `ray "

@@ -95,14 +95,14 @@ class FeatureStore:
             raise UsageError(f"`k` must be 1 or more, but got {k}.")
         blocks = self._of_split(split)
         of_blocks = self._checked(queries, blocks)
-        found = nearest(of_blocks, [b.features for b in blocks], k, [b.largest_norm for b in blocks])
+        neighbours = nearest(of_blocks, [b.features for b in blocks], k, [b.largest_norm for b in blocks])
         ends = np.cumsum([len(b.ids) for b in blocks])
-        positions = found.positions.numpy()
+        positions = neighbours.positions.numpy()
         which = np.searchsorted(ends, positions, side="right")
         within = positions - (ends - [len(b.ids) for b in blocks])[which]
         rows = zip(which.tolist(), within.tolist(), strict=True)
         ids = [[blocks[b].ids[place].as_py() for b, place in zip(*row, strict=True)] for row in rows]
-        return Hits(found.scores.numpy(), np.array([b.task for b in blocks])[which], ids)
+        return Hits(neighbours.scores.numpy(), np.array([b.task for b in blocks])[which], ids)
 
     def ranks(self, queries: Queries, tasks: Sequence[int], ids: Sequence[str], split: str = "test") -> Ranks:
         """Exact mid-rank of each query's own clip, given by task and id, among all tasks' clips of a split.

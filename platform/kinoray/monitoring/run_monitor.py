@@ -47,9 +47,9 @@ class Attempts:
     """Ids of those that were there at the last beginning."""
 
     @classmethod
-    def of(cls, kept: dict[str, Any]) -> Self:
+    def of(cls, saved: dict[str, Any]) -> Self:
         """As `asdict` gave them, by way of JSON."""
-        return cls(kept["count"], kept["excused"], tuple(kept["furthest"]), tuple(kept["machines"]))
+        return cls(saved["count"], saved["excused"], tuple(saved["furthest"]), tuple(saved["machines"]))
 
 
 def forget_start(folder: str | Path, failure: bool = True) -> None:

@@ -135,8 +135,8 @@ def memory(made: Drawn) -> Figure:
     """Overall score and FR over what a row keeps beside the first; rows with a memory are joined, others are lines."""
     base, *others = [row for row in made.entry.rows if row.label in _finished(made)]
     rows, metrics = made.rows[SHARED], (made.entry.score, "FR")
-    kept = {row.label: rows[row.label].estimate(KEPT).mean for row in (base, *others)}
-    beside = {label: kb - (kept[base.label] or 0.0) for label, kb in kept.items() if kb is not None}
+    kilobytes = {row.label: rows[row.label].estimate(KEPT).mean for row in (base, *others)}
+    beside = {label: kb - (kilobytes[base.label] or 0.0) for label, kb in kilobytes.items() if kb is not None}
     joined = [row.label for row in others if "memory_capacity" in row.settings and row.label in beside]
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(8.4, 3.4), layout="constrained")

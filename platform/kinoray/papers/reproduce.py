@@ -187,10 +187,10 @@ def _then(entry: TableEntry, parents: Sequence[Result], common: Mapping[str, Any
         )
         for parent, name in pairs
     ]
-    found: dict[Path, list[Result | None]] = {}
+    children: dict[Path, list[Result | None]] = {}
     for (parent, _), results in zip(pairs, _results(requests) if requests else [], strict=True):
-        found.setdefault(parent.folder, []).append(results[0] if results else None)
-    return found
+        children.setdefault(parent.folder, []).append(results[0] if results else None)
+    return children
 
 
 def _maps(

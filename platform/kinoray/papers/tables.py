@@ -115,8 +115,8 @@ class TableReproduction(Reproduction):
     @property
     def _measured(self) -> list[str]:
         """The table's columns, and whatever else the claims are about."""
-        kept = [KEPT] if self.entry.picture == "memory" else []
-        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims), *kept]))
+        memory = [KEPT] if self.entry.picture == "memory" else []
+        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims), *memory]))
 
     @property
     def _labels(self) -> list[str]:

@@ -248,16 +248,16 @@ def _take_sigterm_back() -> None:
 def told_to(handler: logging.Handler, level: int, *loggers: str) -> Iterator[None]:
     """What some of Ray's loggers have to say, from a level on, goes to a handler alone, which is closed at the end."""
     handler.setLevel(level)
-    found = [logging.getLogger(name) for name in loggers]
-    before = [(logger.propagate, logger.level) for logger in found]
-    for logger in found:
+    quieted = [logging.getLogger(name) for name in loggers]
+    before = [(logger.propagate, logger.level) for logger in quieted]
+    for logger in quieted:
         logger.addHandler(handler)
         logger.propagate = False
         logger.setLevel(level)
     try:
         yield
     finally:
-        for logger, (propagate, level_before) in zip(found, before, strict=True):
+        for logger, (propagate, level_before) in zip(quieted, before, strict=True):
             logger.removeHandler(handler)
             logger.propagate = propagate
             logger.setLevel(level_before)

@@ -55,12 +55,12 @@ def fitting(columns: Sequence[Column], better: Mapping[str, str], rows: Sequence
     of_tasks = [column for column in columns if column.group != OVERALL]
     forgot = [column for column in of_tasks if column.name == "FR"]
     overall = [column for column in columns if column.group == OVERALL]
-    kept = list(columns)
+    left = list(columns)
     for column in [*reversed(forgot), *(c for c in of_tasks if c not in forgot), *reversed(overall[1:])]:
-        if _width(kept, better, rows) <= width:
+        if _width(left, better, rows) <= width:
             break
-        kept.remove(column)
-    return kept
+        left.remove(column)
+    return left
 
 
 def _width(columns: Sequence[Column], better: Mapping[str, str], rows: Sequence[Line]) -> int:

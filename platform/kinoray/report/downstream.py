@@ -24,7 +24,7 @@ Scores = Mapping[Path, Mapping[Downstream, float]]
 
 def downstream_scores(parents: Sequence[Result]) -> Scores:
     """Of every finished run on the encoder of a parent, in the parent's own runs folder; over its seeds the mean."""
-    found: dict[Path, dict[Downstream, list[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: dict[Path, dict[Downstream, list[float]]] = defaultdict(lambda: defaultdict(list))
     for root in dict.fromkeys(parent.folder.absolute().parent.parent for parent in parents):
         beside = [parent for parent in parents if parent.folder.absolute().parent.parent == root]
         for child in find_runs(root):
@@ -32,8 +32,8 @@ def downstream_scores(parents: Sequence[Result]) -> Scores:
             if not given or child.state != "finished" or (score := child.metrics.get(child.score)) is None:
                 continue
             for parent in given:
-                found[parent.folder][Downstream(child.stream, child.label)].append(score)
-    return {folder: {name: fmean(values) for name, values in of.items()} for folder, of in found.items()}
+                scores[parent.folder][Downstream(child.stream, child.label)].append(score)
+    return {folder: {name: fmean(values) for name, values in of.items()} for folder, of in scores.items()}
 
 
 def parents_of(child: Result, parents: Iterable[Result]) -> list[Result]:

@@ -69,7 +69,7 @@ def examples(result: Result) -> list[Example]:
     ranks = ranks[ranks["reading"] == ""]
     manifests = [manifest_of(result, task) for task in range(len(result.tasks))]
     clips = _Frames(list(filter(None, manifests)))
-    found = []
+    chosen = []
     for task, name in enumerate(result.tasks[:-1][:MOST_TASKS]):
         if (manifest := manifests[task]) is None:
             continue
@@ -77,8 +77,8 @@ def examples(result: Result) -> list[Example]:
         rows = [(LOST, row) for row in moves[moves["by"] > 0].tail(1).to_dict("records")]
         rows += [(REGAINED, row) for row in moves[moves["by"] < 0].head(1).to_dict("records")]
         with contextlib.suppress(VideoError, LookupError):  # the page is about the run, with or without its data
-            found += [_example(name, what, row, manifest, clips) for what, row in rows]
-    return found
+            chosen += [_example(name, what, row, manifest, clips) for what, row in rows]
+    return chosen
 
 
 def _moves(ranks: "pd.DataFrame", task: int) -> "pd.DataFrame":

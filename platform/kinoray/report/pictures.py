@@ -22,10 +22,10 @@ def overall_figure(labels: Sequence[str], panels: Mapping[str, Sequence[Estimate
         all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, estimates) in zip(all_axes, panels.items(), strict=True):
             draw_estimates(axes, estimates, range(len(labels)), COLOURS[1])
-            for y, found in enumerate(estimates):
-                if found.mean is not None:
-                    axes.annotate(show(found.mean), (found.mean, y), (0, 5), textcoords="offset points", ha="center",
-                                  va="bottom", fontsize=8)  # fmt: skip
+            for y, estimate in enumerate(estimates):
+                if estimate.mean is not None:
+                    at = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+                    axes.annotate(show(estimate.mean), (estimate.mean, y), fontsize=8, **at)
             axes.set_title(plain_text(title))
             axes.grid(axis="y", color="#0001")
             axes.margins(x=0.12)
@@ -39,9 +39,9 @@ def draw_estimates(
 ) -> None:
     """Means as dots with their intervals, where there are any."""
     known = [
-        (found.mean, y, 0.0 if found.high is None else found.high - found.mean)
-        for found, y in zip(estimates, ys, strict=True)
-        if found.mean is not None
+        (estimate.mean, y, 0.0 if estimate.high is None else estimate.high - estimate.mean)
+        for estimate, y in zip(estimates, ys, strict=True)
+        if estimate.mean is not None
     ]
     if known:
         x, y, half = zip(*known, strict=True)

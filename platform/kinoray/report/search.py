@@ -156,8 +156,8 @@ def search(
     else:
         hits = _nearest_to_clip(opened, store, Path(str(like)), k, split)
     rows = zip(hits.scores[0].tolist(), hits.tasks[0].tolist(), hits.ids[0], strict=True)
-    found = tuple(_hit(opened, *row) for row in rows)
-    return Found(label_of(opened.run), text if text is not None else f"like {like}", found)
+    query = text if text is not None else f"like {like}"
+    return Found(label_of(opened.run), query, tuple(_hit(opened, *row) for row in rows))
 
 
 def _nearest(

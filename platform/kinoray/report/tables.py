@@ -216,7 +216,7 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     for result in results[1:]:
         if (result.stream, result.tasks) != (results[0].stream, results[0].tasks):
             both = " and ".join(
-                f"{one.folder} is of {one.stream} ({', '.join(one.tasks)})" for one in (results[0], result)
+                f"{run.folder} is of {run.stream} ({', '.join(run.tasks)})" for run in (results[0], result)
             )
             raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
     grouped: dict[str, dict[int, Result]] = {}

@@ -40,8 +40,8 @@ def read_about(run: Path) -> About:
     file = run / ABOUT
     if not file.is_file():
         return About()
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    return About(kept["name"], tuple(kept["tags"]), tuple(Note(**note) for note in kept["notes"]))
+    about = json.loads(file.read_text(encoding="utf-8"))
+    return About(about["name"], tuple(about["tags"]), tuple(Note(**note) for note in about["notes"]))
 
 
 def check_words(name: str | None, tags: Iterable[str]) -> None:
@@ -71,23 +71,23 @@ def name_run(run: Path, name: str | None = None, tags: Sequence[str] = ()) -> Ab
     with wait_for_lock(run):
         if name is not None:
             check_free(run, name)
-        kept = read_about(run)
-        return _keep(run, replace(kept, name=name or kept.name, tags=tuple(dict.fromkeys((*kept.tags, *tags)))))
+        about = read_about(run)
+        return _keep(run, replace(about, name=name or about.name, tags=tuple(dict.fromkeys((*about.tags, *tags)))))
 
 
 def untag_run(run: Path, tags: Sequence[str]) -> About:
     """Take tags away."""
     with wait_for_lock(run):
-        kept = read_about(run)
-        return _keep(run, replace(kept, tags=tuple(tag for tag in kept.tags if tag not in tags)))
+        about = read_about(run)
+        return _keep(run, replace(about, tags=tuple(tag for tag in about.tags if tag not in tags)))
 
 
 def note_run(run: Path, text: str) -> About:
     """Write a note under those that are there."""
     with wait_for_lock(run):
-        kept = read_about(run)
+        about = read_about(run)
         note = Note(time.strftime("%Y-%m-%d %H:%M"), " ".join(text.split()))
-        return _keep(run, replace(kept, notes=(*kept.notes, note)))
+        return _keep(run, replace(about, notes=(*about.notes, note)))
 
 
 def _keep(run: Path, about: About) -> About:

@@ -186,7 +186,7 @@ def _snapshot(folder: Path) -> Iterator[dict[str, tuple[IO[bytes], int]]]:
 
 def _committed(folder: Path) -> list[Path]:
     """What is worth a copy: no links, no drafts, no lock, and of checkpoints only whole ones, before all else."""
-    found = []
+    paths = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         is_draft = any(part.startswith(".") or ".tmp-" in part for part in parts)
@@ -198,9 +198,9 @@ def _committed(folder: Path) -> list[Path]:
         if not any(
             parent.is_symlink() for parent in path.parents if parent.is_relative_to(folder) and parent != folder
         ):
-            found.append(path)
+            paths.append(path)
     # Logs that are longer than their checkpoint are cut when a run goes on; shorter ones would lack lines.
-    return sorted(found, key=lambda path: (not path.relative_to(folder).as_posix().startswith(GENERATIONS), path))
+    return sorted(paths, key=lambda path: (not path.relative_to(folder).as_posix().startswith(GENERATIONS), path))
 
 
 def _stamp(file: IO[bytes], length: int) -> Stamp:

@@ -39,16 +39,16 @@ def finished_runs(request: RunRequest) -> list[Result] | None:
     note = _note(request, find_method(request.method))
     if not note.is_file():
         return None
-    kept = json.loads(note.read_text(encoding="utf-8"))
-    folders = [Path(kept["folder"]) / f"seed-{seed}" for seed in request.all_seeds]
+    noted = json.loads(note.read_text(encoding="utf-8"))
+    folders = [Path(noted["folder"]) / f"seed-{seed}" for seed in request.all_seeds]
     if not all((folder / "run.json").is_file() for folder in folders):
         return None
-    if kept["data"] != _data_of(load_stream(request.stream)) or kept["state"] != _state_of(kept["weights"]):
+    if noted["data"] != _data_of(load_stream(request.stream)) or noted["state"] != _state_of(noted["weights"]):
         return None
     results = [Result(folder) for folder in folders]
     if any(result.state != "finished" for result in results):
         return None
-    now = {"digests": {"code": code_digest(), "method": kept["method"]}, "versions": versions()}
+    now = {"digests": {"code": code_digest(), "method": noted["method"]}, "versions": versions()}
     say = printer(request.quiet)
     for result in results:
         label = seed_label(result.folder)
@@ -62,7 +62,7 @@ def remember(request: RunRequest, run: "Resolved") -> None:
     if run.method.is_own or run.reference is not None or not isinstance(request.stream, str):
         return
     weights = str(weights_folder(run.backbone) or "")
-    kept = {
+    noted = {
         "folder": str(run.folder.parent),
         "method": run.method.digest,
         "data": _data_of(run.stream),
@@ -72,7 +72,7 @@ def remember(request: RunRequest, run: "Resolved") -> None:
     note = _note(request, find_method(request.method))
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, and no run
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note, kept)
+        write_json(note, noted)
 
 
 def _note(request: RunRequest, method: MethodSource) -> Path:

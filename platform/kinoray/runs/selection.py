@@ -43,10 +43,10 @@ def select_runs(words: Sequence[str], root: str | Path | None = None) -> list[Pa
     for key in selectors if asked else ():
         if key not in known:
             raise unknown("selector", key, known)
-    found = [run for run in asked if all(_is_so(run, key, value) for key, value in selectors.items())]
-    if not found:
+    selected = [run for run in asked if all(_is_so(run, key, value) for key, value in selectors.items())]
+    if not selected:
         raise UsageError(f"No run in {runs_root(root)} is meant by {' '.join(words)}. See `kinoray list runs`.")
-    return _whole(found)
+    return _whole(selected)
 
 
 def select_run(word: str, root: str | Path | None = None) -> Path:
@@ -74,12 +74,12 @@ def _named(word: str, root: str | Path | None, trials: bool) -> list[Path]:
     if Path(word).exists() or not set(word) & set("*?["):
         return [run_folder(word, root)]
     home = runs_root(root)
-    found = [Path(path) for path in sorted(glob(word)) + sorted(glob(str(home / word)))]
-    found += [run.folder.parent for run in find_runs(home) if run.name and fnmatchcase(run.name, word)]
-    found = [folder for folder in dict.fromkeys(found) if _is_sweep(folder) or _is_own(folder, trials)]
-    if not found:
+    folders = [Path(path) for path in sorted(glob(word)) + sorted(glob(str(home / word)))]
+    folders += [run.folder.parent for run in find_runs(home) if run.name and fnmatchcase(run.name, word)]
+    folders = [folder for folder in dict.fromkeys(folders) if _is_sweep(folder) or _is_own(folder, trials)]
+    if not folders:
         raise UsageError(f"No run in {home} has a name like {word}. See `kinoray list runs`.")
-    return found
+    return folders
 
 
 def _is_sweep(folder: Path) -> bool:
@@ -116,10 +116,10 @@ def _matches(fact: Any, pattern: str) -> bool:
     return fnmatchcase(as_typed(fact), pattern)
 
 
-def _whole(found: Sequence[Result]) -> list[Path]:
+def _whole(runs: Sequence[Result]) -> list[Path]:
     """Runs of which all seeds were found, else the seeds."""
     folders: list[Path] = []
-    for run, seeds in groupby(found, key=lambda result: result.folder.parent):
+    for run, seeds in groupby(runs, key=lambda result: result.folder.parent):
         own = [seed.folder for seed in seeds]
         folders += [run] if len(own) == len(load_all(run)) else own
     return folders

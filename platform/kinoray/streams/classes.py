@@ -67,10 +67,10 @@ def class_tasks(
     """
     order = chosen_order(name, argument, num_classes, seed)
     manifest = prepared(data_set)
-    found = len(manifest.rows_by("label"))
-    if found != num_classes:
+    count = len(manifest.rows_by("label"))
+    if count != num_classes:
         raise UsageError(
-            f"{name} needs the {num_classes} classes of {data_set}, but {manifest.path} has {found}. See what "
+            f"{name} needs the {num_classes} classes of {data_set}, but {manifest.path} has {count}. See what "
             f"is missing with `kinoray data check {data_set}`."
         )
     return dealt_tasks(manifest, order, num_tasks, per_task)

@@ -18,7 +18,7 @@ def unfinished_trials(runs: str | Path | None = None) -> list[Removal]:
     """
     root = runs_root(runs).resolve()
     ended: dict[str, bool] = {}
-    found = []
+    removals = []
     for mark in sorted(root.glob(f"*/seed-*/{MADE_BY}")):
         folder, sweep = mark.parent, made_by(mark.parent)
         if folder.is_symlink() or folder.parent.is_symlink() or not folder.name.removeprefix("seed-").isdigit():
@@ -26,8 +26,8 @@ def unfinished_trials(runs: str | Path | None = None) -> list[Removal]:
         if sweep not in ended:
             ended[sweep] = _has_ended(root / sweep)
         if ended[sweep] and Result(folder).state != "finished" and not is_held(folder):
-            found.append(Removal(folder, bytes_in(folder), f"given up by {sweep}"))
-    return found
+            removals.append(Removal(folder, bytes_in(folder), f"given up by {sweep}"))
+    return removals
 
 
 def _has_ended(sweep: Path) -> bool:

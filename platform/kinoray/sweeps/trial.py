@@ -102,11 +102,11 @@ class TrialRun:
 
     def _values_then(self) -> dict[str, float]:
         """Validation metrics of what came then, means over the seeds and the downstream sets."""
-        found: dict[str, list[float]] = {}
+        scores: dict[str, list[float]] = {}
         for then in self.then:
             for name, value in then.values(then.job.num_tasks).items():
-                found.setdefault(of_then(then.run.method.name, name), []).append(value)
-        return {name: fmean(values) for name, values in found.items() if len(values) == len(self.then)}
+                scores.setdefault(of_then(then.run.method.name, name), []).append(value)
+        return {name: fmean(values) for name, values in scores.items() if len(values) == len(self.then)}
 
     def _report(self) -> dict[str, Any]:
         by_seed = [seed.values(self.task) for seed in self.seeds]

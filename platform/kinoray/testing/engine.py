@@ -71,12 +71,12 @@ def committed_after(spec: RunSpec, stages: int) -> dict[str, str]:
 
 def committed(spec: RunSpec, stages: int) -> dict[str, str]:
     """Digests of all tensors in a run's newest checkpoint, which is that of so many stages, by name."""
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None and found.position.stage == stages
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert checkpoint is not None and checkpoint.position.stage == stages
     return {
         f"{kind}.{name}": state_digest({name: value}, {})
         for kind in ("method", "ranks", "validation")
-        for name, value in found.tensors(kind).items()
+        for name, value in checkpoint.tensors(kind).items()
     }
 
 

@@ -129,13 +129,13 @@ def changes_nothing_in_loss(subject: Subject) -> None:
 
 def learns_two_tasks(subject: Subject) -> None:
     """Two tasks of four steps end with finite weights that have moved."""
-    found = newest(Path(subject.whole.folder) / "checkpoints", say=print)
-    assert found is not None
+    checkpoint = newest(Path(subject.whole.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
     method = built(subject.spec)
     start = {name: value.clone() for name, value in method.encoder().state_dict().items()}
     for task in facts_of(subject.resolved("grown")):
         method.grow(task)
-    load_weights(method, found)
+    load_weights(method, checkpoint)
     end = method.encoder().state_dict()
     infinite = not_finite(end)
     expect(not infinite, f"{_first(infinite)} of the encoder is not finite", place_of(subject.cls, "loss"))

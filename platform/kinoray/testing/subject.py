@@ -98,8 +98,8 @@ class Subject:
                 return
             for module, attribute in changed_attributes(plain_state(left), plain_state(again)):
                 owner = left.get_submodule(module)
-                found = (type(owner).__name__, attribute, attribute_place(left, owner, attribute))
-                lost.setdefault((module, attribute), found)
+                place = (type(owner).__name__, attribute, attribute_place(left, owner, attribute))
+                lost.setdefault((module, attribute), place)
 
         for looks in STOPS:
             left = stopped(spec, looks, compare)

@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from types import CodeType
 from typing import Any
 
@@ -73,7 +74,7 @@ def attribute_place(method: nn.Module, owner: nn.Module, attribute: str) -> str:
         for rank, name, line in _attributes_of(code)
         if name == attribute
     ]
-    return min(touched, key=lambda found: found[0])[1] if touched else ""
+    return min(touched, key=itemgetter(0))[1] if touched else ""
 
 
 class AttributeWatch:
