@@ -60,8 +60,8 @@ def ruin(folder: Path, which: slice) -> set[str]:
 
 def refusal(outcome: tuple[int, str, str], code: int, *said: str) -> None:
     """The outcome is this exit code and one line on stderr that says all this."""
-    found, out, err = outcome
-    assert (found, out, len(err.splitlines())) == (code, "", 1), outcome
+    exit_code, out, err = outcome
+    assert (exit_code, out, len(err.splitlines())) == (code, "", 1), outcome
     for part in said:
         assert part in err, err
 
@@ -172,15 +172,15 @@ def has_steps(runs: Path, count: int) -> bool:
 
 def members(session: int) -> list[str]:
     """Commands of a session's live processes."""
-    found = []
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
-                found.append((process / "cmdline").read_text().replace("\0", " "))
+                commands.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return found
+    return commands
 
 
 def await_all_gone(process: subprocess.Popen[str]) -> None:

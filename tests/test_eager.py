@@ -38,8 +38,8 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-found = [name for name in unwanted if name in sys.modules]
-assert not found, found
+imported = [name for name in unwanted if name in sys.modules]
+assert not imported, imported
 """
 MANIFEST = """
 import sys

@@ -30,12 +30,12 @@ errors metrics equations families eager on_device | config disk processes displa
 
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
-    found = {}
+    paths = {}
     for package, folder in PLACES.items():
         for path in (ROOT / folder).rglob("*.py"):
             parts = [*package.split("."), *path.relative_to(ROOT / folder).with_suffix("").parts]
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+            paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def imports(path: Path) -> set[str]:

@@ -122,10 +122,10 @@ def test_the_fifteen_signs_are_a_five_task_stream_that_trains(clips_folder: Path
     assert result.matrix.notna().to_numpy().tolist() == np.tril(np.ones((5, 5), bool)).tolist()
     assert np.isfinite([result.metrics[name] for name in ("R@1", "FR", "HM")]).all()
 
-    found = newest(result.folder / "checkpoints", say=print)
-    assert found is not None
+    checkpoint = newest(result.folder / "checkpoints", say=print)
+    assert checkpoint is not None
     before = load_backbone("tiny", 32).state_dict()
-    after = found.tensors("method")
+    after = checkpoint.tensors("method")
     moved = [
         name
         for name, weight in before.items()

@@ -135,10 +135,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--steps", type=int, default=20)
     asked = parser.parse_args()
-    found = measure(asked.steps)
-    print(json.dumps(found) if asked.json else "\n".join(f"{name:<22} {value}" for name, value in found.items()))
+    measured = measure(asked.steps)
+    print(json.dumps(measured) if asked.json else "\n".join(f"{name:<22} {value}" for name, value in measured.items()))
     wanted = {"exit_codes": [0, 0], "machines_unnamed": 1, "machines": 2, "machines_with_ranks": 2}
-    sys.exit(found != wanted)
+    sys.exit(measured != wanted)
 
 
 if __name__ == "__main__":

@@ -51,15 +51,15 @@ def run(runs: Path, steps: int, nodes: Nodes, kill: bool) -> tuple[int, float, s
 
 def measure(steps: int) -> dict[str, Any]:
     """The same run on nodes that live, and on those of which one dies after the first commit."""
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as place:
         for name, kill in (("living", False), ("dying", True)):
             with two_nodes(ENVIRONMENT, cpus=(2, 1)) as nodes:
                 code, seconds, said = run(Path(place) / name, steps, nodes, kill)
-            found |= {f"{name}_code": code, f"{name}_s": round(seconds)}
-        found["told"] = "No CPU of the cluster was free for decoding" in said
-        found["equal"] = digest(Path(place) / "living") == digest(Path(place) / "dying") is not None
-    return found
+            measured |= {f"{name}_code": code, f"{name}_s": round(seconds)}
+        measured["told"] = "No CPU of the cluster was free for decoding" in said
+        measured["equal"] = digest(Path(place) / "living") == digest(Path(place) / "dying") is not None
+    return measured
 
 
 def main() -> None:
@@ -67,9 +67,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
-    found = measure(options.steps)
-    print(json.dumps(found) if options.json else "\n".join(f"{name:<12} {value}" for name, value in found.items()))
-    sys.exit(int(bool(found["dying_code"]) or not (found["equal"] and found["told"])))
+    measured = measure(options.steps)
+    print(json.dumps(measured) if options.json else "\n".join(f"{name:<12} {value}" for name, value in measured.items()))
+    sys.exit(int(bool(measured["dying_code"]) or not (measured["equal"] and measured["told"])))
 
 
 if __name__ == "__main__":

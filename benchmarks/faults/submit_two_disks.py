@@ -62,7 +62,7 @@ def measure(root: Path) -> dict[str, Any]:
     private = root / "own"
     environment = {"XDG_CACHE_HOME": str(private / "cache"), "RAY_AUTH_MODE": "disabled"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # of the jobs' python
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     with machines(private, environment, 0, jobs=True) as cluster:
         address = cluster.dashboard
         cluster.join(CPUS)
@@ -70,19 +70,19 @@ def measure(root: Path) -> dict[str, Any]:
         for name, words in JOBS.items():
             place = [] if name == "data" else ["--runs", str(root / "runs")]
             code, said = submitted([*words, *place], address, environment, root)
-            found[f"{name}_code"] = code
+            measured[f"{name}_code"] = code
             if code:
                 print(said, file=sys.stderr)
-        found["finished"] = len(list((root / "runs").glob("*/seed-0/result.json")))
-        found["unseen_code"], said = submitted([*RUN, "--runs", str(private / "runs")], address, environment, root)
+        measured["finished"] = len(list((root / "runs").glob("*/seed-0/result.json")))
+        measured["unseen_code"], said = submitted([*RUN, "--runs", str(private / "runs")], address, environment, root)
         told = f"does not see the folder of runs {private / 'runs'}"
-        found["unseen_told"] = [line for line in said.splitlines() if told in line]
-    return found
+        measured["unseen_told"] = [line for line in said.splitlines() if told in line]
+    return measured
 
 
-def holds(found: dict[str, Any]) -> bool:
-    ended = not any(found[f"{name}_code"] for name in JOBS) and found["finished"] == 3
-    return ended and found["unseen_code"] == 2 and len(found["unseen_told"]) == 1
+def holds(measured: dict[str, Any]) -> bool:
+    ended = not any(measured[f"{name}_code"] for name in JOBS) and measured["finished"] == 3
+    return ended and measured["unseen_code"] == 2 and len(measured["unseen_told"]) == 1
 
 
 def main() -> None:
@@ -90,9 +90,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as root:
-        found = measure(Path(root))
-    print(json.dumps(found) if options.json else "\n".join(f"{name:<12} {value}" for name, value in found.items()))
-    sys.exit(int(not holds(found)))
+        measured = measure(Path(root))
+    print(json.dumps(measured) if options.json else "\n".join(f"{name:<12} {value}" for name, value in measured.items()))
+    sys.exit(int(not holds(measured)))
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def ended(process: "subprocess.Popen[bytes]") -> int:
 
 def measure(steps: int, root: Path) -> dict[str, Any]:
     private, environment = root / "own", {"XDG_CACHE_HOME": str(root / "own" / "cache"), "RAY_AUTH_MODE": "disabled"}
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     with machines(private, environment, CPUS) as cluster:
         cluster.join(CPUS)
 
@@ -106,58 +106,58 @@ def measure(steps: int, root: Path) -> dict[str, Any]:
         plain = command("undisturbed")
         process = plain.start(RANKS)
         plain.until(process, lambda: plain.in_midst(MID_TASK))
-        found["ranks"] = cluster.ranks()
-        found["undisturbed_code"] = ended(process)
+        measured["ranks"] = cluster.ranks()
+        measured["undisturbed_code"] = ended(process)
 
         hit = command("killed")
         process = hit.start(RANKS)
         hit.until(process, lambda: hit.in_midst(MID_TASK))
         cluster.kill()
         time.sleep(NO_WORD_S)
-        found["told"] = [line for line in hit.said().splitlines() if line.startswith("Warning")]
+        measured["told"] = [line for line in hit.said().splitlines() if line.startswith("Warning")]
         cluster.join(CPUS)
         joined = time.monotonic()
         hit.until(process, lambda: hit.tasks_done(MID_TASK))
-        found["back_after_s"] = round(time.monotonic() - joined, 1)
-        found["killed_code"] = ended(process)
-        found["killed_equal"] = digest(hit.runs) == digest(plain.runs) is not None
+        measured["back_after_s"] = round(time.monotonic() - joined, 1)
+        measured["killed_code"] = ended(process)
+        measured["killed_equal"] = digest(hit.runs) == digest(plain.runs) is not None
 
         stopped = command("stopped")
         process = stopped.start(RANKS)
         stopped.until(process, lambda: stopped.in_midst(MID_TASK))
         process.send_signal(signal.SIGTERM)
         begun = time.monotonic()
-        found["sigterm_code"] = ended(process)
-        found["sigterm_s"] = round(time.monotonic() - begun, 1)
+        measured["sigterm_code"] = ended(process)
+        measured["sigterm_s"] = round(time.monotonic() - begun, 1)
         before = stopped.steps_done()
-        found["resumed_code"] = ended(stopped.start(RANKS))
-        found["steps_lost"] = len(set(before) - set(stopped.steps_done()))
-        found["sigterm_equal"] = digest(stopped.runs) == digest(plain.runs) is not None
+        measured["resumed_code"] = ended(stopped.start(RANKS))
+        measured["steps_lost"] = len(set(before) - set(stopped.steps_done()))
+        measured["sigterm_equal"] = digest(stopped.runs) == digest(plain.runs) is not None
 
         one, changing = command("one"), command("changing")
-        found["one_code"] = ended(one.start(1))
+        measured["one_code"] = ended(one.start(1))
         process = changing.start(1)
         for tasks, workers in CHANGES:
             changing.until(process, lambda tasks=tasks: changing.tasks_done(tasks))  # type: ignore[misc]
             process.send_signal(signal.SIGTERM)
             ended(process)
             process = changing.start(workers)
-        found["changing_code"] = ended(process)
-        found["hm"] = one.score("HM"), changing.score("HM")
-    return found
+        measured["changing_code"] = ended(process)
+        measured["hm"] = one.score("HM"), changing.score("HM")
+    return measured
 
 
-def holds(found: dict[str, Any]) -> bool:
-    codes = [value for name, value in found.items() if name.endswith("_code") and name != "sigterm_code"]
-    equal = found["killed_equal"] and found["sigterm_equal"]
-    in_time = found["sigterm_code"] == 128 + signal.SIGTERM and found["sigterm_s"] <= GRACE_S
+def holds(measured: dict[str, Any]) -> bool:
+    codes = [value for name, value in measured.items() if name.endswith("_code") and name != "sigterm_code"]
+    equal = measured["killed_equal"] and measured["sigterm_equal"]
+    in_time = measured["sigterm_code"] == 128 + signal.SIGTERM and measured["sigterm_s"] <= GRACE_S
     return (
         not any(codes)
-        and min(found["ranks"]) > 0
+        and min(measured["ranks"]) > 0
         and equal
         and in_time
-        and not found["steps_lost"]
-        and abs(found["hm"][0] - found["hm"][1]) <= 2
+        and not measured["steps_lost"]
+        and abs(measured["hm"][0] - measured["hm"][1]) <= 2
     )
 
 
@@ -167,9 +167,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as root:
-        found = measure(options.steps, Path(root))
-    print(json.dumps(found) if options.json else "\n".join(f"{name:<16} {value}" for name, value in found.items()))
-    sys.exit(int(not holds(found)))
+        measured = measure(options.steps, Path(root))
+    print(json.dumps(measured) if options.json else "\n".join(f"{name:<16} {value}" for name, value in measured.items()))
+    sys.exit(int(not holds(measured)))
 
 
 if __name__ == "__main__":

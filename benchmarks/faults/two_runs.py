@@ -77,9 +77,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
-    found = measure(options.steps)
-    print(json.dumps(found) if options.json else "\n".join(f"{name:<8} {value}" for name, value in found.items()))
-    sys.exit(int(any(found["codes"].values()) or not (found["equal"] and found["told"])))
+    measured = measure(options.steps)
+    print(json.dumps(measured) if options.json else "\n".join(f"{name:<8} {value}" for name, value in measured.items()))
+    sys.exit(int(any(measured["codes"].values()) or not (measured["equal"] and measured["told"])))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from kinoray.backbones.attention import activation_attention
 
 def test_activation_is_shared_among_a_frames_places_as_a_plain_loop_says() -> None:
     maps = torch.randn(2, 3, 2, 4, 5, generator=torch.Generator().manual_seed(0))
-    found = activation_attention(maps, 5)
-    assert found.shape == (2, 5, 4, 5)
+    attention = activation_attention(maps, 5)
+    assert attention.shape == (2, 5, 4, 5)
     for clip in range(2):
         for frame, time in enumerate([0, 0, 0, 1, 1]):
             strength = sum(maps[clip, channel, time] ** 2 for channel in range(3))
-            torch.testing.assert_close(found[clip, frame], strength / strength.sum())
+            torch.testing.assert_close(attention[clip, frame], strength / strength.sum())
     assert torch.equal(activation_attention(torch.zeros(1, 3, 1, 2, 2), 2), torch.zeros(1, 2, 2, 2))
 
 

@@ -68,9 +68,9 @@ def test_the_sheet_holds_the_frames_in_order_and_the_text(manifest: Path, tmp_pa
 def test_as_many_frames_as_asked_for_or_as_there_are(manifest: Path, asked: int, shown: int, rows: int) -> None:
     from kinoray.data.manifest import read_manifest
 
-    found = read_manifest(manifest)
-    image, text = sheet.contact_sheet(found, 0, asked)
-    assert len(sheet._frames(found.clip(0), asked).labels) == shown
+    read_back = read_manifest(manifest)
+    image, text = sheet.contact_sheet(read_back, 0, asked)
+    assert len(sheet._frames(read_back.clip(0), asked).labels) == shown
     step = CELL_PX // 2 + LINE_PX + MARGIN_PX // 2
     columns = min(4, shown)
     assert image.width == max(sheet.MIN_WIDTH_PX, columns * (CELL_PX + MARGIN_PX) + MARGIN_PX)

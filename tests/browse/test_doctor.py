@@ -77,9 +77,9 @@ def test_rays_dashboard_is_told_from_other_servers_also_where_it_wants_a_token(
         thread.start()
         port = server.server_port
         monkeypatch.setattr(doctor, "DASHBOARD_PORTS", (port,))
-        found = doctor._ray_dashboard().found
+        message = doctor._ray_dashboard().found
         server.shutdown()
         thread.join()
-    assert found == (f"http://127.0.0.1:{port} answers" if seen else found)
-    assert ("none runs here" in found) is not seen
+    assert message == (f"http://127.0.0.1:{port} answers" if seen else message)
+    assert ("none runs here" in message) is not seen
     assert "none runs here" in doctor._ray_dashboard().found  # once it is gone

@@ -83,12 +83,12 @@ def test_groups_are_means_by_the_value_of_a_setting_in_the_order_of_numbers(tmp_
     make_run(tmp_path, "moco", stream="shapes-5", protocol="cssl", overrides={"m": 0.9})
     make_sweep(tmp_path)
     table = read_table(tmp_path)
-    found = groups(table, "m")
-    assert [(group["stream"], group["value"], group["runs"], group["finished"]) for group in found] == [
+    grouped = groups(table, "m")
+    assert [(group["stream"], group["value"], group["runs"], group["finished"]) for group in grouped] == [
         ("moving-cvlm", "0.9", 3, 2), ("moving-cvlm", "10", 2, 2), ("moving-cvlm", NOT_SET, 1, 1),
         ("shapes-5", "0.9", 1, 1)]  # fmt: skip
     of_ten = [row["scores"]["HM"] for row in table if row["settings"].get("m") == 10.0]
-    assert found[1]["scores"]["HM"] == pytest.approx(sum(of_ten) / 2)
+    assert grouped[1]["scores"]["HM"] == pytest.approx(sum(of_ten) / 2)
     by_state = [(group["stream"], group["value"], group["runs"]) for group in groups(table, "state")]
     assert by_state == [("moving-cvlm", "failed", 1), ("moving-cvlm", "finished", 5), ("shapes-5", "finished", 1)]
     assert setting_names(table) == ["m", "x"] and list(score_names(table)) == ["cvlm", "cssl"]

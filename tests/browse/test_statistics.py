@@ -31,8 +31,8 @@ def manifest(tmp_path: Path) -> Path:
 
 
 def test_counts_by_hand(manifest: Path) -> None:
-    found = stats(str(manifest))
-    train, test = found.parts
+    counted = stats(str(manifest))
+    train, test = counted.parts
     assert train == {
         "task": "some",
         "split": "train",
@@ -44,29 +44,34 @@ def test_counts_by_hand(manifest: Path) -> None:
         "mean_words": 2.0,
     }
     assert (test["clips"], test["captions"], test["mean_s"], test["mean_words"]) == (1, 2, 5.5, 1.0)
-    assert found.labels == {"a": 2, "$x$": 1, "b": 1}
-    assert found.words is not None and found.seconds is not None
-    centres = [edge + 0.5 for edge in found.words.edges[:-1]]
-    assert dict(zip(centres, found.words.counts["train"], strict=True)) == {0: 0, 1: 1, 2: 1, 3: 1}
-    assert found.words.counts["test"] == [1, 0, 1, 0]
-    assert sum(found.seconds.counts["train"]) == 2 and found.seconds.edges[-1] == 20.0
+    assert counted.labels == {"a": 2, "$x$": 1, "b": 1}
+    assert counted.words is not None and counted.seconds is not None
+    centres = [edge + 0.5 for edge in counted.words.edges[:-1]]
+    assert dict(zip(centres, counted.words.counts["train"], strict=True)) == {0: 0, 1: 1, 2: 1, 3: 1}
+    assert counted.words.counts["test"] == [1, 0, 1, 0]
+    assert sum(counted.seconds.counts["train"]) == 2 and counted.seconds.edges[-1] == 20.0
 
 
 def test_a_few_far_values_share_the_last_bin() -> None:
     values = np.concatenate([np.full(1000, 5), np.full(3, 4000)])
-    found = counting._histogram({"train": [values]}, whole=True)
-    assert found is not None and found.clipped and found.edges[-1] < 10 and found.counts["train"][-1] == 1003
+    histogram = counting._histogram({"train": [values]}, whole=True)
+    assert (
+        histogram is not None
+        and histogram.clipped
+        and histogram.edges[-1] < 10
+        and histogram.counts["train"][-1] == 1003
+    )
     assert counting._histogram({"train": []}, whole=True) is None
 
 
 @pytest.mark.parametrize("last", [1, 7, 29, 30, 61, 95])
 def test_bins_of_whole_numbers_hold_equally_many(last: int) -> None:
     values = np.arange(last + 1)
-    found = counting._histogram({"train": [values]}, whole=True)
-    assert found is not None and not found.clipped
-    widths = np.diff(found.edges)
-    assert (widths == widths[0]).all() and widths[0] == int(widths[0]) and sum(found.counts["train"]) == last + 1
-    assert (np.array(found.counts["train"][:-1]) == widths[0]).all()
+    histogram = counting._histogram({"train": [values]}, whole=True)
+    assert histogram is not None and not histogram.clipped
+    widths = np.diff(histogram.edges)
+    assert (widths == widths[0]).all() and widths[0] == int(widths[0]) and sum(histogram.counts["train"]) == last + 1
+    assert (np.array(histogram.counts["train"][:-1]) == widths[0]).all()
 
 
 def test_the_table_has_a_line_for_each_split(manifest: Path) -> None:
@@ -107,15 +112,15 @@ def test_many_labels_are_a_curve(tmp_path: Path) -> None:
 
 def test_a_stream_is_counted_task_by_task(micro: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinoray.streams.load_stream", lambda name: micro)
-    found = stats("moving-cvlm")
-    assert [(part["task"], part["split"], part["clips"]) for part in found.parts] == [
+    counted = stats("moving-cvlm")
+    assert [(part["task"], part["split"], part["clips"]) for part in counted.parts] == [
         (task.name, split, clips)
         for task in micro.tasks
         for split, clips in (("train", 12), ("validation", 4), ("test", 6))
     ]
-    drawn = figure(found)
+    drawn = figure(counted)
     assert {task.name for task in micro.tasks} <= texts(drawn)
-    assert found.seconds is None and found.words is not None
+    assert counted.seconds is None and counted.words is not None
 
 
 def test_other_names_are_one_line(tmp_path: Path) -> None:
@@ -126,8 +131,8 @@ def test_other_names_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_figure_that_cannot_be_written_is_told(manifest: Path, tmp_path: Path) -> None:
-    found = stats(str(manifest))
-    counting.write_figure(found, tmp_path / "figures" / "some.svg")
+    counted = stats(str(manifest))
+    counting.write_figure(counted, tmp_path / "figures" / "some.svg")
     assert "Length of captions" in (tmp_path / "figures" / "some.svg").read_text()
     with pytest.raises(UsageError, match=r"Cannot write .*some\.xyz"):
-        counting.write_figure(found, tmp_path / "some.xyz")
+        counting.write_figure(counted, tmp_path / "some.xyz")

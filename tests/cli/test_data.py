@@ -88,10 +88,10 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
     root.rename(root.with_name("toy"))
     monkeypatch.setenv("KINORAY_DATA", str(root.parent))
     code, out, err = kino("data", "prepare", "toy", "--workers", 0, "--json", "--quiet")
-    found = json.loads(out)
-    assert (code, err) == (0, "") and found["root"] == str(root.with_name("toy"))
-    assert found["problems"] == dict(missing=0, corrupt=0, short=0, duplicate=0, extra=0)
-    assert found["splits"]["validation"]["ready"] == 2
+    answer = json.loads(out)
+    assert (code, err) == (0, "") and answer["root"] == str(root.with_name("toy"))
+    assert answer["problems"] == dict(missing=0, corrupt=0, short=0, duplicate=0, extra=0)
+    assert answer["splits"]["validation"]["ready"] == 2
 
 
 @pytest.mark.parametrize(

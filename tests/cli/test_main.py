@@ -124,8 +124,8 @@ def test_the_table_is_not_folded_where_there_is_no_terminal(kino: Callable[..., 
 
 def test_json_is_one_object_on_stdout(kino: Callable[..., Outcome], engine: list) -> None:
     _, out, _ = kino("run", "base_moco", "--json")
-    found = json.loads(out)
-    assert found["runs"][0]["state"] == "finished" and "HM" in found["runs"][0]["metrics"]
+    answer = json.loads(out)
+    assert answer["runs"][0]["state"] == "finished" and "HM" in answer["runs"][0]["metrics"]
 
 
 def test_a_dry_run_prints_the_plan(kino: Callable[..., Outcome], engine: list) -> None:
@@ -196,8 +196,8 @@ def test_every_error_ends_as_one_line_with_its_code(
         raise error
 
     monkeypatch.setattr("kinoray.execution.run.run", run)
-    found, out, err = kino("run", "base_moco")
-    assert (found, out) == (code, "")
+    exit_code, out, err = kino("run", "base_moco")
+    assert (exit_code, out) == (code, "")
     assert len(err.strip().splitlines()) <= 1 and "\x1b" not in err and "Traceback" not in err
 
 

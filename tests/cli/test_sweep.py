@@ -39,10 +39,10 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
 )
 def test_a_wrong_command_is_one_line(words: list[str], said: str, micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("kinoray.sweeps.plan.load_stream", lambda name: micro)  # the default one would be rendered
-    found = CliRunner().invoke(app, ["sweep", *words, "--runs", str(tmp_path)])
-    assert isinstance(found.exception, UsageError)
-    assert said in str(found.exception)
-    assert "\n" not in str(found.exception)
+    done = CliRunner().invoke(app, ["sweep", *words, "--runs", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+    assert said in str(done.exception)
+    assert "\n" not in str(done.exception)
     assert not list(tmp_path.iterdir())
 
 

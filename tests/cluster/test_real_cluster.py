@@ -105,8 +105,8 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     code, _, err = head.kino("submit", *words, cwd=user)
     assert code == 0 and "has finished; the same is not run twice." in err
     said = head.python(
-        f"import kinoray.cluster.submit as s; found = s.find_job({job['id']!r}).result(); "
-        "print(found.states['complete'], len(found.trials), found.best.number in range(2))"
+        f"import kinoray.cluster.submit as s; swept = s.find_job({job['id']!r}).result(); "
+        "print(swept.states['complete'], len(swept.trials), swept.best.number in range(2))"
     )
     assert said == "2 2 True\n"
 
@@ -165,9 +165,9 @@ def test_every_verb_on_a_real_cluster_and_its_result_found_again(head: Head, tmp
     (tmp_path / "tasks" / "captions.csv").write_text("\n".join([f"{rows[0]},task", *tasks]) + "\n")
     runs = tmp_path / "the runs"
     said = head.python(f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs))}")
-    found = json.loads(said.splitlines()[-1])
-    assert found.pop("run") == ["finished", "lwf:mine", 2]
-    assert found == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "parts": 6}
+    answer = json.loads(said.splitlines()[-1])
+    assert answer.pop("run") == ["finished", "lwf:mine", 2]
+    assert answer == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "parts": 6}
     assert (tmp_path / "hits.html").is_file() and len(list((runs / ".shipped").glob("*/street"))) == 1
     code, out, err = head.kino("submit", "--follow", "data", "check", "../tasks", cwd=user)
     assert code == 0 and "all can be read" in out, out + err

@@ -39,22 +39,24 @@ def parameters(verb: str) -> dict[str, Any]:
     command: Any = get_command(app)
     for name in verb.split():
         command = command.commands[name]
-    found = {}
+    by_word = {}
     for parameter in command.params:
         options = [*parameter.opts, *parameter.secondary_opts] if parameter.param_type_name == "option" else []
-        found |= dict.fromkeys(options or [parameter.name], parameter)
-    return found
+        by_word |= dict.fromkeys(options or [parameter.name], parameter)
+    return by_word
 
 
 @pytest.mark.parametrize("verb", verbs.VERBS)
 def test_the_table_has_the_options_of_the_command(verb: str) -> None:
     known = verbs.VERBS[verb]
-    there = {name: one for name, one in parameters(verb).items() if name.startswith("--") and name != "--help"}
-    flags = {name for name, one in there.items() if one.is_flag}
+    there = {
+        name: parameter for name, parameter in parameters(verb).items() if name.startswith("--") and name != "--help"
+    }
+    flags = {name for name, parameter in there.items() if parameter.is_flag}
     assert known.flags == flags - verbs.COMMON and verbs.COMMON & set(there) <= flags
     assert ("--runs" in there) == known.in_runs
-    named = {name for name, one in there.items() if one.name in PATHS} - ({"--runs"} if known.in_runs else set())
-    assert set(known.options) == named
+    named = {name for name, parameter in there.items() if parameter.name in PATHS}
+    assert set(known.options) == named - ({"--runs"} if known.in_runs else set())
 
 
 @pytest.mark.parametrize("verb", verbs.VERBS)
@@ -161,8 +163,8 @@ def test_each_result_is_found_in_the_log(tmp_path: Path) -> None:
     table.mkdir(parents=True)
     pd.DataFrame({"m_hat": [0.9], "HM": [50.0]}).to_csv(table / "bmu-fig4.csv", index=False)
     for log in (f"a head\n{table}\n", json.dumps({"name": "x", "folder": str(table)}, indent=1)):
-        (found,) = verbs.VERBS["reproduce"].result.folders(f"{log}\n", runs)
-        assert found == table
+        (folder,) = verbs.VERBS["reproduce"].result.folders(f"{log}\n", runs)
+        assert folder == table
     assert list(verbs.VERBS["reproduce"].result.open([table])["HM"]) == [50.0]
     assert verbs.VERBS["extend"].result is verbs.VERBS["run"].result
     assert verbs.VERBS["search"].result is None

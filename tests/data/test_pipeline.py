@@ -153,15 +153,15 @@ def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path
     (tmp_path / "bad").mkdir()
     broken = feed_of(manifests_of(videos, tmp_path / "bad", bad={("two", 2)}))
     whole, mended = list(decode_rows(feed)), list(decode_rows(broken))
-    found = 0
+    hits = 0
     for rows, other in zip(whole, mended, strict=True):
         hit = (rows.task == 1) & (rows.sample == 2)
-        found += hit.sum()
+        hits += hit.sum()
         assert np.array_equal(rows.sample != other.sample, hit)
         assert np.array_equal(rows.video[~hit], other.video[~hit])
         assert np.array_equal(rows.seeds, other.seeds)
         assert (other.task == rows.task).all() and len(other.bad) == hit.sum()
-    assert found > 3
+    assert hits > 3
     record = next(record for rows in mended for record in rows.bad)
     assert {name: record[name] for name in ("task", "id", "uri", "stage")} == {
         "task": "two",

@@ -503,10 +503,10 @@ def test_a_download_is_prepared_to_clips_that_decode(
     rows = {row["id"]: row for row in manifest.table.to_pylist()}
     ready = {id: clip for id, clip in tree.clips.items() if clip["uri"] not in damaged}
     for id, clip in ready.items():
-        found = {key: rows[id][key] for key in clip}
-        if tree.carved and found["split"] == "validation":
-            found["split"] = "train"
-        assert found == clip, id
+        prepared = {key: rows[id][key] for key in clip}
+        if tree.carved and prepared["split"] == "validation":
+            prepared["split"] = "train"
+        assert prepared == clip, id
     assert rows.keys() == ready.keys()
     for split in SPLITS:
         assert len(manifest.clips(split)) == counts[split]

@@ -310,10 +310,10 @@ def test_two_hundred_mutations_of_real_clips_neither_crash_nor_hang_nor_change_a
     """The campaign of `benchmarks/mutations.py`, which runs 5,000; it renders clips where the real ones are absent."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     mutations = importlib.import_module("mutations")
-    found = mutations.campaign(200, seed=1)
-    assert found["mutations"] == 200 and found["bad"] == [] and found["unrepeated"] <= 1
-    assert {"frames", "decode", "open"} <= set(found["outcomes"])
-    assert found["peak_memory_mb"] < 1000
+    outcomes = mutations.campaign(200, seed=1)
+    assert outcomes["mutations"] == 200 and outcomes["bad"] == [] and outcomes["unrepeated"] <= 1
+    assert {"frames", "decode", "open"} <= set(outcomes["outcomes"])
+    assert outcomes["peak_memory_mb"] < 1000
 
 
 def test_a_frame_is_taken_at_its_time_where_frames_come_unevenly(clips_folder):

@@ -56,13 +56,13 @@ def real_clips(folder: Path, most_bytes: int = 3_000_000) -> list[Path]:
 def shares_accepted(path: Path, folder: Path, shares: Sequence[int]) -> dict[int, int]:
     """Percent of the bytes -> frames, of the cuts that were accepted with less than 90 % of the frames."""
     whole, data, cut = count_of(path), path.read_bytes(), folder / f"cut{path.suffix}"
-    found = {}
+    accepted = {}
     for share in shares:
         cut.write_bytes(data[: len(data) * share // 100])
         count = count_of(cut)
         if whole and count and count < 0.9 * whole:
-            found[share] = count
-    return found
+            accepted[share] = count
+    return accepted
 
 
 @pytest.mark.parametrize(

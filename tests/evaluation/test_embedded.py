@@ -38,23 +38,23 @@ class PushedByStored(Replays):
         return replace(output, objectives=output.objectives + push)
 
 
-def found(number: int) -> tuple[np.ndarray, torch.Tensor]:
+def features_of(number: int) -> tuple[np.ndarray, torch.Tensor]:
     return np.array([number, number + 1]), torch.full((2, 3), float(number))
 
 
 def test_answers_come_back_by_name_to_the_same_evaluation_alone(tmp_path: Path) -> None:
     first = Embedded(tmp_path, 3, lambda: len(first.known) == 2, pytest.fail)
-    first.get("a", lambda: found(0))
+    first.get("a", lambda: features_of(0))
     with pytest.raises(EvaluationStopped):
-        first.get("b", lambda: found(1))
+        first.get("b", lambda: features_of(1))
     first.write()
     assert Embedded(tmp_path, 4, lambda: False, pytest.fail).known == {}
     again = Embedded(tmp_path, 3, lambda: False, pytest.fail)
     for name, number in (("b", 1), ("a", 0), ("b", 2)):  # the second of one name is another answer
         rows, features = again.get(
-            name, lambda number=number: found(number) if number == 2 else pytest.fail("embedded again")
+            name, lambda number=number: features_of(number) if number == 2 else pytest.fail("embedded again")
         )
-        assert rows.tolist() == [number, number + 1] and torch.equal(features, found(number)[1])
+        assert rows.tolist() == [number, number + 1] and torch.equal(features, features_of(number)[1])
     again.remove()
     again.remove()
     assert not (tmp_path / FILE).exists()
@@ -63,7 +63,7 @@ def test_answers_come_back_by_name_to_the_same_evaluation_alone(tmp_path: Path) 
 @pytest.mark.parametrize("damage", [lambda data: data[:-5], lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]])
 def test_what_was_damaged_is_embedded_again_and_said(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     embedded = Embedded(tmp_path, 3, lambda: False, pytest.fail)
-    embedded.get("a", lambda: found(0))
+    embedded.get("a", lambda: features_of(0))
     embedded.write()
     (tmp_path / FILE).write_bytes(damage((tmp_path / FILE).read_bytes()))
     said: list[str] = []
@@ -78,7 +78,7 @@ def test_a_full_disk_is_said_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("kinoray.evaluation.embedded.save_file", full)
     embedded = Embedded(tmp_path, 3, lambda: False, pytest.fail)
-    embedded.get("a", lambda: found(0))
+    embedded.get("a", lambda: features_of(0))
     with pytest.raises(StorageFull):
         embedded.write()
 

@@ -88,9 +88,9 @@ def test_logits_of_the_runs_of_a_clip_are_averaged(micro, tmp_path) -> None:
             return embed(clips)
 
     with torch.inference_mode():
-        found = logits_of(OneSplit(), 0, "test", 0)  # type: ignore[arg-type]
+        logits = logits_of(OneSplit(), 0, "test", 0)  # type: ignore[arg-type]
         each = [opened.method.embed_video(clips[:, start : start + 2], 0) for start in (0, 2, 4)]
-    assert torch.allclose(found, torch.stack(each).mean(dim=0), atol=1e-6)  # type: ignore[arg-type]
+    assert torch.allclose(logits, torch.stack(each).mean(dim=0), atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_a_sweep_of_a_classifier_aims_at_accuracy(coloured, tmp_path) -> None:

@@ -31,15 +31,15 @@ def in_loops(queries: Tensor, bank: Tensor, classes: list[int], num_classes: int
 def test_scores_are_those_of_plain_loops(k: int) -> None:
     queries, bank, classes = pictures(20), pictures(30, seed=1), torch.arange(30) % 4
     similarity, places = nearest(queries, bank, k)
-    found = votes(similarity, classes[places], num_classes=4, temperature=0.1)
-    torch.testing.assert_close(found, in_loops(queries, bank, classes.tolist(), 4, k, 0.1), rtol=1e-12, atol=0)
+    shares = votes(similarity, classes[places], num_classes=4, temperature=0.1)
+    torch.testing.assert_close(shares, in_loops(queries, bank, classes.tolist(), 4, k, 0.1), rtol=1e-12, atol=0)
 
 
 def test_votes_are_those_of_the_vector() -> None:
     """methods.md 16.14."""
     cosines = torch.tensor([[0.9, 0.8, 0.7]], dtype=torch.float64)
-    found = votes(cosines, torch.tensor([[0, 1, 1]]), num_classes=2, temperature=0.1)
-    assert found.tolist() == [[pytest.approx(8103.0839, abs=1e-4), pytest.approx(4077.5911, abs=1e-4)]]
+    shares = votes(cosines, torch.tensor([[0, 1, 1]]), num_classes=2, temperature=0.1)
+    assert shares.tolist() == [[pytest.approx(8103.0839, abs=1e-4), pytest.approx(4077.5911, abs=1e-4)]]
 
 
 def test_blocks_of_queries_change_nothing_but_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,13 +90,13 @@ def test_ucl_votes_as_plain_loops_do_in_both_readings(bank: str, tmp_path: Path)
     session = session_of("ucl", tmp_path, knn_k=5, knn_bank=bank)
     banks = {task: features_of(session, task, "train") for task in (0, 1)}
     for stage in session.spec.stages:
-        found = session.protocol.test(session.tester, stage, "test")
+        tested = session.protocol.test(session.tester, stage, "test")
         for task in stage.tests:
             among = [banks[task]] if bank == "task" else [banks[other] for other in stage.tests]
             queries = features_of(session, task, "test")
-            assert set(found[""][task].gallery) == {2 * len(among)}, "candidates are the classes of the bank"
+            assert set(tested[""][task].gallery) == {2 * len(among)}, "candidates are the classes of the bank"
             for reading, k in (("", 5), ("released", len(stage.tests))):
-                assert found[reading][task].score(1) == pytest.approx(share_told(queries, among, k))
+                assert tested[reading][task].score(1) == pytest.approx(share_told(queries, among, k))
 
 
 def test_validation_votes_among_the_tasks_own_training_pictures(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_validation_votes_among_the_tasks_own_training_pictures(tmp_path: Path) 
 def test_cssl_probes_all_classes_so_far_and_lets_neighbours_vote_beside(tmp_path: Path) -> None:
     session = session_of("cssl", tmp_path, knn_k=4)
     for stage in session.spec.stages:
-        found = session.protocol.test(session.tester, stage, "test")
+        tested = session.protocol.test(session.tester, stage, "test")
         clips = {
             split: [pictures(session.tester, task, split, 0, "features") for task in stage.tests]
             for split in ("train", "test")
@@ -123,10 +123,10 @@ def test_cssl_probes_all_classes_so_far_and_lets_neighbours_vote_beside(tmp_path
         banks = [features_of(session, task, "train") for task in stage.tests]
         for task, queries in zip(stage.tests, inputs, strict=True):
             truth = places_in(session.tester, bank, clips["test"][task])
-            assert found[""][task].score(1) == pytest.approx(100 * theirs.score(queries, truth))
+            assert tested[""][task].score(1) == pytest.approx(100 * theirs.score(queries, truth))
             expected = share_told(features_of(session, task, "test"), banks, 4)
-            assert found["knn"][task].score(1) == pytest.approx(expected)
-            assert set(found[""][task].gallery) == set(found["knn"][task].gallery) == {2 * len(stage.tests)}
+            assert tested["knn"][task].score(1) == pytest.approx(expected)
+            assert set(tested[""][task].gallery) == set(tested["knn"][task].gallery) == {2 * len(stage.tests)}
 
 
 def test_neighbours_may_be_those_of_the_space_that_the_loss_acts_in(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_neighbours_may_be_those_of_the_space_that_the_loss_acts_in(tmp_path: Pa
             (torch.nn.functional.normalize(part.features, dim=1), session.tester.labels(part)) for part in near
         )
         assert queries[0].shape[1] == 8
-        found = session.protocol.test(session.tester, session.spec.stages[0], "test")
-        assert found[reading][0].score(1) == pytest.approx(share_told(queries, [bank], 3))
+        tested = session.protocol.test(session.tester, session.spec.stages[0], "test")
+        assert tested[reading][0].score(1) == pytest.approx(share_told(queries, [bank], 3))
 
 
 @pytest.mark.parametrize(

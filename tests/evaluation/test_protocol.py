@@ -36,15 +36,15 @@ def test_facts_need_neither_torch_nor_ray() -> None:
         "assert load_protocol('ctvr').metrics and load_protocol('cvlm').objectives\n"
         "print([name for name in ('torch', 'ray') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_no_score_and_no_protocol_is_named_elsewhere() -> None:
     """Streams name their protocol, and papers their numbers: those are data."""
     names = re.compile(rf"R@1|[\"']({'|'.join(protocol_names())})[\"']")
     homes = ("streams/", "evaluation/protocols/", "papers/", "metrics.py", "datasets/readers/", "data/presets.py")
-    found = [
+    places = [
         f"{path.relative_to(ROOT)}:{number}"
         for folder in ("platform/kinoray", "cluster")
         for path in sorted((ROOT / folder).rglob("*"))
@@ -52,20 +52,20 @@ def test_no_score_and_no_protocol_is_named_elsewhere() -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if names.search(line)
     ]
-    assert not found, found
+    assert not places, places
 
 
 @pytest.mark.parametrize("name", protocol_names())
 def test_what_a_protocol_shows_it_can_compute(name: str) -> None:
     protocol = load_protocol(name)
     matrices = {matrix: [[50.0, None], [40.0, 60.0]] for matrix in protocol.matrix_names}
-    found = protocol.summarise(matrices, queries=[2, 3], final=[untied(0, 1), untied(2, 3, 4)])
-    assert set(found) == set(protocol.metrics) and None not in found.values()
-    assert set(protocol.headlines) <= set(found)
+    metrics = protocol.summarise(matrices, queries=[2, 3], final=[untied(0, 1), untied(2, 3, 4)])
+    assert set(metrics) == set(protocol.metrics) and None not in metrics.values()
+    assert set(protocol.headlines) <= set(metrics)
     assert protocol.objective in protocol.objectives
     assert set(protocol.metrics_of(matrices, [2, 3])) == set(protocol.objectives)
     for score in protocol.scores:
-        assert {*protocol.task_columns(score), *protocol.overall_columns(score)} <= set(found)
+        assert {*protocol.task_columns(score), *protocol.overall_columns(score)} <= set(metrics)
 
 
 @pytest.mark.parametrize("name", protocol_names())
@@ -83,31 +83,31 @@ def test_a_growing_gallery_is_scored_over_all_queries() -> None:
     first, second = untied(*[0] * 9, 6, 7, 8), untied(0, 11, 12, 13, 14, 15)
     matrices = {name: [[None, None], [0.0, 0.0]] for name in CTVR.matrix_names}
     matrices["R@1"] = [[None, None], [first.score(1), second.score(1)]]
-    found = CTVR.summarise(matrices, queries=[12, 6], final=[first, second])
+    metrics = CTVR.summarise(matrices, queries=[12, 6], final=[first, second])
     whole = Ranks.pooled([first, second])
-    assert found["R@1"] == pytest.approx(whole.score(1)) == pytest.approx(100 * 10 / 18)
-    assert found["R@1_tasks"] == pytest.approx((75 + 100 / 6) / 2)
-    assert found["MedR"] == median_rank(whole.middle) != found["MedR_tasks"]
-    assert found["MeanR"] == pytest.approx(mean_rank(whole.middle))
-    assert found["MedR_tasks"] == (median_rank(first.middle) + median_rank(second.middle)) / 2
+    assert metrics["R@1"] == pytest.approx(whole.score(1)) == pytest.approx(100 * 10 / 18)
+    assert metrics["R@1_tasks"] == pytest.approx((75 + 100 / 6) / 2)
+    assert metrics["MedR"] == median_rank(whole.middle) != metrics["MedR_tasks"]
+    assert metrics["MeanR"] == pytest.approx(mean_rank(whole.middle))
+    assert metrics["MedR_tasks"] == (median_rank(first.middle) + median_rank(second.middle)) / 2
 
 
 def test_backward_forgetting_has_two_readings() -> None:
     matrices = {"R@1": [[60.0, None], [40.0, 50.0]], "own/R@1": [[60.0, None], [55.0, 70.0]]}
-    found = CTVR.metrics_of(matrices, [4, 4])
-    assert (found["BWF"], found["BWF_own"]) == (20.0, 5.0)
+    metrics = CTVR.metrics_of(matrices, [4, 4])
+    assert (metrics["BWF"], metrics["BWF_own"]) == (20.0, 5.0)
 
 
 def test_overall_scores_of_separate_galleries_are_means_over_tasks() -> None:
-    found = CVLM.summarise({"R@1": [[0.0]]}, final=[untied(0, 0, 0), untied(10)])
-    assert (found["MedR"], found["MeanR"]) == (6.0, 6.0)
-    assert not any(name.endswith("_tasks") for name in found)
+    metrics = CVLM.summarise({"R@1": [[0.0]]}, final=[untied(0, 0, 0), untied(10)])
+    assert (metrics["MedR"], metrics["MeanR"]) == (6.0, 6.0)
+    assert not any(name.endswith("_tasks") for name in metrics)
 
 
 def test_metrics_as_they_stood_after_the_first_tasks() -> None:
     matrices = {"R@1": [[60, None, None], [50, 40, None], [10, 20, 30]]}
-    found = CVLM.metrics_of(matrices, tasks=2)
-    assert (found["R@1"], found["FR"], found["R@1_current"]) == (45.0, 10.0, 50.0)
+    metrics = CVLM.metrics_of(matrices, tasks=2)
+    assert (metrics["R@1"], metrics["FR"], metrics["R@1_current"]) == (45.0, 10.0, 50.0)
     assert CTVR.metrics_of(matrices, queries=[1, 3, 5], tasks=2)["R@1"] == 42.5
 
 
@@ -115,9 +115,9 @@ def test_metrics_as_they_stood_after_the_first_tasks() -> None:
 def test_what_only_fills_the_last_row_has_no_forgetting(seed: int, n: int) -> None:
     matrix = np.full((n, n), np.nan)
     matrix[-1] = np.random.default_rng(seed).uniform(0, 100, n)
-    found = CVLM.summarise({"R@1": matrix})
-    assert found["R@1"] == pytest.approx(matrix[-1].mean())
-    assert found["FR"] is found["HM"] is found["R@1_current"] is found["BWF"] is None
+    metrics = CVLM.summarise({"R@1": matrix})
+    assert metrics["R@1"] == pytest.approx(matrix[-1].mean())
+    assert metrics["FR"] is metrics["HM"] is metrics["R@1_current"] is metrics["BWF"] is None
 
 
 def test_nothing_measured_gives_no_numbers() -> None:
@@ -125,8 +125,8 @@ def test_nothing_measured_gives_no_numbers() -> None:
 
 
 def test_one_task_forgets_nothing_and_has_no_backward_forgetting() -> None:
-    found = CVLM.summarise({"R@1": [[70.0]]})
-    assert (found["FR"], found["HM"], found["BWF"]) == (0.0, 70.0, None)
+    metrics = CVLM.summarise({"R@1": [[70.0]]})
+    assert (metrics["FR"], metrics["HM"], metrics["BWF"]) == (0.0, 70.0, None)
 
 
 def test_a_score_may_be_named_in_any_spelling() -> None:

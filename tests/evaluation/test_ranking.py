@@ -20,9 +20,9 @@ def test_blocks_and_chunks_give_the_ranks_of_the_whole_matrix(monkeypatch) -> No
     truth = np.random.default_rng(0).integers(0, 15, 37)
     whole = ranks_of((queries @ torch.cat(blocks).T).numpy(), truth)
     monkeypatch.setattr(evaluate, "SCORES_NUMEL", 15 * 4)
-    found = rank_queries(dot, [queries] * 3, blocks, truth, World())
+    ranks = rank_queries(dot, [queries] * 3, blocks, truth, World())
     for name in ("middle", "ties", "gallery"):
-        assert np.array_equal(getattr(found, name), getattr(whole, name))
+        assert np.array_equal(getattr(ranks, name), getattr(whole, name))
 
 
 def test_a_query_may_have_other_features_for_each_block() -> None:

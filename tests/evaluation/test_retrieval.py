@@ -73,9 +73,9 @@ def test_a_gallery_larger_than_the_device_may_hold_is_ranked_in_parts(monkeypatc
 def test_features_kept_of_a_gallery_that_is_embedded_anew_are_the_last_models(micro, tmp_path) -> None:
     spec = spec_of("base_moco", micro, tmp_path)
     assert run_spec(spec)
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
-    facts = found.state["tested"]["features"]
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
+    facts = checkpoint.state["tested"]["features"]
     assert {key: fact["after_task"] for key, fact in facts.items()} == {"test/0": 1, "test/1": 1}
     assert len(list((Path(spec.folder) / "features").iterdir())) == 2
     session = fresh_session(spec)
@@ -89,9 +89,9 @@ def test_features_kept_of_a_gallery_that_is_embedded_anew_are_the_last_models(mi
 def test_features_of_a_growing_gallery_are_of_the_model_that_learned_the_task(micro, tmp_path) -> None:
     spec = spec_of("base_moco", on_protocol(micro, "ctvr"), tmp_path)
     assert run_spec(spec)
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
-    facts = found.state["tested"]["features"]
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
+    facts = checkpoint.state["tested"]["features"]
     assert {key: fact["after_task"] for key, fact in facts.items() if key.startswith("test/")} == {
         "test/0": 0,
         "test/1": 1,
@@ -169,9 +169,9 @@ def test_ties_readings_and_first_clips_survive_a_checkpoint() -> None:
     cells = {("", 1, 0): ranks, ("own", 10, 2): noted}
     back = ranking.from_tensors(*ranking.to_tensors(cells))
     assert back.keys() == cells.keys()
-    for cell, found in back.items():
+    for cell, read_back in back.items():
         for name in ("middle", "ties", "gallery", "best"):
-            assert np.array_equal(getattr(found, name), getattr(cells[cell], name))
+            assert np.array_equal(getattr(read_back, name), getattr(cells[cell], name))
 
 
 def test_a_damaged_feature_file_is_told_at_resume_and_not_when_it_is_needed(micro, tmp_path) -> None:

@@ -57,8 +57,8 @@ def test_a_clips_beginning_looks_for_its_own_end(settings, first, last, unlabell
     scores = ends[:, 0] @ ends[:, 1].T
     better = (scores > scores.diagonal()[:, None]).sum(dim=1).tolist()
     ranks = result.ranks
-    found = ranks[(ranks["after_task"] == 1) & (ranks["task"] == 1)]["rank"].tolist()
-    assert found == better
+    of_cell = ranks[(ranks["after_task"] == 1) & (ranks["task"] == 1)]["rank"].tolist()
+    assert of_cell == better
     assert result.matrix_of("R@1").iloc[1, 1] == pytest.approx(100 * np.mean(np.array(better) == 0))
 
 

@@ -47,11 +47,11 @@ def test_its_pages_name_the_run_its_trainer_its_data_and_its_actors_while_it_is_
     assert driver.stderr is not None
     try:
         lines = list(itertools.islice(filter(str.strip, driver.stderr), 2))
-        found = re.fullmatch(r"Starting Ray \.\.\.\nRay's dashboard: http://127\.0\.0\.1:(\d+)\n", "".join(lines))
-        assert found, lines
-        assert doctor.is_dashboard(int(found[1]))
+        match = re.fullmatch(r"Starting Ray \.\.\.\nRay's dashboard: http://127\.0\.0\.1:(\d+)\n", "".join(lines))
+        assert match, lines
+        assert doctor.is_dashboard(int(match[1]))
         started = next(line for line in driver.stderr if "reading its first clips" in line)
-        label, address = started.split(":")[0], f"http://127.0.0.1:{found[1]}"
+        label, address = started.split(":")[0], f"http://127.0.0.1:{match[1]}"
         trainers = answered(f"{address}/api/train/v2/runs/v1")["train_runs"]
         assert [run["name"].rpartition("-")[0] for run in trainers] == [label.replace("/", "-")]
         datasets = answered(f"{address}/api/data/datasets/01000000")["datasets"]
@@ -68,7 +68,7 @@ def answered(address: str) -> dict[str, Any]:
     """What the dashboard answers, as soon as it answers with anything: its parts wake up one by one."""
     for _ in range(60):
         with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
-            if any((found := json.load(answer)).values()):
-                return found
+            if any((parts := json.load(answer)).values()):
+                return parts
         time.sleep(1.0)
     raise AssertionError(f"{address} tells nothing")

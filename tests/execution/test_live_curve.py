@@ -27,11 +27,11 @@ def test_it_scores_the_earlier_tasks_as_the_run_itself_would(micro: Stream, tmp_
     next(stages)
     weights = {name: value.numpy() for name, value in resumed(spec).state_dict().items()}
     stages.close()
-    found = Curve(spec, note=lambda text: None).scores((1, 0), weights)
+    scores = Curve(spec, note=lambda text: None).scores((1, 0), weights)
     assert run_spec(spec)
     result = kinoray.load(Path(spec.folder))
     measured = result.outcome["validation_matrix"]["R@1"][0][0]
-    assert found == {"0": pytest.approx(measured, abs=1e-3)}
+    assert scores == {"0": pytest.approx(measured, abs=1e-3)}
 
 
 def test_a_method_that_grows_grows_along(tmp_path: Path, micro: Stream) -> None:

@@ -71,9 +71,9 @@ def test_results_show_themselves_in_a_notebook(
 
 def _data(cell) -> dict[str, str]:
     """What a cell showed: its value by type, and what it printed as `text`."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for output in cell.outputs:
-        found |= output.get("data", {}) if output["output_type"] == "execute_result" else {}
+        shown |= output.get("data", {}) if output["output_type"] == "execute_result" else {}
         if output["output_type"] == "stream" and output["name"] == "stdout":
-            found["text"] = found.get("text", "") + output["text"]
-    return found
+            shown["text"] = shown.get("text", "") + output["text"]
+    return shown

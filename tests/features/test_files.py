@@ -16,10 +16,14 @@ from kinoray.features.files import read_features, write_features
 def test_what_is_read_is_what_was_written(shape, tmp_path) -> None:
     block = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     ids = [f"clip{number}" for number in range(len(block))]
-    found = read_features(tmp_path, write_features(tmp_path, "test", 0, 1, ids, block))
-    assert found.ids.to_pylist() == ids and torch.equal(found.features, block) and found.features.dtype == torch.float32
-    assert (found.split, found.task, found.after_task) == ("test", 0, 1)
-    assert found.largest_norm == pytest.approx(float(block.flatten(1).norm(dim=1).max()))
+    read_back = read_features(tmp_path, write_features(tmp_path, "test", 0, 1, ids, block))
+    assert (
+        read_back.ids.to_pylist() == ids
+        and torch.equal(read_back.features, block)
+        and read_back.features.dtype == torch.float32
+    )
+    assert (read_back.split, read_back.task, read_back.after_task) == ("test", 0, 1)
+    assert read_back.largest_norm == pytest.approx(float(block.flatten(1).norm(dim=1).max()))
 
 
 def test_a_file_says_which_model_made_it_and_another_model_writes_another_file(tmp_path) -> None:

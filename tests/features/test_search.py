@@ -67,10 +67,10 @@ def test_search_and_ranks_equal_brute_force(kind, sizes, k, places, seed, strip,
         patch.setattr(search, "STRIP", strip)
         patch.setattr(search, "CHUNK", 4)
         patch.setattr(search, "COLUMNS", columns)
-        found = nearest([queries] * len(blocks), blocks, k)
+        neighbours = nearest([queries] * len(blocks), blocks, k)
         ranks = exact_ranks([queries] * len(blocks), blocks, truth)
     expected = brute_nearest(scores, k)
-    assert torch.equal(found.scores, expected[0]) and torch.equal(found.positions, expected[1])
+    assert torch.equal(neighbours.scores, expected[0]) and torch.equal(neighbours.positions, expected[1])
     wanted = ranks_of(scores.numpy(), truth)
     assert np.array_equal(ranks.middle, wanted.middle) and np.array_equal(ranks.ties, wanted.ties)
     assert np.array_equal(ranks.gallery, wanted.gallery)
@@ -81,8 +81,8 @@ def test_each_block_is_searched_with_its_own_queries() -> None:
     blocks = [features("random", count, 8, generator) for count in (5, 9)]
     queries = [features("random", 4, 8, generator) for _ in blocks]
     scores = torch.cat([brute_scores(q, b) for q, b in zip(queries, blocks, strict=True)], dim=1)
-    found = nearest(queries, blocks, 3)
-    assert torch.equal(found.positions, brute_nearest(scores, 3)[1])
+    neighbours = nearest(queries, blocks, 3)
+    assert torch.equal(neighbours.positions, brute_nearest(scores, 3)[1])
     truth = np.array([0, 6, 13, 4])
     assert np.array_equal(exact_ranks(queries, blocks, truth).middle, ranks_of(scores.numpy(), truth).middle)
 

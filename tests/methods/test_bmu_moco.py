@@ -99,8 +99,8 @@ def test_without_pulls_the_local_variant_is_base_moco_bit_for_bit(micro, tmp_pat
     same = spec_of("bmu_moco", micro, tmp_path, settings={"variant": "local", "m_hat": 1.0})
     assert run_spec(base)
     assert run_spec(same)
-    found = [newest(_checkpoints(spec), say=print).tensors("method") for spec in (base, same)]
-    online = [{k: v for k, v in state.items() if k.startswith("online.")} for state in found]
+    states = [newest(_checkpoints(spec), say=print).tensors("method") for spec in (base, same)]
+    online = [{k: v for k, v in state.items() if k.startswith("online.")} for state in states]
     assert online[0].keys() == online[1].keys()
     assert all(torch.equal(online[0][k], online[1][k]) for k in online[0])
 

@@ -35,11 +35,11 @@ METHODS: dict[str, Any] = {name: name for name in method_names()} | TOYS | RULES
 def subjects(micro, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     """Every method with the runs of it that several promises look at; one start of two ranks for all."""
     folder, peers = tmp_path_factory.mktemp("subjects"), dict[str, list[dict[str, Any]]]()
-    found = {
+    by_name = {
         name: Subject(source_of(method, micro), micro, folder / name, peers, DEVICE) for name, method in METHODS.items()
     }
-    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in found.values()}))
-    return found
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in by_name.values()}))
+    return by_name
 
 
 def source_of(method: Any, stream: Stream) -> MethodSource:

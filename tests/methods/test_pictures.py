@@ -82,9 +82,9 @@ def stream(home: Path) -> Stream:
 
 
 def state_of_run(spec: RunSpec) -> dict[str, torch.Tensor]:
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
-    return found.tensors("method")
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
+    return checkpoint.tensors("method")
 
 
 def test_stopped_and_resumed_equals_never_stopped_bit_for_bit(stream: Stream, tmp_path: Path) -> None:

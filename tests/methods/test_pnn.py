@@ -166,15 +166,15 @@ def test_features_of_the_first_task_are_bit_for_bit_the_same_after_the_second(la
     video, stream = drawn(*FRAMES), pictures(tmp_path, "ucl")
     both = spec_on(stream, "pnn", tmp_path, laterals=laterals)
     one = spec_on(replace(stream, tasks=stream.tasks[:1]), "pnn", tmp_path, laterals=laterals)
-    found = []
+    features = []
     for spec, tasks in ((one, 1), (both, 2)):
         method = grown(tasks, laterals=laterals)
         method.columns.load_state_dict(weights_of(finished(spec), "columns."))
         with torch.inference_mode():
-            found.append((method.probe_features(video, 0), method.embed_video(video, 0)))
+            features.append((method.probe_features(video, 0), method.embed_video(video, 0)))
         if tasks == 2:
             assert not torch.equal(method.probe_features(video, 0), method.probe_features(video, 1))
-    assert all(torch.equal(before, after) for before, after in zip(*found, strict=True))
+    assert all(torch.equal(before, after) for before, after in zip(*features, strict=True))
 
 
 def test_it_forgets_exactly_nothing_and_opens_as_it_was_left(tmp_path) -> None:

@@ -184,8 +184,8 @@ def test_needs_are_joined_and_two_memories_are_refused() -> None:
     assert both.needs(both.Config()).replay == Replay(policy="ring", capacity=4, rows=2)
     assert both.needs(both.Config(ring=0)) == Needs()
     two = compose(Asks, Exemplars)
-    found = two.needs(two.Config(ring=0))
-    assert found == Exemplars.needs(ToyConfig())
+    needs = two.needs(two.Config(ring=0))
+    assert needs == Exemplars.needs(ToyConfig())
     with pytest.raises(UsageError, match="Asks:Exemplars: rule and learner both ask the plan for replay"):
         two.needs(two.Config())
 

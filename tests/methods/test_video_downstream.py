@@ -48,11 +48,11 @@ def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream:
     parent = learned("video_moco", stream, tmp_path, settings=PRETEXT)
     downstream = downstream_set(stream, "downstream")
     name = f"run:{parent.folder}"
-    found = [learned("classify", downstream, tmp_path, backbone=name, settings=s) for s in (FINE_TUNE, PROBE)]
-    for result in found:
+    results = [learned("classify", downstream, tmp_path, backbone=name, settings=s) for s in (FINE_TUNE, PROBE)]
+    for result in results:
         assert (result.tasks, result.protocol.name) == (["downstream"], "classification")
         assert set(result.ranks["gallery"]) == {len(EVENTS)} and len(result.ranks) == 2 * len(EVENTS)
-    rested, moved = (kinoray.open_method(result).method.encoder().state_dict() for result in reversed(found))
+    rested, moved = (kinoray.open_method(result).method.encoder().state_dict() for result in reversed(results))
     given = kinoray.open_method(parent).method.encoder().trunk.state_dict()
     assert all(torch.equal(given[key], value) for key, value in rested.items())
     assert not torch.equal(given["projection.weight"], moved["projection.weight"])
@@ -60,8 +60,8 @@ def test_a_pretext_run_is_probed_and_fine_tuned_and_its_table_shows_both(stream:
     shown = [(column.group, column.key) for column in comparison.downstream]
     assert {group for group, _ in shown} == {"moving-actions/downstream"}
     measured = [comparison.rows[0].estimate(key).mean for _, key in shown]
-    assert sorted(measured) == pytest.approx(sorted(result.metrics["accuracy"] for result in found))
-    measured = occlusion(found[0])
+    assert sorted(measured) == pytest.approx(sorted(result.metrics["accuracy"] for result in results))
+    measured = occlusion(results[0])
     assert 0 < measured[ENTROPY] <= np.log(len(EVENTS)) and 0 <= measured[FINE_TUNED_OCCLUDED] <= 100
     assert measured[ENTROPY_RISE] == pytest.approx(measured[ENTROPY_OCCLUDED] - measured[ENTROPY])
 
@@ -146,9 +146,9 @@ def test_shuffled_frames_cost_a_trained_encoder_accuracy(tmp_path: Path) -> None
             return opened.method.embed_video(video[:, order], 0)
 
         with torch.inference_mode():
-            rows, found = opened.feed.embed_clips("downstream", manifest, "test", logits)
+            rows, scores = opened.feed.embed_clips("downstream", manifest, "test", logits)
         truth = np.array([opened.feed.classes[str(label)] for label in manifest.labels(rows)])
-        return 100 * float(np.mean(found.argmax(dim=1).numpy() == truth))
+        return 100 * float(np.mean(scores.argmax(dim=1).numpy() == truth))
 
     generator = torch.Generator().manual_seed(0)
     shuffled = fmean(accuracy(torch.randperm(8, generator=generator)) for _ in range(5))

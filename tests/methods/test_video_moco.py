@@ -174,7 +174,7 @@ def distance(first: Any, second: Any) -> float:
 @pytest.mark.parametrize("removal", ["mean", "drop"])
 def test_each_network_follows_its_own_equation(sees: bool, removal: str, stream: Stream, tmp_path: Path) -> None:
     method, batch = begun(stream, tmp_path, shuffle=False, generator_sees_contrast=sees, removal=removal, t=0.9)
-    found = gradients(method, batch)
+    ours = gradients(method, batch)
     clip, frames = batch.views[0], 8
     key = method.keys.encoder.embed_video(batch.views[1]).detach()
     log_weight = math.log(0.9) * places(method.keys.queue.cursor, 20)
@@ -199,14 +199,14 @@ def test_each_network_follows_its_own_equation(sees: bool, removal: str, stream:
     masked = two_of_eight_gone(method.generator(clip))
     encoder = list(method.online.parameters())
     by_hand = torch.autograd.grad(contrast(method.online.embed_video(masked.detach())), encoder)
-    for own, (name, value) in zip(by_hand, found["encoder"].items(), strict=True):
+    for own, (name, value) in zip(by_hand, ours["encoder"].items(), strict=True):
         assert distance(value, own) < 1e-3, name
     fixed = method.online.requires_grad_(False)
     q = fixed.embed_video(masked)
     objective = -100 * (q - fixed.embed_video(clip)).abs().mean() + (contrast(q) if sees else 0)
     by_hand = torch.autograd.grad(objective, list(method.generator.parameters()))
-    assert distance(found["generator"].values(), by_hand) < 1e-3
-    assert distance(found["generator"].values(), [2 * value for value in by_hand]) > 0.4, "it is not all zeros"
+    assert distance(ours["generator"].values(), by_hand) < 1e-3
+    assert distance(ours["generator"].values(), [2 * value for value in by_hand]) > 0.4, "it is not all zeros"
 
 
 def test_the_generator_rests_and_no_frame_is_lost_in_the_first_half_of_a_task(stream: Stream, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_under_er_ring_rows_of_the_memory_lose_frames_too(stream: Stream, tmp_pa
     seen: list[Tensor] = []
     session = fresh_session(spec)
     with session.batches(spec.stages[1], 0, RunState()) as batches:
-        batch = next(found for _, found in batches if found.step.step >= 2)
+        batch = next(later for _, later in batches if later.step.step >= 2)
     method = session.method.train()
     for task in (0, 1):
         method.grow(facts_of(task))

@@ -65,8 +65,8 @@ def test_what_is_kept_of_its_outputs_is_small_whole_and_of_no_machine(script: Pa
         if not kind.startswith("image/")
     )
     told = re.sub(r"base64,[A-Za-z0-9+/=]+", "", told)
-    found = [word for word in make().machine_words() if word in told]
-    assert not found
+    leaked = [word for word in make().machine_words() if word in told]
+    assert not leaked
     assert not re.search(r"/(home|root|work|Users|tmp|var)/|site-packages", told)
     assert "RAY_AUTH_TOKEN=" not in text
 

@@ -451,17 +451,17 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
 
 
 def test_report_and_list_know_a_sweeps_folder(kino: Any, tmp_path: Path) -> None:
-    found = swept(tmp_path, PUBLISHED)
+    tuned = swept(tmp_path, PUBLISHED)
     for number in range(2):
-        link = found.folder / "trials" / f"{number:04d}" / "seed-0"
+        link = tuned.folder / "trials" / f"{number:04d}" / "seed-0"
         link.parent.mkdir(parents=True)
-        link.symlink_to(Path(found.trials[number].user_attrs["folders"][0]))
-    CurveReproduction("bmu-fig4", FIG4, [found], tmp_path).write()
-    for name in (found.folder.name, found.folder):
+        link.symlink_to(Path(tuned.trials[number].user_attrs["folders"][0]))
+    CurveReproduction("bmu-fig4", FIG4, [tuned], tmp_path).write()
+    for name in (tuned.folder.name, tuned.folder):
         code, out, _ = kino("report", name, "--runs", tmp_path)
         assert code == 0
         page = Path(out.strip())
-        assert page == found.folder / "report.html"
+        assert page == tuned.folder / "report.html"
         assert "Optimisation history" in page.read_text()
     code, out, _ = kino("list", "runs", "--runs", tmp_path, "--json")
     assert code == 0

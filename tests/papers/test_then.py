@@ -106,11 +106,11 @@ def test_an_encoder_that_was_not_fine_tuned_is_a_gap(asked, two_sets, tmp_path, 
     answers = module.run_all
 
     def but_the_last(requests: Sequence[RunRequest]) -> list[list[Result]]:
-        found = answers(requests)
+        answered = answers(requests)
         if requests[0].method == "classify":
-            _write(found[-2][0].folder / "result.json", state="failed")
-            found[-1] = []
-        return found
+            _write(answered[-2][0].folder / "result.json", state="failed")
+            answered[-1] = []
+        return answered
 
     monkeypatch.setattr(module, "run_all", but_the_last)
     table = reproduce("videomoco-table1", stream=two_sets, seeds=2, runs=tmp_path / "runs", quiet=True)

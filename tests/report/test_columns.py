@@ -37,8 +37,8 @@ def test_a_table_fits_its_terminal_and_tears_no_number(tmp_path: Path, width: in
     assert len(lines) == 2 + len(comparison.rows) and all(len(line) <= width for line in lines)
     cells = [dict(zip(comparison.columns, row, strict=True)) for row in comparison.cells()]
     for line, row, of_row in zip(lines[2:], comparison.rows, cells, strict=True):
-        found = [match.group() for match in NUMBER.finditer(line.removeprefix(row.label))]
-        assert found == [of_row[column][0] for column in shown]
+        numbers = [match.group() for match in NUMBER.finditer(line.removeprefix(row.label))]
+        assert numbers == [of_row[column][0] for column in shown]
 
 
 def test_wider_terminals_show_more_and_the_overall_columns_stay(tmp_path: Path) -> None:

@@ -27,52 +27,52 @@ def finished(micro, tmp_path_factory) -> RunSpec:
 
 
 def test_hits_are_clips_of_the_stream_with_their_words(finished) -> None:
-    found = kinoray.search(finished.folder, "a red square slides", k=4)
-    assert len(found.hits) == 4 and found.query == "a red square slides"
-    assert list(found.frame["score"]) == sorted(found.frame["score"], reverse=True)
-    for hit in found.hits:
+    result = kinoray.search(finished.folder, "a red square slides", k=4)
+    assert len(result.hits) == 4 and result.query == "a red square slides"
+    assert list(result.frame["score"]) == sorted(result.frame["score"], reverse=True)
+    for hit in result.hits:
         manifest = read_manifest(finished.tests[finished.names.index(hit.task)])
         row = next(int(r) for r in manifest.clips("test") if manifest.id(int(r)) == hit.id)
         assert hit.captions[0] == manifest.caption(row, 0) and Path(hit.clip.path).is_file()
     again = Result(finished.folder).search("a red square slides", k=4)
-    assert again.frame.equals(found.frame)
-    assert "a red square slides" in repr(found) and found._repr_html_().count("<img") == 4
+    assert again.frame.equals(result.frame)
+    assert "a red square slides" in repr(result) and result._repr_html_().count("<img") == 4
 
 
 def test_a_video_finds_itself(finished) -> None:
     manifest = read_manifest(finished.tests[1])
     row = int(manifest.clips("test")[2])
-    found = search(finished.folder, like=manifest.clip(row).path, k=1)
-    assert found.hits[0].id == manifest.id(row) and found.hits[0].score == pytest.approx(1.0, abs=1e-4)
+    result = search(finished.folder, like=manifest.clip(row).path, k=1)
+    assert result.hits[0].id == manifest.id(row) and result.hits[0].score == pytest.approx(1.0, abs=1e-4)
 
 
 def test_a_method_with_a_score_of_its_own_is_asked_block_by_block(micro, tmp_path) -> None:
     spec = spec_of(PerBlock, on_protocol(micro, "ctvr"), tmp_path)
     assert run_spec(spec)
-    found = search(spec.folder, "a red square", k=200, method=PerBlock)
+    result = search(spec.folder, "a red square", k=200, method=PerBlock)
     clips = sum(len(read_manifest(path).clips("test")) for path in spec.tests)
-    assert len(found.hits) == clips and found.hits[0].score <= 0, "a negative distance"
-    assert {hit.task for hit in found.hits} == set(spec.names)
+    assert len(result.hits) == clips and result.hits[0].score <= 0, "a negative distance"
+    assert {hit.task for hit in result.hits} == set(spec.names)
 
 
 def test_the_page_and_the_picture(finished, tmp_path) -> None:
     hostile = "<script>alert(1)</script> {{ 7 * 7 }} \x1b[31m"
-    found = search(finished.folder, hostile, k=2)
-    page = found.write(tmp_path / "new" / "hits.html").read_text()
+    result = search(finished.folder, hostile, k=2)
+    page = result.write(tmp_path / "new" / "hits.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
     assert page.count("data:image/png;base64,") == 2 and "http" not in page
-    with Image.open(found.write(tmp_path / "hits.png")) as picture:
+    with Image.open(result.write(tmp_path / "hits.png")) as picture:
         assert picture.width > 600 and picture.height > 200
-    for hit in found.hits:
+    for hit in result.hits:
         assert hit.id in page
 
 
 def test_a_clip_that_has_gone_is_an_empty_frame(finished, tmp_path) -> None:
     from dataclasses import replace
 
-    found = search(finished.folder, "a red square", k=1)
-    gone = replace(found.hits[0], clip=replace(found.hits[0].clip, path=str(tmp_path / "gone.mp4"), probe=None))
-    assert "data:image/png" in replace(found, hits=(gone,)).page()
+    result = search(finished.folder, "a red square", k=1)
+    gone = replace(result.hits[0], clip=replace(result.hits[0].clip, path=str(tmp_path / "gone.mp4"), probe=None))
+    assert "data:image/png" in replace(result, hits=(gone,)).page()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_command_prints_hits_and_writes_the_sheet(finished, kino: Callable, 
     code, out, err = kino("search", finished.folder, "a red square", "--k", 2, "--out", tmp_path / "hits.html")
     assert (code, err) == (0, "") and out.count("\n") == 4 and "hits.html" in out
     code, out, _ = kino("search", finished.folder, "a red square", "--k", 2, "--json")
-    found = json.loads(out)
-    assert code == 0 and len(found["hits"]) == 2 and found["hits"][0]["file"].endswith(".mp4")
+    answer = json.loads(out)
+    assert code == 0 and len(answer["hits"]) == 2 and answer["hits"][0]["file"].endswith(".mp4")
     code, _, err = kino("search", finished.folder)
     assert code == 2 and err.startswith("UsageError: Search for a text or for a video") and err.count("\n") == 1

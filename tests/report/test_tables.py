@@ -27,11 +27,11 @@ def three_seeds(root: Path) -> Comparison:
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
 def test_the_interval_is_scipys_t_interval(values: list[float]) -> None:
-    found = estimate(values)
-    assert found.mean == pytest.approx(np.mean(values)) and found.seeds == len(values)
+    estimated = estimate(values)
+    assert estimated.mean == pytest.approx(np.mean(values)) and estimated.seeds == len(values)
     if np.std(values) > 1e-6:
         interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-        assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+        assert (estimated.low, estimated.high) == pytest.approx((interval.low, interval.high))
 
 
 def test_one_seed_has_a_mean_and_no_interval() -> None:

@@ -38,16 +38,16 @@ KERNEL = """
 import json, linecache, sys
 from kinoray.runs.method_source import find_method
 sets, number, has_source = json.loads(sys.argv[1])
-found = []
+digests = []
 for cells in sets:
     for name, text in cells.items():  # as IPython runs a cell: by a name that differs between kernels
-        file = f"/tmp/ipykernel_{number}/{len(found)}-{name}.py"
+        file = f"/tmp/ipykernel_{number}/{len(digests)}-{name}.py"
         if has_source:
             linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), globals())
     source = find_method(Late)
-    found.append([source.digest, source.listing, list(source.unknown)])
-print(json.dumps(found))
+    digests.append([source.digest, source.listing, list(source.unknown)])
+print(json.dumps(digests))
 """
 
 Seen = tuple[str, str, list[str]]

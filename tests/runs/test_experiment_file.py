@@ -61,8 +61,8 @@ def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, text: str
 
 
 def test_settings_have_the_types_of_yaml_and_the_later_wins() -> None:
-    found = parse_settings(["m=0.9", "variant=local", "jitter=[0, 0, 0, 0]", "m=0.5", "note=a=b"])
-    assert found == {"m": 0.5, "variant": "local", "jitter": [0, 0, 0, 0], "note": "a=b"}
+    settings = parse_settings(["m=0.9", "variant=local", "jitter=[0, 0, 0, 0]", "m=0.5", "note=a=b"])
+    assert settings == {"m": 0.5, "variant": "local", "jitter": [0, 0, 0, 0], "note": "a=b"}
 
 
 def test_several_values_are_every_combination_and_one_with_a_comma_is_quoted() -> None:

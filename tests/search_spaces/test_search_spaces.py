@@ -19,8 +19,8 @@ def spaces_of(name: str) -> dict[str, dict[str, Any]]:
 
 def runnable(name: str) -> MethodSource:
     """The method, a rule with the learner that it wraps by default under the first protocol that it suits."""
-    found = find_method(name)
-    return with_learner(found, (found.load().suits or ("cvlm",))[0])
+    source = find_method(name)
+    return with_learner(source, (source.load().suits or ("cvlm",))[0])
 
 
 ALL = [(method, space) for method in method_names() for space in spaces_of(method)]
@@ -28,8 +28,8 @@ ALL = [(method, space) for method in method_names() for space in spaces_of(metho
 
 @pytest.mark.parametrize(("name", "space"), ALL)
 def test_every_knob_is_a_setting_whose_extremes_are_allowed(name: str, space: str) -> None:
-    found, method = spaces_of(name)[space], runnable(name)
-    assert set(found) <= set(names_of(method.load().Config)) | set(names_of(Recipe))
+    knobs, method = spaces_of(name)[space], runnable(name)
+    assert set(knobs) <= set(names_of(method.load().Config)) | set(names_of(Recipe))
     check_space(load_space(method, None if space == "SPACE" else space), method, {})
 
 
@@ -44,9 +44,9 @@ def test_the_default_lies_in_the_methods_space(name: str) -> None:
 @pytest.mark.parametrize(("name", "space"), ALL)
 def test_what_is_drawn_builds_a_config(name: str, space: str) -> None:
     config = runnable(name).load().Config
-    found = spaces_of(name)[space]
-    knobs = distributions(found)
-    held = {key: value for key, value in found.items() if key not in knobs}
+    chosen = spaces_of(name)[space]
+    knobs = distributions(chosen)
+    held = {key: value for key, value in chosen.items() if key not in knobs}
     for number in range(8):
         drawn = make_sampler("qmc", 0, number, knobs).sample_relative(None, _Numbered(number), knobs)  # type: ignore[arg-type]
         given = split_overrides(held | drawn, {name: config, "the recipe": Recipe})

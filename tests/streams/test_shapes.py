@@ -37,8 +37,8 @@ def test_the_same_twenty_classes_are_dealt_to_any_number_of_tasks(num_tasks: int
     names = sorted(shape_classes.CLASSES)
     expected = [sorted(names[i] for i in part) for part in class_order(20, 1993).reshape(num_tasks, -1)]
     for split, each in zip(SPLITS, SMALL, strict=True):
-        found = [sorted(map(str, m.labels(m.clips(split)))) for m in manifests(stream)]
-        assert found == [sorted(labels * each) for labels in expected]
+        labels_of_tasks = [sorted(map(str, m.labels(m.clips(split)))) for m in manifests(stream)]
+        assert labels_of_tasks == [sorted(labels * each) for labels in expected]
 
 
 def test_the_ucl_stream_has_the_tasks_of_the_other_and_trains_as_ucl_does() -> None:

@@ -170,8 +170,8 @@ def test_a_task_manifest_is_whole_or_not_there(tmp_path, monkeypatch):
 def test_rows_are_gathered_by_value_in_order_of_appearance(tmp_path):
     labels = ["b", "a", None, "b", "a", "c"]
     manifest = prepare("msvd", [row(f"v{n}", "train", label=label) for n, label in enumerate(labels)], tmp_path)
-    found = {value: rows.tolist() for value, rows in manifest.rows_by("label").items()}
-    assert found == {"b": [0, 3], "a": [1, 4], "c": [5]} and list(found) == ["b", "a", "c"]
+    by_label = {value: rows.tolist() for value, rows in manifest.rows_by("label").items()}
+    assert by_label == {"b": [0, 3], "a": [1, 4], "c": [5]} and list(by_label) == ["b", "a", "c"]
     assert manifest.rows_by("task") == {}
 
 

@@ -167,8 +167,8 @@ def test_without_many_videos_training_serves_validation_but_test_never_trains(tm
         {"video": "a.mp4", "caption": "x", "start": 0, "end": 1, "split": "train"},
         {"video": "a.mp4", "caption": "y", "start": 1, "end": 2, "split": "test"},
     ]
-    found = [(row["captions"], row["split"]) for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))]
-    assert found == [(["x"], "train"), (["x"], "validation"), (["y"], "test")]
+    built = [(row["captions"], row["split"]) for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))]
+    assert built == [(["x"], "train"), (["x"], "validation"), (["y"], "test")]
 
 
 def test_missing_things_are_named(tmp_path):

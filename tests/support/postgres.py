@@ -47,8 +47,8 @@ class Postgres:
 @contextmanager
 def postgres() -> Iterator[Postgres]:
     """Start one; skips the test where PostgreSQL is not installed."""
-    found = shutil.which("initdb")
-    places = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    program = shutil.which("initdb")
+    places = [Path(program).resolve().parent] if program else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places:
         pytest.skip("PostgreSQL is not installed: no initdb")
     known = {entry.pw_name for entry in pwd.getpwall()}

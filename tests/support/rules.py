@@ -115,10 +115,10 @@ OFF = {"distill_weight": 0.0, "memory_capacity": 0}
 
 def learned(spec: RunSpec) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
     """A finished run's method state and logged lines."""
-    found = newest(Path(spec.folder) / "checkpoints", say=print)
-    assert found is not None
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
     lines = [json.loads(line) for line in (Path(spec.folder) / "metrics.jsonl").read_text().splitlines()]
-    return found.tensors("method"), lines
+    return checkpoint.tensors("method"), lines
 
 
 def shaken(method: Any) -> Any:

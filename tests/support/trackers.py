@@ -33,7 +33,7 @@ def in_wandb(run: Path) -> Series:
     """Of all offline files of a run; they must be of one id."""
     import json
 
-    found: Series = defaultdict(list)
+    series: Series = defaultdict(list)
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len({file.name for file in files}) == 1, files
     for record in (record for file in files for record in wandb_records(file)):
@@ -41,8 +41,8 @@ def in_wandb(run: Path) -> Series:
         step = items.get("_step", record.history.step.num)
         for name, value in items.items():
             if not name.startswith("_"):
-                found[name].append((step, value))
-    return dict(found)
+                series[name].append((step, value))
+    return dict(series)
 
 
 def wandb_records(file: Path) -> list[Any]:

@@ -37,9 +37,9 @@ import pickle, sys
 from pathlib import Path
 import kinoray
 method, stream, runs, settings = pickle.loads(Path(sys.argv[1]).read_bytes())
-found = kinoray.sweep(method, stream=stream, trials=4, space={"m_hat": {"low": 0.9, "high": 1.0}}, sampler="random",
+swept = kinoray.sweep(method, stream=stream, trials=4, space={"m_hat": {"low": 0.9, "high": 1.0}}, sampler="random",
                       prune=False, settings=settings, runs=runs, name="s")
-assert found.states["complete"] == 4, found.states
+assert swept.states["complete"] == 4, swept.states
 """
 QUICK_TO_NOTICE = {
     "health_check_initial_delay_ms": 0,

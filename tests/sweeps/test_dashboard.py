@@ -205,14 +205,14 @@ def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_p
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    found = sweep("bmu_moco", stream=micro, trials=2, space="momenta", settings={"queue_size": 16}, runs=tmp_path,
+    swept = sweep("bmu_moco", stream=micro, trials=2, space="momenta", settings={"queue_size": 16}, runs=tmp_path,
                   name="s", sampler="random", prune=False, quiet=True, dashboard=True, tensorboard=True)  # fmt: skip
     (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Dashboard: ")]
     thread.join()
     assert json.loads(seen[0])["study_summaries"][0]["study_name"] == "s"
     assert listener(port_of(said)) is None, "it ended with the sweep"
-    for trial in found.trials:
-        files = list((found.folder / "tensorboard" / f"trial-{trial.number:04d}").glob("events.out.tfevents*"))
+    for trial in swept.trials:
+        files = list((swept.folder / "tensorboard" / f"trial-{trial.number:04d}").glob("events.out.tfevents*"))
         assert files
         scalars = [one for file in files for one in scalars_of(file)]
         values = {step: value for name, step, value in scalars if name == "ray/tune/HM"}

@@ -124,12 +124,12 @@ class Method(Method):
         self.fault = self.config.m_hat if broken else 0.0
 
     def loss(self, batch):
-        found = super().loss(batch)
+        output = super().loss(batch)
         if self.fault == 0.92:
-            return StepOutput(objectives=found.objectives * float("nan"), carry=found.carry)
+            return StepOutput(objectives=output.objectives * float("nan"), carry=output.carry)
         if self.fault == 0.93:
             os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        return output
 """
 
 
@@ -173,9 +173,9 @@ def test_faults_of_trials_leave_the_others_alone_and_a_retry_gives_what_none_wou
         return sweep(method, stream=micro, space=space, sampler="grid", settings=FIXED, runs=tmp_path / name,
                      concurrent=2, prune=False, keep_best=None, name="s", **options)  # fmt: skip
 
-    def ends(found: SweepResult) -> dict[float, tuple[Any, ...]]:
-        return {t.params["m_hat"]: (t.values, t.intermediate_values, *digests_of(found, t.number))
-                for t in found.complete}  # fmt: skip
+    def ends(swept: SweepResult) -> dict[float, tuple[Any, ...]]:
+        return {t.params["m_hat"]: (t.values, t.intermediate_values, *digests_of(swept, t.number))
+                for t in swept.complete}  # fmt: skip
 
     whole = go("whole")
     assert whole.states["complete"] == 4
@@ -194,8 +194,8 @@ def test_faults_of_trials_leave_the_others_alone_and_a_retry_gives_what_none_wou
     assert not [g for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"]
 
 
-def digests_of(found: SweepResult, number: int) -> list[str]:
-    return [run.outcome["state_digest"] for run in found.trial(number).runs]
+def digests_of(swept: SweepResult, number: int) -> list[str]:
+    return [run.outcome["state_digest"] for run in swept.trial(number).runs]
 
 
 @pytest.mark.slow

@@ -36,11 +36,11 @@ def study_of(**options) -> optuna.Study:
 
 
 def test_a_space_becomes_optunas_and_its_plain_values_are_held() -> None:
-    found = distributions(SPACE)
-    assert found["m_hat"] == FloatDistribution(0.9, 1.0)
-    assert found["temperature"] == FloatDistribution(0.02, 0.5, log=True)
-    assert found["queue_size"] == CategoricalDistribution([240, 480])
-    assert found["epochs"] == IntDistribution(1, 9, step=2)
+    drawn_from = distributions(SPACE)
+    assert drawn_from["m_hat"] == FloatDistribution(0.9, 1.0)
+    assert drawn_from["temperature"] == FloatDistribution(0.02, 0.5, log=True)
+    assert drawn_from["queue_size"] == CategoricalDistribution([240, 480])
+    assert drawn_from["epochs"] == IntDistribution(1, 9, step=2)
     assert distributions({"m": {"low": 0.9, "high": 1.0, "step": 0.1}})["m"].high == 1.0, "0.1 > 1.0 - 0.9 in floats"
     assert constants(SPACE) == {"m": 0.99}
     check_space(SPACE, BMU, {})

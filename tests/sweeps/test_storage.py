@@ -23,12 +23,12 @@ def go(micro, folder: Path, storage: str, trials: int = 3, **options: Any) -> Sw
                  settings={"queue_size": 16}, name="s", storage=storage, quiet=True, **options)  # fmt: skip
 
 
-def when(found: Any, event: Any) -> threading.Thread:
-    """Do something from a thread as soon as `found` says so."""
+def when(holds: Any, event: Any) -> threading.Thread:
+    """Do something from a thread as soon as `holds` says so."""
 
     def wait() -> None:
         end = time.monotonic() + 120
-        while not found() and time.monotonic() < end:
+        while not holds() and time.monotonic() < end:
             time.sleep(0.05)
         event()
 
@@ -74,12 +74,12 @@ def test_a_password_in_the_url_is_refused_and_kept_nowhere(micro, tmp_path) -> N
 @pytest.mark.slow
 def test_a_sweep_is_stopped_and_goes_on_in_a_postgresql_that_restarts(cluster, micro, tmp_path) -> None:
     with postgres() as server:
-        found = go(micro, tmp_path, server.url, time_budget_s=0.5, concurrent=1)
-        states = [t.state for t in found.trials]
+        swept = go(micro, tmp_path, server.url, time_budget_s=0.5, concurrent=1)
+        states = [t.state for t in swept.trials]
         assert TrialState.WAITING in states, "it was stopped before its end, and what ran waits"
         assert TrialState.RUNNING not in states
-        ended = [t.number for t in found.trials if t.state is TrialState.COMPLETE]
-        waiting = [t.params for t in found.trials if t.state is TrialState.WAITING]
+        ended = [t.number for t in swept.trials if t.state is TrialState.COMPLETE]
+        waiting = [t.params for t in swept.trials if t.state is TrialState.WAITING]
         down: list[float] = []
 
         def restart() -> None:
@@ -91,12 +91,12 @@ def test_a_sweep_is_stopped_and_goes_on_in_a_postgresql_that_restarts(cluster, m
 
         before = trained(tmp_path)
         thread = when(lambda: trained(tmp_path) > before, restart)
-        found = go(micro, tmp_path, server.url, concurrent=1)
+        swept = go(micro, tmp_path, server.url, concurrent=1)
         thread.join()
         assert down, "the data base was away while the sweep ran"
-        assert [t.state for t in found.trials] == [TrialState.COMPLETE] * 3
-        assert [t.params for t in found.trials if t.number not in ended][: len(waiting)] == waiting
-        assert found.best is not None
+        assert [t.state for t in swept.trials] == [TrialState.COMPLETE] * 3
+        assert [t.params for t in swept.trials if t.number not in ended][: len(waiting)] == waiting
+        assert swept.best is not None
         assert not (tmp_path / "s" / "study.journal").exists()
         assert len(go(micro, tmp_path, server.url, trials=3).trials) == 3, "a finished sweep is shown"
 
@@ -138,8 +138,8 @@ def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkey
         other.close()
 
     thread = when(lambda: trained(tmp_path) > 0, lock)
-    found = go(micro, tmp_path, f"sqlite:///{file}", concurrent=1)
+    swept = go(micro, tmp_path, f"sqlite:///{file}", concurrent=1)
     thread.join()
     assert len(refused) > 1 and "locked" in refused[0], "the sweep wanted the file while it was locked"
-    assert [t.state for t in found.trials] == [TrialState.COMPLETE] * 3
-    assert found.best is not None
+    assert [t.state for t in swept.trials] == [TrialState.COMPLETE] * 3
+    assert swept.best is not None

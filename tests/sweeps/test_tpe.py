@@ -18,10 +18,10 @@ PATH = REPOSITORY / "benchmarks" / "tpe.py"
 
 @pytest.fixture(scope="module")
 def tpe() -> ModuleType:
-    found = importlib.util.spec_from_file_location("benchmark_tpe", PATH)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location("benchmark_tpe", PATH)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
@@ -50,17 +50,17 @@ def test_the_numbers_are_those_of_the_points_that_were_tried(tpe, monkeypatch) -
     draws = {"tpe": [0.0, 2.0, 1.0, 4.0, 0.0], "random": [1.0, 2.0, 2.0, 2.0, 2.0]}
     monkeypatch.setattr(tpe, "CHECKPOINTS", (1, 2, 5))
     monkeypatch.setattr(tpe, "simulate", lambda t, space, kind, seed, n: [t[x,] for x in draws[kind]][:n])
-    found = tpe.compare(table, {}, 5, 2)
-    assert [found[f"tpe_wins_after_{n}"] for n in (1, 2, 5)] == [0.0, 0.5, 1.0]
-    assert [found[f"tpe_share_after_{n}"] for n in (1, 2, 5)] == [0.0, 0.5, 1.0]
-    assert [found[f"random_HM_after_{n}"] for n in (1, 2, 5)] == [1.0, 2.0, 2.0]
-    assert [found[f"tpe_test_HM_after_{n}"] for n in (1, 2, 5)] == [0.0, 20.0, 40.0]
+    compared = tpe.compare(table, {}, 5, 2)
+    assert [compared[f"tpe_wins_after_{n}"] for n in (1, 2, 5)] == [0.0, 0.5, 1.0]
+    assert [compared[f"tpe_share_after_{n}"] for n in (1, 2, 5)] == [0.0, 0.5, 1.0]
+    assert [compared[f"random_HM_after_{n}"] for n in (1, 2, 5)] == [1.0, 2.0, 2.0]
+    assert [compared[f"tpe_test_HM_after_{n}"] for n in (1, 2, 5)] == [0.0, 20.0, 40.0]
 
 
 def test_tpe_climbs_a_single_hill_faster_than_random_draws(tpe) -> None:
-    found = tpe.compare(hill(tpe), tpe.SPACE, 30, 12)
-    assert found["tpe_share_after_30"] > found["random_share_after_30"]
-    assert found["tpe_wins_after_30"] > 0.5
+    compared = tpe.compare(hill(tpe), tpe.SPACE, 30, 12)
+    assert compared["tpe_share_after_30"] > compared["random_share_after_30"]
+    assert compared["tpe_wins_after_30"] > 0.5
 
 
 def test_the_measured_table_covers_the_grid_and_says_how_it_was_made(tpe) -> None:
@@ -83,9 +83,9 @@ def test_the_same_sweep_with_one_trial_at_a_time_is_the_same_twice(cluster, micr
         sweep("bmu_moco", stream=micro, trials=7, space="momenta", settings={"queue_size": 16}, concurrent=1,
               runs=tmp_path / place, name="s", quiet=True) for place in ("one", "two")
     ]  # fmt: skip
-    first, second = ([(t.params, t.state, t.values, t.intermediate_values) for t in found.trials] for found in swept)
+    first, second = ([(t.params, t.state, t.values, t.intermediate_values) for t in result.trials] for result in swept)
     assert first == second and len(first) == 7
     assert swept[0].states["pruned"], "nothing was pruned"
-    digests = [[run.outcome["state_digest"] for t in found.complete for run in found.trial(t.number).runs]
-               for found in swept]  # fmt: skip
+    digests = [[run.outcome["state_digest"] for t in result.complete for run in result.trial(t.number).runs]
+               for result in swept]  # fmt: skip
     assert digests[0] == digests[1] and len(digests[0]) == swept[0].states["complete"]

@@ -52,13 +52,13 @@ def expected(folder: Path) -> Series:
     return wanted
 
 
-def assert_equal(found: Series, wanted: Series, single: bool = False) -> None:
-    assert set(found) == set(wanted)
+def assert_equal(followed: Series, wanted: Series, single: bool = False) -> None:
+    assert set(followed) == set(wanted)
     for name, series in wanted.items():
         steps, values = zip(*series, strict=True)
-        assert [step for step, _ in found[name]] == list(steps), name
+        assert [step for step, _ in followed[name]] == list(steps), name
         rounded = [float(np.float32(v)) for v in values] if single else list(values)
-        assert [value for _, value in found[name]] == rounded, name
+        assert [value for _, value in followed[name]] == rounded, name
 
 
 def assert_in_all(folder: Path, uri: str) -> None:

@@ -18,8 +18,8 @@ def test_ranks_that_diverge_fail_at_the_tasks_end_and_name_the_tensor(micro, tmp
         said = (tmp_path / f"{rank}.txt").read_text()
         assert said.startswith("The workers hold different weights: norm.running_mean of rank 1 is not that of rank 0")
         assert "\n" not in said
-    found = newest(Path((tmp_path / "0-folder.txt").read_text()) / "checkpoints", say=print)
-    assert found is None or found.position.step > 0, "the end of a task was committed"
+    checkpoint = newest(Path((tmp_path / "0-folder.txt").read_text()) / "checkpoints", say=print)
+    assert checkpoint is None or checkpoint.position.step > 0, "the end of a task was committed"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool])

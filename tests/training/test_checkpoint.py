@@ -25,11 +25,11 @@ def save(folder: Path, step: int, fence: str | None = None) -> Path:
 
 def test_what_is_committed_comes_back(tmp_path) -> None:
     save(tmp_path, 7)
-    found = newest(tmp_path, say=pytest.fail)
-    assert found.position == Position(0, 0, 7)
-    assert found.state == {"step": 7}
-    assert torch.equal(found.tensors("method")["a"], TENSORS["method"]["a"])
-    assert found.tensors("best") == {}
+    checkpoint = newest(tmp_path, say=pytest.fail)
+    assert checkpoint.position == Position(0, 0, 7)
+    assert checkpoint.state == {"step": 7}
+    assert torch.equal(checkpoint.tensors("method")["a"], TENSORS["method"]["a"])
+    assert checkpoint.tensors("best") == {}
 
 
 def test_the_newest_two_are_kept_and_positions_order_by_stage_phase_step(tmp_path) -> None:
@@ -81,15 +81,15 @@ def test_no_damaged_checkpoint_is_ever_used(tmp_path) -> None:
         before = victim.read_bytes()
         damage(victim, rng)
         said: list[str] = []
-        found = newest(folder, say=said.append)
+        checkpoint = newest(folder, say=said.append)
         unchanged = victim.exists() and victim.read_bytes() == before
         # A flipped bit in the manifest's own white space or digits may leave it valid JSON; digests still decide.
-        if found.position.step == 2:
+        if checkpoint.position.step == 2:
             assert unchanged or victim.name == "manifest.json"
-            assert found.state == {"step": 2}
-            assert torch.equal(found.tensors("method")["a"], TENSORS["method"]["a"])
+            assert checkpoint.state == {"step": 2}
+            assert torch.equal(checkpoint.tensors("method")["a"], TENSORS["method"]["a"])
         else:
-            assert found.position.step == 1
+            assert checkpoint.position.step == 1
             assert len(said) == 1
             assert said[0].startswith("CheckpointCorrupt: ")
         shutil.rmtree(folder)

@@ -37,13 +37,13 @@ def test_frozen_weights_come_back_from_whoever_built_them(tmp_path) -> None:
     given = GivenWeights(method)
     with torch.no_grad():
         method.adapter.weight.fill_(7)
-    found = committed(method, given, tmp_path)
-    assert sorted(found.tensors("method")) == ["adapter.bias", "adapter.weight"]
+    checkpoint = committed(method, given, tmp_path)
+    assert sorted(checkpoint.tensors("method")) == ["adapter.bias", "adapter.weight"]
     again = made()
-    load_weights(again, found)
+    load_weights(again, checkpoint)
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), method.parameters(), strict=True))
     with pytest.raises(CheckpointCorrupt, match=r"frozen\.weight is not the weight that the run began with"):
-        load_weights(made(seed=1), found)
+        load_weights(made(seed=1), checkpoint)
 
 
 @pytest.mark.parametrize("how", ["in place", "through data", "permuted", "another parameter", "gradients on"])
@@ -67,11 +67,11 @@ def test_a_frozen_weight_that_was_touched_is_committed(how: str) -> None:
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path) -> None:
     method = made()
-    found = committed(method, GivenWeights(method), tmp_path)
+    checkpoint = committed(method, GivenWeights(method), tmp_path)
     with pytest.raises(RuntimeError, match=r"adapter.*is in the checkpoint and not in the method"):
-        load_weights(nn.ModuleDict({"frozen": made().frozen}), found)
+        load_weights(nn.ModuleDict({"frozen": made().frozen}), checkpoint)
     with pytest.raises(RuntimeError, match="frozen"):
-        load_weights(nn.ModuleDict({"adapter": made().adapter}), found)
+        load_weights(nn.ModuleDict({"adapter": made().adapter}), checkpoint)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
@@ -87,11 +87,11 @@ def test_a_commit_in_the_middle_of_a_task_is_no_larger_than_three_times_what_tra
     """Weights and two moments of the optimizer; the frozen CLIP is in no checkpoint, and resuming changes nothing."""
     spec = spec_of("frame_fusion_moe", suited("frame_fusion_moe", micro), tmp_path, settings={"validations": 1})
     method = stopped(spec, 2)
-    found = newest(Path(spec.folder) / "checkpoints", say=pytest.fail)
-    assert found.position.step > 0
-    files = {path.name: path.stat().st_size for path in found.folder.glob("*.safetensors")}
+    checkpoint = newest(Path(spec.folder) / "checkpoints", say=pytest.fail)
+    assert checkpoint.position.step > 0
+    files = {path.name: path.stat().st_size for path in checkpoint.folder.glob("*.safetensors")}
     trained = sum(p.nbytes for group in method.param_groups().values() for p in group.params.values())
-    assert not any("token_embedding" in name for name in found.tensors("method"))
+    assert not any("token_embedding" in name for name in checkpoint.tensors("method"))
     assert files["method.safetensors"] + files["optimizer.safetensors"] <= 3.1 * trained, (
         f"{sum(files.values()) / trained:.2f} times"
     )
