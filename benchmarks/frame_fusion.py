@@ -145,13 +145,13 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def ratios(sides: dict[str, Callable[[], Any]], rounds: int, over: str) -> dict[str, list[float]]:
     """Each side's seconds over those of one of them, by round; a round before the first warms up."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         took = {name: seconds(work) for name, work in sides.items()}
         if number:
             for name, value in took.items():
-                found[name].append(value / took[over])
-    return found
+                rates[name].append(value / took[over])
+    return rates
 
 
 @torch.no_grad()
@@ -167,13 +167,13 @@ def ffa_vs_attention(frames: int, rounds: int) -> float:
         for _ in range(count):
             attention(states, states, states, need_weights=False)
 
-    found = []
+    differences = []
     for number in range(4 * rounds + 1):  # the difference of two long times, of which one round says little
         took = [seconds(lambda: tower.embed_video(video)) for tower in (method.towers, plain)]  # noqa: B023
         extra = seconds(attentions)
         if number:
-            found.append((took[0] - took[1]) / extra)
-    return median(found)
+            differences.append((took[0] - took[1]) / extra)
+    return median(differences)
 
 
 @torch.no_grad()
@@ -218,7 +218,7 @@ def main() -> None:
     steps = ratios({name: partial(work, rows) for name, work in made.items()}, options.rounds, over="plain")
     del made
     peaks = {name: peak_of(name, options.batch, options.frames) for name in SIDES}
-    found = {
+    numbers = {
         "step": median(steps["both"]),
         "step_vs_full": median(a / b for a, b in zip(steps["both"], steps["full"], strict=True)),
         "memory": peaks["both"] / peaks["plain"],
@@ -227,11 +227,11 @@ def main() -> None:
         "tame_vs_lora": tame_vs_lora(options.batch, options.rounds),
         "commit": commit_ratio(),
     }
-    for name, value in found.items():
+    for name, value in numbers.items():
         print(f"{name:18} {value:.2f}")
     print(", ".join(f"{name} {value:.1f} GB" for name, value in peaks.items()))
     if options.json:
-        print(json.dumps({name: round(value, 3) for name, value in found.items()}))
+        print(json.dumps({name: round(value, 3) for name, value in numbers.items()}))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Bar: guard_vs_threads >= 0.97 (the worse of both). Takes some minutes on two cor
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from decode import BATCH, CASES, REAL_CLIPS, make_manifest, slope
+from shared.numbers_page import show_lines
 
 WORKERS = 2
 
@@ -80,7 +80,7 @@ def measure(rows: int, rounds: int, folder: Path) -> dict[str, float]:
     names = ("R6llTwEh07w.mp4", "G0mjFqytJt4_000152_000162.mp4", "3qqEKTPxLNs_1_15.avi", "flipping_a_pancake.mkv")
     clips = [folder / name for name in names if (folder / name).is_file()]
     case = CASES[0]
-    found = {}
+    ratios_by_kind = {}
     with tempfile.TemporaryDirectory() as place:
         probed = [probe_clip(Clip(path.name, str(path))) for path in clips]
         for kind in ("plain", "cache"):
@@ -95,8 +95,8 @@ def measure(rows: int, rounds: int, folder: Path) -> dict[str, float]:
                     rates.append(rate(side(feed), rows))
                 if turn:
                     ratios.append(rates[0] / rates[1])
-            found[f"guard_vs_threads_{kind}"] = round(median(ratios), 3)
-    return found | {"guard_vs_threads": min(found.values())}
+            ratios_by_kind[f"guard_vs_threads_{kind}"] = round(median(ratios), 3)
+    return ratios_by_kind | {"guard_vs_threads": min(ratios_by_kind.values())}
 
 
 def main() -> None:
@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     options = parser.parse_args()
-    found = measure(options.rows, options.rounds, options.clips)
-    print(json.dumps(found) if options.json else "\n".join(f"{name:<26} {value}" for name, value in found.items()))
+    measured = measure(options.rows, options.rounds, options.clips)
+    show_lines(measured, options.json)
 
 
 if __name__ == "__main__":

@@ -601,7 +601,7 @@ def campaign(folder: Path, wholes: dict[Setting, Whole], runs: list[Faults]) -> 
         outcomes.append(outcome)
         kinds.update(outcome.killed)
         end, whole = end_of(folder / f"run-{number}"), wholes[faults[0].setting].end
-        found = {
+        counts = {
             "mismatches": end.digest != whole.digest,
             "log_mismatches": end.log != whole.log,
             "hangs": bool(outcome.hang),
@@ -609,8 +609,8 @@ def campaign(folder: Path, wholes: dict[Setting, Whole], runs: list[Faults]) -> 
             "half_written": end.half_written,
             "wrong_exits": len(outcome.wrong_exits),
         }
-        numbers.update(found)
-        show(number, faults, outcome, found, folder)
+        numbers.update(counts)
+        show(number, faults, outcome, counts, folder)
         for earlier, told in enumerate(outcomes):  # those whose time is over by now; nobody waits for it
             orphans(earlier, told, wait=False)
     for number, told in enumerate(outcomes):
@@ -635,15 +635,15 @@ def orphans(number: int, outcome: Outcome, wait: bool) -> None:
             print(f"{number}. ORPHANS {left}", flush=True)
 
 
-def show(number: int, faults: Faults, outcome: Outcome, found: dict[str, int], folder: Path) -> None:
+def show(number: int, faults: Faults, outcome: Outcome, counts: dict[str, int], folder: Path) -> None:
     """Print a line about one run."""
     told = "; ".join(map(str, faults))
     messages = [f"{len(outcome.killed)} of {len(faults)} happened", f"{len(outcome.drivers)} start(s)"]
     messages += (
         [f"recovered in {', '.join(f'{s:.1f}' for s in outcome.recoveries_s)} s"] if outcome.recoveries_s else []
     )
-    messages += [f"{count} {name.replace('_', ' ').upper()}" for name, count in found.items() if count]
-    if any(found.values()):
+    messages += [f"{count} {name.replace('_', ' ').upper()}" for name, count in counts.items() if count]
+    if any(counts.values()):
         lines = (folder / f"run-{number}" / "output.txt").read_text().strip().splitlines()
         messages.append(f"{outcome.hang} {outcome.wrong_exits} {lines[-1:]}")
     messages += [f"ORPHANS {outcome.orphans}"] if outcome.orphans else []

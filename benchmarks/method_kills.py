@@ -238,8 +238,8 @@ def suffer(home: Path, folder: Path, kills: int, seed: int, row: Row) -> Outcome
         end = end_of(own / "killed")
         outcome.differs += [part for part in vars(whole) if getattr(whole, part) != getattr(end, part, None)]
     except (TimeoutError, RuntimeError) as error:
-        said = [line for path in own.glob("*/output.txt") for line in path.read_text().splitlines()]
-        last = said[-1] if said else ""
+        output = [line for path in own.glob("*/output.txt") for line in path.read_text().splitlines()]
+        last = output[-1] if output else ""
         if last.startswith("kinoray.errors.UsageError: ") and not (own / "killed").exists():
             outcome.refused = last.partition(": ")[2]
         else:

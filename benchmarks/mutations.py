@@ -304,11 +304,11 @@ def run_over_deaths(index: int, seed: int, clips: list[Path], place: Path, worke
     begun = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        said, _ = process.communicate(timeout=RUN_S)
+        output, _ = process.communicate(timeout=RUN_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate()
-        said = f"hang: {said}"
+        output, _ = process.communicate()
+        output = f"hang: {output}"
     listed = [path for path in place.glob(f"runs-{index}/*/seed-0/bad_samples.jsonl")]
     bad = {json.loads(line)["id"] for path in listed for line in path.read_text().splitlines()}
     return {
@@ -318,7 +318,7 @@ def run_over_deaths(index: int, seed: int, clips: list[Path], place: Path, worke
         "named": sum(bool(how_of(name)) for name in bad),
         "sound_named": sum(name.startswith("sound") for name in bad),
         "seconds": round(time.monotonic() - begun),
-        "said": [] if process.returncode == 0 else said.strip().splitlines()[-1:],
+        "said": [] if process.returncode == 0 else output.strip().splitlines()[-1:],
     }
 
 

@@ -58,11 +58,11 @@ def ruin(folder: Path, which: slice) -> set[str]:
     return set(training[which])
 
 
-def refusal(outcome: tuple[int, str, str], code: int, *said: str) -> None:
+def refusal(outcome: tuple[int, str, str], code: int, *messages: str) -> None:
     """The outcome is this exit code and one line on stderr that says all this."""
     exit_code, out, err = outcome
     assert (exit_code, out, len(err.splitlines())) == (code, "", 1), outcome
-    for part in said:
+    for part in messages:
         assert part in err, err
 
 
@@ -108,16 +108,18 @@ def test_corrupt_videos_within_the_limit_are_left_out_and_listed(kino: Kino, min
 
 
 @pytest.mark.parametrize(
-    ("which", "said"),
+    ("which", "messages"),
     [
         (slice(0, None, 2), ["of 24 clips are unreadable (limit 5%)", "bad_samples.jsonl", "max_bad_fraction"]),
         (slice(None), ["All 8 training clips of task a are unreadable", "Repair the files"]),
     ],
 )
-def test_too_many_corrupt_videos_stop_the_run(kino: Kino, mine: Path, tmp_path: Path, which: slice, said: list) -> None:
+def test_too_many_corrupt_videos_stop_the_run(
+    kino: Kino, mine: Path, tmp_path: Path, which: slice, messages: list
+) -> None:
     ruin(mine, which)
     options = ("--runs", tmp_path / "runs")
-    refusal(kino("run", "base_moco", "--stream", mine, *QUICK, *options), 1, "BadData: ", *said)
+    refusal(kino("run", "base_moco", "--stream", mine, *QUICK, *options), 1, "BadData: ", *messages)
     (run,) = kinoray.list_runs(tmp_path / "runs")
     assert run["state"] == "failed" and "BadData" in run["error"]
 
@@ -273,5 +275,5 @@ def test_a_cluster_with_one_cpu_cannot_train_and_decode(mine: Path, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-c", code, str(mine), str(tmp_path / "runs")], capture_output=True, text=True, timeout=180
     )
-    said, exit_code = json.loads(done.stdout)
-    assert exit_code == 2 and "none of the cluster's 1 CPUs for decoding" in said and "num_workers=0" in said
+    message, exit_code = json.loads(done.stdout)
+    assert exit_code == 2 and "none of the cluster's 1 CPUs for decoding" in message and "num_workers=0" in message

@@ -107,7 +107,7 @@ def test_the_fifteen_signs_are_a_five_task_stream_that_trains(clips_folder: Path
     from kinoray.training.checkpoint import newest
 
     captions = captions_of(clips_folder / "README.md")
-    signs = sorted(name for name, said in captions.items() if "Sign Language" in said)
+    signs = sorted(name for name, caption in captions.items() if "Sign Language" in caption)
     assert len(signs) == 15
     table = [
         {"video": name, "label": Path(name).stem, "task": f"signs-{number // 3}"} for number, name in enumerate(signs)

@@ -22,6 +22,10 @@ from typing import Any
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from shared.numbers_page import show_lines
+
 HEAD, JOINING = "ray.head.default", "small"
 LIMIT_S, LOOK_S, START_S = 600, 0.5, 60.0
 CONFIG: dict[str, Any] = {
@@ -115,11 +119,11 @@ def measure(steps: int) -> dict[str, Any]:
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "127.0.0.1:6379"}
     with growing_cluster(folder):
         ray.init(log_to_driver=False)
-        fits, alone, _, said = run(folder, steps=steps)
+        fits, alone, _, output = run(folder, steps=steps)
         code, most, ranks, asked = run(folder, "--per-worker", "CPU=2", steps=steps)
         ray.shutdown()
     if code or fits:
-        sys.stderr.write(f"{said}{asked}Ray's logs: {folder}/ray/session_latest/logs\n")
+        sys.stderr.write(f"{output}{asked}Ray's logs: {folder}/ray/session_latest/logs\n")
     else:
         shutil.rmtree(folder)
     return {
@@ -136,7 +140,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     asked = parser.parse_args()
     measured = measure(asked.steps)
-    print(json.dumps(measured) if asked.json else "\n".join(f"{name:<22} {value}" for name, value in measured.items()))
+    show_lines(measured, asked.json)
     wanted = {"exit_codes": [0, 0], "machines_unnamed": 1, "machines": 2, "machines_with_ranks": 2}
     sys.exit(measured != wanted)
 

@@ -8,7 +8,6 @@ about four minutes.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.two_runs import STREAM, digest
 from shared.nodes import Nodes, two_nodes
+from shared.numbers_page import show_lines
 
 METHOD = "base_moco"
 LIMIT_S = 900
@@ -33,8 +33,10 @@ def run(runs: Path, steps: int, nodes: Nodes, kill: bool) -> tuple[int, float, s
     command += ["--num-workers", "2", "--set", f"max_steps={steps}"]
     runs.mkdir()
     died = time.monotonic()
-    with (runs / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, env=os.environ | ENVIRONMENT | {"RAY_ADDRESS": nodes.address}, stderr=said)
+    with (runs / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            command, env=os.environ | ENVIRONMENT | {"RAY_ADDRESS": nodes.address}, stderr=output
+        )
     try:
         if kill:
             while process.poll() is None and not list(runs.glob("*/seed-0/checkpoints/*/manifest.json")):
@@ -46,7 +48,7 @@ def run(runs: Path, steps: int, nodes: Nodes, kill: bool) -> tuple[int, float, s
     finally:
         process.kill()
         process.wait()
-    return code, time.monotonic() - died, (runs / "said.txt").read_text()
+    return code, time.monotonic() - died, (runs / "output.txt").read_text()
 
 
 def measure(steps: int) -> dict[str, Any]:
@@ -55,9 +57,9 @@ def measure(steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as place:
         for name, kill in (("living", False), ("dying", True)):
             with two_nodes(ENVIRONMENT, cpus=(2, 1)) as nodes:
-                code, seconds, said = run(Path(place) / name, steps, nodes, kill)
+                code, seconds, output = run(Path(place) / name, steps, nodes, kill)
             measured |= {f"{name}_code": code, f"{name}_s": round(seconds)}
-        measured["told"] = "No CPU of the cluster was free for decoding" in said
+        measured["told"] = "No CPU of the cluster was free for decoding" in output
         measured["equal"] = digest(Path(place) / "living") == digest(Path(place) / "dying") is not None
     return measured
 
@@ -68,7 +70,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
     measured = measure(options.steps)
-    print(json.dumps(measured) if options.json else "\n".join(f"{name:<12} {value}" for name, value in measured.items()))
+    show_lines(measured, options.json)
     sys.exit(int(bool(measured["dying_code"]) or not (measured["equal"] and measured["told"])))
 
 

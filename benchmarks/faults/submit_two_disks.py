@@ -9,7 +9,6 @@ the machine and the folder. Takes about three minutes.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from shared.machines import machines
+from shared.numbers_page import show_lines
 
 CPUS = 2
 LIMIT_S = 600.0
@@ -69,14 +69,14 @@ def measure(root: Path) -> dict[str, Any]:
         answering(address, environment, root)
         for name, words in JOBS.items():
             place = [] if name == "data" else ["--runs", str(root / "runs")]
-            code, said = submitted([*words, *place], address, environment, root)
+            code, output = submitted([*words, *place], address, environment, root)
             measured[f"{name}_code"] = code
             if code:
-                print(said, file=sys.stderr)
+                print(output, file=sys.stderr)
         measured["finished"] = len(list((root / "runs").glob("*/seed-0/result.json")))
-        measured["unseen_code"], said = submitted([*RUN, "--runs", str(private / "runs")], address, environment, root)
+        measured["unseen_code"], output = submitted([*RUN, "--runs", str(private / "runs")], address, environment, root)
         told = f"does not see the folder of runs {private / 'runs'}"
-        measured["unseen_told"] = [line for line in said.splitlines() if told in line]
+        measured["unseen_told"] = [line for line in output.splitlines() if told in line]
     return measured
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as root:
         measured = measure(Path(root))
-    print(json.dumps(measured) if options.json else "\n".join(f"{name:<12} {value}" for name, value in measured.items()))
+    show_lines(measured, options.json)
     sys.exit(int(not holds(measured)))
 
 

@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.two_runs import digest
 from shared.machines import Machines, machines
+from shared.numbers_page import show_lines
 
 METHOD, STREAM = "bmu_moco", "digits-5"
 CPUS, RANKS = 2, 4
@@ -53,15 +54,15 @@ class Command:
     def start(self, workers: int) -> "subprocess.Popen[bytes]":
         words = [sys.executable, "-m", "kinoray", "run", METHOD, "--stream", STREAM, "--runs", str(self.runs)]
         words += ["--num-workers", str(workers), "--set", f"max_steps={self.steps}"]
-        with (self.runs / "said.txt").open("a") as said:
-            return subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=said)
+        with (self.runs / "output.txt").open("a") as output:
+            return subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL, stderr=output)
 
     def until(self, process: "subprocess.Popen[bytes]", reached: Callable[[], bool]) -> None:
         """Wait for a moment of the run. Raises: SystemExit where it never comes."""
         end = time.monotonic() + LIMIT_S
         while not reached():
             if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit(f"{self.runs.name}: the run never came so far\n{self.said()}")
+                raise SystemExit(f"{self.runs.name}: the run never came so far\n{self.output()}")
             time.sleep(0.1)
 
     def steps_done(self) -> list[str]:
@@ -79,8 +80,8 @@ class Command:
     def tasks_done(self, number: int) -> bool:
         return any(task >= number for task, _ in self.places())
 
-    def said(self) -> str:
-        return (self.runs / "said.txt").read_text()
+    def output(self) -> str:
+        return (self.runs / "output.txt").read_text()
 
     def score(self, name: str) -> float:
         (file,) = self.runs.glob("*/seed-0/result.json")
@@ -114,7 +115,7 @@ def measure(steps: int, root: Path) -> dict[str, Any]:
         hit.until(process, lambda: hit.in_midst(MID_TASK))
         cluster.kill()
         time.sleep(NO_WORD_S)
-        measured["told"] = [line for line in hit.said().splitlines() if line.startswith("Warning")]
+        measured["told"] = [line for line in hit.output().splitlines() if line.startswith("Warning")]
         cluster.join(CPUS)
         joined = time.monotonic()
         hit.until(process, lambda: hit.tasks_done(MID_TASK))
@@ -168,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as root:
         measured = measure(options.steps, Path(root))
-    print(json.dumps(measured) if options.json else "\n".join(f"{name:<16} {value}" for name, value in measured.items()))
+    show_lines(measured, options.json)
     sys.exit(int(not holds(measured)))
 
 

@@ -16,6 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from shared.numbers_page import show_lines
+
 STREAM, METHOD = "moving-cvlm", "base_moco"
 LIMIT_S = 900
 
@@ -78,7 +82,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
     measured = measure(options.steps)
-    print(json.dumps(measured) if options.json else "\n".join(f"{name:<8} {value}" for name, value in measured.items()))
+    show_lines(measured, options.json)
     sys.exit(int(any(measured["codes"].values()) or not (measured["equal"] and measured["told"])))
 
 

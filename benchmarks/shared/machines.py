@@ -51,13 +51,13 @@ class Machines:
         start += [f"--dashboard-agent-listen-port={free_ports(1)[0]}"]
         own_disk = f'mount -t tmpfs tmpfs {self.private} && exec "$@"'
         command = ["unshare", "-m", "sh", "-c", own_disk, "sh", *start]
-        with tempfile.TemporaryFile("w+") as said:
-            self.joined.append(subprocess.Popen(command, start_new_session=True, stdout=said, stderr=said))
+        with tempfile.TemporaryFile("w+") as output:
+            self.joined.append(subprocess.Popen(command, start_new_session=True, stdout=output, stderr=output))
             end = time.monotonic() + JOIN_S
             while _alive(self.address) <= known:
                 if self.joined[-1].poll() is not None or time.monotonic() > end:
-                    said.seek(0)
-                    raise RuntimeError(f"No machine joined within {JOIN_S:g} s:\n{said.read()}")
+                    output.seek(0)
+                    raise RuntimeError(f"No machine joined within {JOIN_S:g} s:\n{output.read()}")
                 time.sleep(0.5)
 
     def ranks(self) -> tuple[int, int]:
@@ -101,11 +101,11 @@ def machines(private: Path, environment: dict[str, str], cpus: int, jobs: bool =
         if jobs:
             place |= dict(zip(("dashboard_port", "dashboard_agent_listen_port"), free_ports(2), strict=True))
         head = Cluster(initialize_head=True, head_node_args=place, shutdown_at_exit=False)
-        found = Machines(head, private)
+        machines = Machines(head, private)
         try:
-            yield found
+            yield machines
         finally:
-            for process in found.joined:
+            for process in machines.joined:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 process.wait(30)

@@ -135,13 +135,13 @@ def test_what_is_no_finished_run_is_refused_in_one_line(parent, coloured, tmp_pa
     unfinished = spec_of("classify", coloured, tmp_path / "unfinished")
     stopped(unfinished, 1)
     moved = parent.folder.parent.rename(tmp_path / "moved")
-    for argument, said in (
+    for argument, message in (
         (str(parent.folder), "There is no run .*If it was moved, put it back"),
         (str(tmp_path), "There is no run"),
         ("", "There is no run .none is named."),
         (unfinished.folder, "is not finished.*Finish it"),
     ):
-        with pytest.raises(UsageError, match=said) as error:
+        with pytest.raises(UsageError, match=message) as error:
             check_backbone(f"run:{argument}")
         assert "\n" not in str(error.value)
     assert check_backbone(f"run:{moved}") == "run"

@@ -94,8 +94,8 @@ def test_the_figure_has_a_panel_for_what_is_known(manifest: Path, tmp_path: Path
         "Length of captions",
         "3 labels, 1 to 2 clips",
     ]
-    said = texts(drawn)
-    assert {"some", "train", "test", "3", "1", "seconds", "words", "% of the split", "a", "b", r"\$x\$"} <= said
+    words = texts(drawn)
+    assert {"some", "train", "test", "3", "1", "seconds", "words", "% of the split", "a", "b", r"\$x\$"} <= words
     assert drawn.get_size_inches().tolist() == pytest.approx([15.0, 3.6])
     assert len(drawn.axes[0].patches) == 2 and len(drawn.axes[3].patches) == 3
     bare = [row(0, "train"), row(1, "test")]

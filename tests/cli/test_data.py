@@ -95,7 +95,7 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["prepare", "toi", "--root", "."], "There is no data set named 'toi'. Did you mean 'toy"),
         (["prepare", "toy", "--root", "nowhere"], "There is no folder"),
@@ -106,9 +106,9 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
         (["show", "none.parquet", "v0"], "There is no manifest"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(kino: Command, root: Path, words: list[str], said: str) -> None:
+def test_mistakes_are_one_line_and_exit_code_2(kino: Command, root: Path, words: list[str], message: str) -> None:
     code, out, err = kino("data", *words)
-    assert (code, out) == (2, "") and said in err and len(err.splitlines()) == 1
+    assert (code, out) == (2, "") and message in err and len(err.splitlines()) == 1
 
 
 def test_check_exits_with_1_where_files_changed(kino: Command, ready: Path) -> None:

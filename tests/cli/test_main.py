@@ -155,7 +155,7 @@ def test_a_config_file_gives_settings_to_the_method_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["run", "base_moco", "--set", "m_hat"], "must be name=value"),
         (["run", "base_moco", "--set", "m=[1"], "--set m=[1"),
@@ -166,12 +166,12 @@ def test_a_config_file_gives_settings_to_the_method_named(
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    kino: Callable[..., Outcome], engine: list, words: list[str], said: str, tmp_path: Path, monkeypatch: Any
+    kino: Callable[..., Outcome], engine: list, words: list[str], message: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = kino(*words)
     assert (code, out) == (2, "")
-    assert said in err and len(err.splitlines()) == 1 and engine == []
+    assert message in err and len(err.splitlines()) == 1 and engine == []
 
 
 @pytest.mark.parametrize("words", [["run"], ["rum"], ["run", "base_moco", "--sed", "1"], ["list", "things"]])

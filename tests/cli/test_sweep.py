@@ -25,7 +25,7 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["bmu_moco", "--trials", "0"], "`trials` must be 1 or more"),
         (["bmu_moco", "--objective", "HM,HN"], "no metric to aim at named 'HN'"),
@@ -37,11 +37,11 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
         (["bmu_moco", "--sampler", "tp"], "no sampler named 'tp'"),
     ],
 )
-def test_a_wrong_command_is_one_line(words: list[str], said: str, micro, tmp_path, monkeypatch) -> None:
+def test_a_wrong_command_is_one_line(words: list[str], message: str, micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("kinoray.sweeps.plan.load_stream", lambda name: micro)  # the default one would be rendered
     done = CliRunner().invoke(app, ["sweep", *words, "--runs", str(tmp_path)])
     assert isinstance(done.exception, UsageError)
-    assert said in str(done.exception)
+    assert message in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not list(tmp_path.iterdir())
 

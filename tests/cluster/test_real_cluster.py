@@ -56,11 +56,11 @@ def test_a_real_cluster_from_another_folder_with_the_package_alone(head: Head, t
     code, out, err = head.kino("submit", "--follow", *words, *where, cwd=user)
     assert code == 0, out + err
     assert "task 1/1" in out and "Report: " in out and "Running entrypoint" not in out
-    said = head.python(
+    printed = head.python(
         "import kinoray.cluster.submit as s; (job,) = [j for j in s.list_jobs() if 'random' in j['id']]; "
         "print(s.find_job(job['id']).result().state)"
     )
-    assert said == "finished\n"
+    assert printed == "finished\n"
 
     submit_a_sweep(head, user, where)
 
@@ -104,11 +104,11 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     assert [line[:11] for line in ended] == ["1/2 trial 0", "2/2 trial 1"], out
     code, _, err = head.kino("submit", *words, cwd=user)
     assert code == 0 and "has finished; the same is not run twice." in err
-    said = head.python(
+    printed = head.python(
         f"import kinoray.cluster.submit as s; swept = s.find_job({job['id']!r}).result(); "
         "print(swept.states['complete'], len(swept.trials), swept.best.number in range(2))"
     )
-    assert said == "2 2 True\n"
+    assert printed == "2 2 True\n"
 
 
 # Every verb
@@ -164,8 +164,8 @@ def test_every_verb_on_a_real_cluster_and_its_result_found_again(head: Head, tmp
     tasks = [f"{row},{'grey' if number < 6 else 'pale'}" for number, row in enumerate(rows[1:])]
     (tmp_path / "tasks" / "captions.csv").write_text("\n".join([f"{rows[0]},task", *tasks]) + "\n")
     runs = tmp_path / "the runs"
-    said = head.python(f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs))}")
-    answer = json.loads(said.splitlines()[-1])
+    printed = head.python(f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs))}")
+    answer = json.loads(printed.splitlines()[-1])
     assert answer.pop("run") == ["finished", "lwf:mine", 2]
     assert answer == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "parts": 6}
     assert (tmp_path / "hits.html").is_file() and len(list((runs / ".shipped").glob("*/street"))) == 1

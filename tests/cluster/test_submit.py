@@ -191,15 +191,15 @@ def test_folders_become_absolute(cluster: Cluster, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("train bmu_moco", "begins with run, sweep, extend"),
         ("run ./nothing.py", "There is no file ./nothing.py"),
         ("run bmu_moco --config no.yaml", "There is no file no.yaml"),
     ],
 )
-def test_what_cannot_be_sent_is_one_line(cluster: Cluster, tmp_path: Path, words: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_be_sent_is_one_line(cluster: Cluster, tmp_path: Path, words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         staged(words, tmp_path / "s")
 
 
@@ -459,7 +459,7 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["submit", "run", "bmu_moco", "--sede", "1"], "--sede"),
         (["submit", "run"], "METHOD"),
@@ -471,10 +471,12 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
         (["jobs", "stop", "nothing"], "There is no job named 'nothing'. Known: run-bmu_moco-1."),
     ],
 )
-def test_a_mistake_is_exit_code_2(kino: Callable[..., Outcome], cluster: Cluster, words: list[str], said: str) -> None:
+def test_a_mistake_is_exit_code_2(
+    kino: Callable[..., Outcome], cluster: Cluster, words: list[str], message: str
+) -> None:
     cluster.add("run-bmu_moco-1", "RUNNING", {"kinoray": "1"})
     code, _, err = kino(*words)
-    assert code == 2 and said in err and not cluster.sent, err
+    assert code == 2 and message in err and not cluster.sent, err
 
 
 def test_a_dry_run_sends_nothing(kino: Callable[..., Outcome], cluster: Cluster) -> None:

@@ -112,7 +112,7 @@ def test_a_root_that_is_a_link_is_fine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"split": "val"}, "split must be one of"),
         ({"start": 3.0, "end": 2.0}, "`start < end` must hold"),
@@ -120,8 +120,8 @@ def test_a_root_that_is_a_link_is_fine(tmp_path):
         ({"end": float("nan")}, "seconds >= 0"),
     ],
 )
-def test_rows_that_make_no_sense_are_refused(tmp_path, change, said):
-    with pytest.raises(UsageError, match=said):
+def test_rows_that_make_no_sense_are_refused(tmp_path, change, message):
+    with pytest.raises(UsageError, match=message):
         write(tmp_path, [ROWS[0] | change])
 
 

@@ -184,11 +184,11 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(root: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "said"),
+    ("name", "where", "message"),
     [("toi", "", "Did you mean 'toy'"), (NAME, "nowhere", "There is no folder"), (NAME, "videos", "toy.json")],
 )
-def test_a_wrong_name_or_folder_is_one_line(root: Path, name: str, where: str, said: str) -> None:
-    with pytest.raises((UsageError, RunFailed), match=said) as error:
+def test_a_wrong_name_or_folder_is_one_line(root: Path, name: str, where: str, message: str) -> None:
+    with pytest.raises((UsageError, RunFailed), match=message) as error:
         prepare.prepare(name, root / where, workers=0, progress=False)
     assert "\n" not in str(error.value)
 
@@ -309,7 +309,7 @@ def test_two_at_once_do_not_harm_each_other(root: Path, whole: tuple[bytes, byte
     ]
     ends = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
     assert min(code for _, code in ends) == 0
-    assert all(code == 0 or "toy is being prepared by" in said for said, code in ends), ends
+    assert all(code == 0 or "toy is being prepared by" in message for message, code in ends), ends
     assert manifest_bytes() == whole[0] and prepared(root).probed == 0
 
 

@@ -320,8 +320,8 @@ def ucf101(tree: Tree, name: str) -> None:
             lines[split].append(f"{label}/{id}.avi" + (f" {number}" if split == "train" else ""))
             if name == f"ucf101-{fold}":
                 tree.add(id, f"UCF-101/{label}/{id}.avi", split, label=label)
-        for split, said in lines.items():
-            tree.write(f"ucfTrainTestlist/{split}list0{fold}.txt", "\r\n".join([*said, ""]))
+        for split, of_split in lines.items():
+            tree.write(f"ucfTrainTestlist/{split}list0{fold}.txt", "\r\n".join([*of_split, ""]))
     tree.carved = 1
 
 

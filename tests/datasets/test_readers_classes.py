@@ -293,7 +293,7 @@ def test_a_cifar_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         ({"labels": [0]}, "2 labels below 10"),
         ({"labels": [0, 10]}, "2 labels below 10"),
@@ -302,11 +302,11 @@ def test_a_cifar_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
         ({"data": None}, "bytes"),
     ],
 )
-def test_a_cifar_file_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_a_cifar_file_of_another_form_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     cifar_tree(tmp_path / "root", "cifar10", 2)
     value = {"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]} | change
     (tmp_path / "root" / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(value))
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         read("cifar10", tmp_path / "root")
 
 

@@ -161,7 +161,7 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("limits", "message"),
     [
         (Limits(pixels=1023), "pixels"),
         (Limits(frames=19), "frames"),
@@ -169,8 +169,8 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
         (Limits(cpu_s=0), "s"),
     ],
 )
-def test_limits_reject_at_stage_limits(ramp, limits, said):
-    with pytest.raises(VideoError, match=said) as caught:
+def test_limits_reject_at_stage_limits(ramp, limits, message):
+    with pytest.raises(VideoError, match=message) as caught:
         decode_clip(clip_of(ramp), all_frames, 8, limits)
     assert caught.value.stage == "limits"
 

@@ -139,18 +139,18 @@ def test_a_file_that_was_cut_off_is_a_record(tmp_path: Path, name: str) -> None:
     clip = saved(tmp_path, noise, name)
     data = Path(clip.path).read_bytes()
     Path(clip.path).write_bytes(data[: len(data) // 2])
-    stage, said = failure(clip)
-    assert stage in ("open", "decode") and str(tmp_path) not in said and "\n" not in said
+    stage, message = failure(clip)
+    assert stage in ("open", "decode") and str(tmp_path) not in message and "\n" not in message
 
 
 def test_what_is_no_picture_is_a_record(tmp_path: Path) -> None:
     cases = {"missing.jpg": None, "empty.jpg": b"", "text.jpg": b"<html>not found</html>", "gif.png": gif()}
-    said = {}
+    messages = {}
     for name, data in cases.items():
         if data is not None:
             (tmp_path / name).write_bytes(data)
-        said[name] = failure(Clip(name, str(tmp_path / name)))
-    assert said == {
+        messages[name] = failure(Clip(name, str(tmp_path / name)))
+    assert messages == {
         "missing.jpg": ("open", "the file is missing"),
         "empty.jpg": ("open", "the file is empty"),
         "text.jpg": ("open", "not a JPEG, PNG, BMP or WebP picture"),

@@ -66,9 +66,9 @@ def test_what_was_damaged_is_embedded_again_and_said(tmp_path: Path, damage: Cal
     embedded.get("a", lambda: features_of(0))
     embedded.write()
     (tmp_path / FILE).write_bytes(damage((tmp_path / FILE).read_bytes()))
-    said: list[str] = []
-    assert Embedded(tmp_path, 3, lambda: False, said.append).known == {}
-    (line,) = said
+    messages: list[str] = []
+    assert Embedded(tmp_path, 3, lambda: False, messages.append).known == {}
+    (line,) = messages
     assert str(tmp_path / FILE) in line and "embedded again" in line
 
 

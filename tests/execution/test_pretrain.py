@@ -87,7 +87,7 @@ def test_an_image_is_read_with_its_colours(table):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("pairs.txt", "", "must end in .parquet, .csv or .jsonl"),
         ("pairs.csv", "image,text\na.png,b\n", "columns image and caption, but has image, text"),
@@ -95,9 +95,9 @@ def test_an_image_is_read_with_its_colours(table):
         ("pairs.csv", "image,caption\n../outside.png,b\n", "which is no file under"),
     ],
 )
-def test_a_wrong_table_is_one_clear_line(tmp_path, name, text, said):
+def test_a_wrong_table_is_one_clear_line(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         read_pairs(tmp_path / name)
     assert "\n" not in str(caught.value)
 

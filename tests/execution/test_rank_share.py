@@ -53,13 +53,13 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"per_worker": {"CPU": -1}}, "amounts of 0 or more, but has -1 for CPU"),
         ({"per_worker": {"GPU": "one"}}, "but has 'one' for GPU"),
         ({"per_worker": {"CPU": 1}, "num_workers": 0}, "which num_workers=0 does without"),
     ],
 )
-def test_demands_that_make_no_sense_are_refused(options, said) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_demands_that_make_no_sense_are_refused(options, message) -> None:
+    with pytest.raises(UsageError, match=message):
         RunRequest("bmu_moco", **options)

@@ -313,14 +313,14 @@ def test_a_run_says_and_records_which_way_it_takes_and_why(micro, tmp_path) -> N
     ours, two = resolved("base_moco", micro, tmp_path), on_workers(2, why_workers(1, 2, False))
     make_spec(ours, num_workers=2, decode_slots=1, gpu=False, say=pytest.fail, way=two)
     assert json.loads((ours.folder / "run.json").read_text())["way"] == str(two)
-    for way, said in (
+    for way, message in (
         (two, "on 2 Ray workers, as --num-workers 2 asks (TorchTrainer; "),
         (on_workers(1, why_workers(1, None, False)), "on 1 Ray worker, the default of a single run (TorchTrainer; "),
         (on_workers(2, why_workers(3, None, True)), "on 2 Ray workers, as workers with resources of their own are "),
         (on_workers(2, why_workers(3, None, False)), "on 2 Ray workers, the default where there are GPUs ("),
         (IN_PROCESS, "in this process, as --num-workers 0 asks (no Ray; "),
     ):
-        assert said in _outlook([ours], way, 4)
+        assert message in _outlook([ours], way, 4)
 
 
 def test_what_was_trained_before_storage_fails_is_committed(micro, tmp_path, monkeypatch) -> None:

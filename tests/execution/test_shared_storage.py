@@ -102,8 +102,8 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     start = [Path(sys.executable).with_name("ray"), "start", f"--address={head.address}", "--num-cpus=2", "--block"]
     start += ["--object-store-memory=150000000", "--disable-usage-stats"]
     command = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh", *map(str, start)]
-    said = tmp_path / "node.txt"
-    with said.open("w") as log:
+    output = tmp_path / "node.txt"
+    with output.open("w") as log:
         node = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def call(*jobs: tuple[str, str, dict[str, Any]]) -> list[str]:

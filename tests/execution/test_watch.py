@@ -14,7 +14,7 @@ from kinoray.processes.actors import start_actor
 
 def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
     """What is said of a run whose monitor answers so, look after look, where all CPUs are held and patience is over."""
-    said: list[str] = []
+    messages: list[str] = []
     answers, over = list(begun), threading.Event()
 
     def answer(*_: Any, **__: Any) -> dict[str, Any]:
@@ -28,15 +28,15 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})
     latest = SimpleNamespace(remote=lambda: None, options=lambda **_: latest)
     monitor = SimpleNamespace(latest=latest)
-    bar = SimpleNamespace(warn_once=said.extend, show=lambda *_: None)
+    bar = SimpleNamespace(warn_once=messages.extend, show=lambda *_: None)
     run = SimpleNamespace(label="run/seed-0")
     attend(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
-    return said
+    return messages
 
 
 def test_a_run_that_has_not_begun_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = warned(monkeypatch, [False])
-    assert said and all("run/seed-0 waits for 1 CPU" in line for line in said)
+    messages = warned(monkeypatch, [False])
+    assert messages and all("run/seed-0 waits for 1 CPU" in line for line in messages)
 
 
 def test_a_run_whose_monitor_died_in_its_midst_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

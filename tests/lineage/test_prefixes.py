@@ -359,9 +359,9 @@ def test_a_strangers_record_names_no_file_elsewhere(kind, micro, tmp_path) -> No
     with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
         collect(source.folder, 1, tmp_path / "deep" / "er" / "draft")
     if kind == "checkpoint":
-        said: list[str] = []
-        newest(source.folder / "checkpoints", said.append)
-        assert "is no name of a file" in said[0]
+        messages: list[str] = []
+        newest(source.folder / "checkpoints", messages.append)
+        assert "is no name of a file" in messages[0]
     assert mine.read_text() == "mine" and mine.stat().st_nlink == 1
     assert not publish(source.folder, 1, prefix_key(source, threads_of(source), 1))
 

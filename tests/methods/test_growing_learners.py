@@ -38,6 +38,8 @@ def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
 )
 def test_a_rule_that_compares_encoders_refuses_one_for_each_task(pair: str) -> None:
     rule, learner = pair.split(":")
-    said = f"{pair}: {rule} compares the encoder with what it was, and that of {learner} is another one for each task"
-    with pytest.raises(UsageError, match=said):
+    message = (
+        f"{pair}: {rule} compares the encoder with what it was, and that of {learner} is another one for each task"
+    )
+    with pytest.raises(UsageError, match=message):
         find_method(pair).load()

@@ -130,8 +130,8 @@ def test_the_checks_of_both_configs_are_made() -> None:
 
     both = compose(EvenRule, SmallLearner).Config
     assert both(even=4, small=1.0)
-    for wrong, said in (({"even": 3}, "must be even"), ({"small": 2.0}, "at most 1")):
-        with pytest.raises(UsageError, match=said) as error:
+    for wrong, message in (({"even": 3}, "must be even"), ({"small": 2.0}, "at most 1")):
+        with pytest.raises(UsageError, match=message) as error:
             build(both, wrong, "x")
         assert "\n" not in str(error.value)
 
@@ -210,7 +210,7 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
     class ForText(Pairs):
         suits = ("cvlm",)
 
-    for rule, learner, said in (
+    for rule, learner, message in (
         (Clashing, base_moco, "Clashing:base_moco: both have a setting temperature"),
         (base_moco, Pairs, "base_moco is no rule"),
         (Distill, Rehearse, "Rehearse is a rule, too"),
@@ -219,7 +219,7 @@ def test_what_does_not_go_together_is_refused_in_one_line() -> None:
         (ForImages, ForText, "the rule suits ucl, the learner cvlm"),
         (Comparing, ByTask, "Comparing compares the encoder with what it was"),
     ):
-        with pytest.raises(UsageError, match=said) as error:
+        with pytest.raises(UsageError, match=message) as error:
             compose(rule, learner)
         assert "\n" not in str(error.value)
 

@@ -42,38 +42,38 @@ def started():
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
-said = []
-start_beforehand(said.append, 1)
-start_beforehand(said.append, 1)
+messages = []
+start_beforehand(messages.append, 1)
+start_beforehand(messages.append, 1)
 if sys.argv[1] == "taken over":
-    with ray_session(say=said.append):
-        print(json.dumps([said, ray.get(ray.remote(lambda: 7).remote()), started()]))
+    with ray_session(say=messages.append):
+        print(json.dumps([messages, ray.get(ray.remote(lambda: 7).remote()), started()]))
     assert not ray.is_initialized()
 elif sys.argv[1] == "left":
     _beforehand[0].result()
-    print(json.dumps([said, 7, started()]))
+    print(json.dumps([messages, 7, started()]))
 else:  # while it starts
     while len(started()) < 2:
         time.sleep(0.01)
-    print(json.dumps([said, 7, started()]))
+    print(json.dumps([messages, 7, started()]))
 """
 
 
 @pytest.mark.parametrize(
-    ("raised", "expected", "said"),
+    ("raised", "expected", "message"),
     [
         (Exception(BUSY), RunFailed, r"Ray did not start within its 30 s: .* Run the same command again"),
         (ValueError("no such option"), ValueError, "no such option"),
     ],
 )
-def test_a_machine_too_busy_for_ray_is_one_line_and_other_errors_stay(monkeypatch, raised, expected, said) -> None:
+def test_a_machine_too_busy_for_ray_is_one_line_and_other_errors_stay(monkeypatch, raised, expected, message) -> None:
     def fails(**_: Any) -> None:
         raise raised
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fails)
-    with pytest.raises(expected, match=said) as told, ray_session():
+    with pytest.raises(expected, match=message) as told, ray_session():
         pass
     assert "\n" not in str(told.value)
 
@@ -137,9 +137,9 @@ def test_nothing_is_started_beforehand_where_a_ray_will_be_joined(
         monkeypatch.setenv("RAY_ADDRESS", address)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(module, "_usable", lambda dashboard, say: say("which it is") or warm)
-    said: list[str] = []
-    module.start_beforehand(said.append, 1)
-    assert said == ([] if address else ["which it is"])
+    messages: list[str] = []
+    module.start_beforehand(messages.append, 1)
+    assert messages == ([] if address else ["which it is"])
     assert not module._beforehand
 
 
@@ -150,8 +150,8 @@ def test_a_ray_started_beforehand_is_taken_over_and_ends_with_its_process(way: s
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     words = [sys.executable, "-c", BEFOREHAND, way]
     driver = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, env=environment)
-    said, answer, started = json.loads(driver.stdout)
-    assert said == (["Starting Ray ..."] if way == "taken over" else [])
+    messages, answer, started = json.loads(driver.stdout)
+    assert messages == (["Starting Ray ..."] if way == "taken over" else [])
     assert answer == 7 and len(started) > 1
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=60)
     assert not alive and driver.stderr == ""

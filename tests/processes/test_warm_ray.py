@@ -104,7 +104,7 @@ def test_what_workers_would_have_from_elsewhere_is_named(own_note: WarmRay, monk
 
 
 @pytest.mark.parametrize(
-    ("variables", "dashboard", "address", "said"),
+    ("variables", "dashboard", "address", "message"),
     [
         ({}, False, "127.0.0.1:1", "Joining the Ray of `kinoray up`"),
         ({"RAY_ADDRESS": "10.0.0.1:6379"}, False, "10.0.0.1:6379", "Joining the Ray of RAY_ADDRESS"),
@@ -113,7 +113,7 @@ def test_what_workers_would_have_from_elsewhere_is_named(own_note: WarmRay, monk
     ],
 )
 def test_a_session_joins_the_warm_ray_where_it_is_as_its_own_would_be(
-    own_note, monkeypatch, variables, dashboard, address, said
+    own_note, monkeypatch, variables, dashboard, address, message
 ) -> None:
     asked: list[Any] = []
     told: list[str] = []
@@ -124,7 +124,7 @@ def test_a_session_joins_the_warm_ray_where_it_is_as_its_own_would_be(
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with ray_session.ray_session(dashboard, told.append):
         pass
-    assert asked == [address] and said in told[0]
+    assert asked == [address] and message in told[0]
 
 
 def test_what_a_video_may_be_holds_on_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_the_command_and_its_mistakes(kino: Callable[..., Any], tmp_path, uri: s
     assert code == 0
     assert [row["new"] for row in json.loads(out)["runs"]] == [True]
     stopped = make_run(tmp_path / "runs", "moco", state="stopped")
-    for words, said in (
+    for words, message in (
         ([stopped, "--to", uri], "is stopped, and only finished"),
         ([tmp_path, "--to", uri], "is no run"),
         ([folder, "--to", "ftp://host/x"], "MLflow at ftp://host/x"),
@@ -120,7 +120,7 @@ def test_the_command_and_its_mistakes(kino: Callable[..., Any], tmp_path, uri: s
     ):
         code, out, err = kino("export", "mlflow", *words)
         assert (code, out) == (2, ""), err
-        assert said in err and len(err.splitlines()) == 1, err
+        assert message in err and len(err.splitlines()) == 1, err
     monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
     with pytest.raises(UsageError, match=r"pip install 'kinoray\[mlflow\]'"):
         export_mlflow([folder], uri)

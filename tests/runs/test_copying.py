@@ -232,13 +232,13 @@ def test_a_wrong_uri_is_refused_before_anything_starts_and_not_repeated(wrong: s
 
 
 def test_the_copier_copies_after_each_task_and_tries_again_what_failed(run: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     blocked = tmp_path / "there"
     blocked.write_text("a file where the folder should be")
-    copier = Copier(open_remote(uri(blocked)), lambda: [run], said.append)
+    copier = Copier(open_remote(uri(blocked)), lambda: [run], messages.append)
     copier.look()
     copier.look()
-    assert len(said) == 1 and said[0].startswith(f"Not copied, {run.parent.name}/seed-0: ")
+    assert len(messages) == 1 and messages[0].startswith(f"Not copied, {run.parent.name}/seed-0: ")
     blocked.unlink()
     copier.look()
     assert not blocked.exists(), "no task was learned since"
@@ -246,7 +246,9 @@ def test_the_copier_copies_after_each_task_and_tries_again_what_failed(run: Path
     copier.look()
     assert files_of(blocked / run.parent.name / "seed-0") == committed(run)
     copier.look(at_end=True)
-    assert said[1:] == [line for line in said[1:] if line.startswith(f"Copied to file://{blocked}: 1 folders, ")]
+    assert messages[1:] == [
+        line for line in messages[1:] if line.startswith(f"Copied to file://{blocked}: 1 folders, ")
+    ]
 
 
 def test_a_run_copies_itself_and_the_finished_one_again_where_the_copy_is_lost(

@@ -34,7 +34,7 @@ def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("seeds: 3\nseeds: 4\n", "line 2: 'seeds' stands twice"),
         ("recipe: {epochs: 1, epochs: 2}\n", "'epochs' stands twice"),
@@ -52,12 +52,12 @@ def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:
         ("a: " + "x" * 200_000, "at most"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, text: str, said: str) -> None:
+def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_experiment(file)
-    assert said in str(caught.value) and "\n" not in str(caught.value) and "a.yaml" in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value) and "a.yaml" in str(caught.value)
 
 
 def test_settings_have_the_types_of_yaml_and_the_later_wins() -> None:

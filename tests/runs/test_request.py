@@ -17,7 +17,7 @@ def names(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"joint": True, "zero_shot": True}, "give one of them"),
         ({"seed": -1}, "`seed` must be 0 or more, but got -1"),
@@ -26,8 +26,8 @@ def names(kind: type) -> set[str]:
         ({"num_workers": -2}, "`num_workers` must be 0 or more"),
     ],
 )
-def test_a_request_is_checked_when_it_is_made(options, said) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_request_is_checked_when_it_is_made(options, message) -> None:
+    with pytest.raises(UsageError, match=message):
         RunRequest("base_moco", **options)
 
 

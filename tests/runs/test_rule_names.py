@@ -116,14 +116,14 @@ def test_a_rule_alone_wraps_the_protocols_learner_under_its_own_name(rule: Path,
 
 
 def test_what_is_no_rule_or_no_learner_is_refused_in_one_line(rule: Path, micro, tmp_path: Path) -> None:
-    for text, said in (
+    for text, message in (
         ("bmu_moco:base_moco", "bmu_moco is no rule"),
         (f"{rule}:{rule}", "my_rule is a rule, too"),
         (f"{rule}:base_mocco", "base_moco"),
         (f"{rule}:{tmp_path / 'gone.py'}", "no method file"),
         (f"{rule}:", "no method named ''"),
     ):
-        with pytest.raises(UsageError, match=said) as error:
+        with pytest.raises(UsageError, match=message) as error:
             resolved(text, micro, tmp_path)
         assert "\n" not in str(error.value)
 

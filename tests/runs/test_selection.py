@@ -67,7 +67,7 @@ def test_words_mean_runs(root: Path, words: list[str], meant: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["no-such"], "There is no run named 'no-such'"),
         (["no-such*"], "has a name like no-such*"),
@@ -76,10 +76,10 @@ def test_words_mean_runs(root: Path, words: list[str], meant: list[str]) -> None
         (["tag=paper", "method=base_moco"], "is meant by tag=paper method=base_moco"),
     ],
 )
-def test_words_that_mean_nothing_are_refused_in_one_line(root: Path, words: list[str], said: str) -> None:
+def test_words_that_mean_nothing_are_refused_in_one_line(root: Path, words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         select_runs(words)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_where_one_run_is_asked_for_several_are_refused(root: Path) -> None:

@@ -16,16 +16,16 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["run", "bmu_moco", "--set", "m_ht=1"], "m_ht"),
         (["run", "bmu_moco", "--set", "m_hat=2"], "m_hat=2"),
         (["sweep", "bmu_moco", "--space", "m_ht=0:1"], "m_ht"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_anything_is_rendered(words: list[str], said: str, kino, tmp_path) -> None:
+def test_a_wrong_setting_is_refused_before_anything_is_rendered(words: list[str], message: str, kino, tmp_path) -> None:
     code, out, err = kino(*words, "--runs", tmp_path / "runs")
-    assert (code, out, len(err.splitlines())) == (2, "", 1) and said in err
+    assert (code, out, len(err.splitlines())) == (2, "", 1) and message in err
 
 
 def test_a_wrong_task_is_too() -> None:

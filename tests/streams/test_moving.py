@@ -150,10 +150,10 @@ def test_captions_name_every_attribute_with_words_of_the_vocabulary():
     for look in world.LOOKS:
         for scene, row in moving.clip_rows(replace(look, clips=SMALL), 0):
             for caption in row["captions"]:
-                said = set(caption.split())
-                assert said <= known
+                words = set(caption.split())
+                assert words <= known
                 for name in world.ATTRIBUTES:
-                    assert said & set(world.CONCEPT_WORDS[look.called(getattr(scene, name))])
+                    assert words & set(world.CONCEPT_WORDS[look.called(getattr(scene, name))])
 
 
 def test_shrinking_averages_boxes():
@@ -176,8 +176,8 @@ def test_pretraining_shows_only_a_part_of_the_world():
     images, captions = stills.pretraining_pairs(200, seed=0)
     again, _ = stills.pretraining_pairs(200, seed=0)
     assert images.shape == (200, 32, 32, 3) and np.array_equal(images, again)
-    said = set(" ".join(captions).split())
-    unseen = [word for look in world.LOOKS for word in look_words(look) if word not in said]
+    words = set(" ".join(captions).split())
+    unseen = [word for look in world.LOOKS for word in look_words(look) if word not in words]
     assert len(unseen) > 30
 
 

@@ -50,12 +50,12 @@ def many(count, **more):
     return [{"video": f"v{i:03d}.mp4", "caption": f"caption {i}", **more} for i in range(count)]
 
 
-def refused(folder, tmp_path, *said):
+def refused(folder, tmp_path, *messages):
     with pytest.raises(UsageError) as caught:
         build(folder, tmp_path)
     message = str(caught.value)
     assert "\n" not in message and caught.value.exit_code == 2
-    for part in said:
+    for part in messages:
         assert part in message, message
 
 
@@ -202,7 +202,7 @@ def test_a_video_that_has_captions_is_not_suggested_for_a_missing_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "messages"),
     [
         ({"vidoe": "a.mp4", "caption": "x"}, ["needs a column 'video'", "Did you mean 'vidoe'?"]),
         ({"video": "a.mp4", "captoin": "x"}, ["needs a column 'caption'", "'captoin'"]),
@@ -218,8 +218,8 @@ def test_a_video_that_has_captions_is_not_suggested_for_a_missing_one(tmp_path):
         ({"video": "http://host/a.mp4", "caption": "x"}, ["row 1", "looks like a link"]),
     ],
 )
-def test_rows_that_are_wrong_are_refused_in_one_line(tmp_path, row, said):
-    refused(folder_with(tmp_path, [row], videos=["a.mp4"]), tmp_path, *said)
+def test_rows_that_are_wrong_are_refused_in_one_line(tmp_path, row, messages):
+    refused(folder_with(tmp_path, [row], videos=["a.mp4"]), tmp_path, *messages)
 
 
 def test_links_out_of_the_folder_are_refused(tmp_path):
@@ -306,19 +306,19 @@ def test_a_folder_with_a_colon_in_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("split", "said"),
+    ("split", "message"),
     [
         ({}, "captions.csv has no splits: of each task's videos a tenth is for validation"),
         ({"split": "train"}, "captions.csv names no validation clips: videos of training serve, by task mine 2."),
     ],
 )
-def test_splits_that_nobody_named_are_announced_in_one_line(tmp_path, caplog, split, said):
+def test_splits_that_nobody_named_are_announced_in_one_line(tmp_path, caplog, split, message):
     rows = many(20, **split)
     if split:
         rows += [{"video": "test.mp4", "caption": "x", "split": "test"}]
     with caplog.at_level(logging.WARNING, "kinoray"):
         build(folder_with(tmp_path, rows), tmp_path)
-    assert [record.message for record in caplog.records if said in record.message] == [caplog.records[0].message]
+    assert [record.message for record in caplog.records if message in record.message] == [caplog.records[0].message]
 
 
 def test_a_folder_may_say_how_it_is_tested(tmp_path, monkeypatch):

@@ -37,6 +37,6 @@ def s3_server(log: Path) -> Iterator[str]:
 
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
-    said = "Running on http://"
-    (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if said in line], server)
-    return line.split(said)[1].strip()
+    before = "Running on http://"
+    (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if before in line], server)
+    return line.split(before)[1].strip()

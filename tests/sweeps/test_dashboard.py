@@ -94,10 +94,10 @@ def port_of(address: str) -> int:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A made-up sweep and the address that shows it."""
     folder = make_sweep(tmp_path_factory.mktemp("dashboard"))
-    said: list[str] = []
-    with shown(folder, said.append) as address:
+    messages: list[str] = []
+    with shown(folder, messages.append) as address:
         assert address is not None, (folder / "log.txt").read_text()
-        assert said == [f"Dashboard: {address}"]
+        assert messages == [f"Dashboard: {address}"]
         yield folder, address
 
 
@@ -207,10 +207,10 @@ def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_p
     thread.start()
     swept = sweep("bmu_moco", stream=micro, trials=2, space="momenta", settings={"queue_size": 16}, runs=tmp_path,
                   name="s", sampler="random", prune=False, quiet=True, dashboard=True, tensorboard=True)  # fmt: skip
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Dashboard: ")]
+    (message,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Dashboard: ")]
     thread.join()
     assert json.loads(seen[0])["study_summaries"][0]["study_name"] == "s"
-    assert listener(port_of(said)) is None, "it ended with the sweep"
+    assert listener(port_of(message)) is None, "it ended with the sweep"
     for trial in swept.trials:
         files = list((swept.folder / "tensorboard" / f"trial-{trial.number:04d}").glob("events.out.tfevents*"))
         assert files

@@ -182,10 +182,10 @@ def test_faults_of_trials_leave_the_others_alone_and_a_retry_gives_what_none_wou
     broken.touch()
     hurt = go("hurt")
     assert (hurt.states["complete"], hurt.states["fail"]) == (1, 3)
-    said = [line for line in capsys.readouterr().err.splitlines() if "failed: " in line]
+    messages = [line for line in capsys.readouterr().err.splitlines() if "failed: " in line]
     kinds = {0.91: "StorageFull: ", 0.92: "RunFailed: The loss is nan", 0.93: "RunFailed: its process died 4 times"}
     for m_hat, kind in kinds.items():
-        (line,) = [line for line in said if f"(m_hat={m_hat})" in line]
+        (line,) = [line for line in messages if f"(m_hat={m_hat})" in line]
         assert f"failed: {kind}" in line
     broken.unlink()
     healed = go("hurt", retry=True)

@@ -67,7 +67,7 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("knob", "said"),
+    ("knob", "message"),
     [
         ({"low": 1.0, "high": 1.0}, "the range is empty"),
         ({"low": 0.9, "high": 0.1}, "the range is empty"),
@@ -85,10 +85,10 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
         ({"low": 0.5, "high": 1.5}, "m_hat=1.5"),
     ],
 )
-def test_a_wrong_knob_is_one_line(knob: dict, said: str) -> None:
+def test_a_wrong_knob_is_one_line(knob: dict, message: str) -> None:
     with pytest.raises(UsageError) as error:
         check_space({"m_hat": knob}, BMU, {})
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -43,7 +43,7 @@ def trained(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("postgresql+psycopg://kinoray@127.0.0.1:1/none", "cannot be read"),
         ("sqlite:////no/such/folder/s.db", "cannot be read"),
@@ -51,8 +51,8 @@ def trained(folder: Path) -> int:
         ("no url", "is no URL of a data base"),
     ],
 )
-def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as error:
+def test_a_data_base_that_is_not_there_is_one_line(micro, tmp_path, url: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
         go(micro, tmp_path, url)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "s" / "sweep.json").exists(), "another data base may be given next"

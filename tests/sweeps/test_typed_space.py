@@ -41,7 +41,7 @@ def test_a_name_or_nothing_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spaces", "settings", "said"),
+    ("spaces", "settings", "message"),
     [
         (["momenta", "m=0:1"], [], "momenta is a whole space"),
         (["momenta", "budget"], [], "momenta is a whole space"),
@@ -51,6 +51,6 @@ def test_a_name_or_nothing_is_passed_on() -> None:
         ([], ["m"], "must be name=value"),
     ],
 )
-def test_what_means_nothing_is_refused(spaces: list[str], settings: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_means_nothing_is_refused(spaces: list[str], settings: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         typed_space(spaces, settings)

@@ -46,12 +46,12 @@ def test_a_damaged_newest_one_does_not_take_the_place_of_a_good_one(tmp_path) ->
     for step in (50, 100):
         save(tmp_path, step)
     (tmp_path / Position(0, 0, 100).name / "method.safetensors").write_bytes(b"")
-    said: list[str] = []
-    assert newest(tmp_path, say=said.append).position.step == 50 and "CheckpointCorrupt" in said[0]
+    messages: list[str] = []
+    assert newest(tmp_path, say=messages.append).position.step == 50 and "CheckpointCorrupt" in messages[0]
     for step in (60, 70):
         save(tmp_path, step)
     (tmp_path / Position(0, 0, 70).name / "method.safetensors").write_bytes(b"")
-    assert newest(tmp_path, say=said.append).position.step == 60
+    assert newest(tmp_path, say=messages.append).position.step == 60
 
 
 def damage(path: Path, rng: random.Random) -> None:
@@ -80,8 +80,8 @@ def test_no_damaged_checkpoint_is_ever_used(tmp_path) -> None:
         victim = rng.choice(files)
         before = victim.read_bytes()
         damage(victim, rng)
-        said: list[str] = []
-        checkpoint = newest(folder, say=said.append)
+        messages: list[str] = []
+        checkpoint = newest(folder, say=messages.append)
         unchanged = victim.exists() and victim.read_bytes() == before
         # A flipped bit in the manifest's own white space or digits may leave it valid JSON; digests still decide.
         if checkpoint.position.step == 2:
@@ -90,8 +90,8 @@ def test_no_damaged_checkpoint_is_ever_used(tmp_path) -> None:
             assert torch.equal(checkpoint.tensors("method")["a"], TENSORS["method"]["a"])
         else:
             assert checkpoint.position.step == 1
-            assert len(said) == 1
-            assert said[0].startswith("CheckpointCorrupt: ")
+            assert len(messages) == 1
+            assert messages[0].startswith("CheckpointCorrupt: ")
         shutil.rmtree(folder)
 
 
