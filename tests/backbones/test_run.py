@@ -109,7 +109,7 @@ def test_each_run_takes_the_seed_of_its_own(coloured, tmp_path) -> None:
 
 def test_another_parent_is_another_run(coloured, tmp_path) -> None:
     parents = [learned("classify", coloured, tmp_path / "parents", settings={"learning_rate": r}) for r in (1e-3, 1e-2)]
-    names = [f"run:{one.folder}" for one in parents if isinstance(one, Result)]
+    names = [f"run:{parent.folder}" for parent in parents if isinstance(parent, Result)]
     assert len({weights_digest(name) for name in names}) == 2
     folders = [resolve(RunRequest("classify", stream=coloured, backbone=name, runs=tmp_path)).folder for name in names]
     assert folders[0] != folders[1]
@@ -165,7 +165,9 @@ def test_ray_workers_open_it_too(parent, coloured, tmp_path, cluster) -> None:
         learned("classify", coloured, tmp_path / f"runs-{workers}", num_workers=workers, **options)
         for workers in (0, 1)
     ]
-    first, second = (json.loads((one.folder / "result.json").read_text()) for one in results if isinstance(one, Result))
+    first, second = (
+        json.loads((result.folder / "result.json").read_text()) for result in results if isinstance(result, Result)
+    )
     assert first["state_digest"] == second["state_digest"]
 
 

@@ -89,11 +89,11 @@ def test_a_killed_worker_is_replaced_and_the_run_ends_bitwise_the_same(cluster, 
 
 def test_two_workers_make_the_steps_of_one(cluster, micro, tmp_path) -> None:
     two = on_ray("bmu_moco", micro, tmp_path / "two", 2)
-    one = run("bmu_moco", stream=micro, num_workers=0, runs=tmp_path / "one", quiet=True)
-    losses = [r.losses.dropna(subset="loss")["loss"].to_numpy() for r in (one, two)]
+    on_one = run("bmu_moco", stream=micro, num_workers=0, runs=tmp_path / "one", quiet=True)
+    losses = [r.losses.dropna(subset="loss")["loss"].to_numpy() for r in (on_one, two)]
     assert len(losses[0]) == 8
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-    assert [r.run["digests"]["data"] for r in (one, two)] == [one.run["digests"]["data"]] * 2
+    assert [r.run["digests"]["data"] for r in (on_one, two)] == [on_one.run["digests"]["data"]] * 2
 
 
 @pytest.mark.slow

@@ -92,12 +92,12 @@ def test_reference_rows_go_on_through_the_set_task_after_task_and_after_a_resume
 
 
 def test_the_set_belongs_to_the_run_and_a_wrong_one_is_refused(stream, tmp_path) -> None:
-    one = resolved(METHOD, stream, tmp_path)
+    pulled = resolved(METHOD, stream, tmp_path)
     assert len(read_manifest(load_stream("stills").tasks[0].manifest).clips("train")) == 160
     other = resolved(METHOD, stream, tmp_path, settings={"reference_rows": 4})
     plain = resolved(METHOD, stream, tmp_path, settings={"distill_weight": 0.0})
-    assert one.reference is not None and plain.reference is None
-    assert len({one.folder, other.folder, plain.folder}) == 3
+    assert pulled.reference is not None and plain.reference is None
+    assert len({pulled.folder, other.folder, plain.folder}) == 3
     with pytest.raises(UsageError, match="no stream named 'imagenet'"):
         resolved(METHOD, stream, tmp_path, settings={"reference_set": "imagenet"})
 

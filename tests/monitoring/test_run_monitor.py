@@ -98,10 +98,10 @@ def test_unreadable_clips_met_after_a_checkpoint_are_forgotten_with_it(tmp_path)
     first, later = ({"task": "a", "id": name, "uri": f"{name}.mp4"} for name in ("x", "y"))
     monitor = RunMonitor(str(tmp_path))
     assert monitor.report_bad([first]) == 1
-    kept = monitor.bad_records()
+    records = monitor.bad_records()
     assert monitor.report_bad([later]) == 2
     again = RunMonitor(str(tmp_path))
-    again.rewind(0, 10, kept)
+    again.rewind(0, 10, records)
     assert again.num_bad() == 1 and read_jsonl(tmp_path / "bad_samples.jsonl") == [first]
     again.rewind(0, 10)  # of a checkpoint from before they were kept in it
     assert again.num_bad() == 1

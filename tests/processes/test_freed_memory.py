@@ -30,11 +30,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_what_a_step_frees_is_there_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in freed_memory.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    given_back, kept = (
+    given_back, held = (
         int(subprocess.run([sys.executable, "-c", ROUNDS, word], check=True, stdout=subprocess.PIPE).stdout)
         for word in ("given back", "kept")
     )
-    assert given_back > 20 * kept  # 16,384 pages of 4 KB, if none of them is a huge one
+    assert given_back > 20 * held  # 16,384 pages of 4 KB, if none of them is a huge one
 
 
 @pytest.mark.parametrize("name", freed_memory.VARIABLES)

@@ -49,7 +49,10 @@ def test_a_parents_table_has_what_runs_on_its_encoder_found(tmp_path: Path) -> N
     assert base[0].endswith("±6.4"), "half of the interval over two seeds"
     assert any(f"classify on {SET} +2.0 [2.0, 2.0], 2 seeds" in note for note in comparison.notes())
     named = comparison.to_json()["rows"][1]["downstream"]
-    assert [(one["stream"], one["label"], one["mean"]) for one in named] == [(*FINE_TUNED, 52.5), (*PROBED, 32.0)]
+    assert [(table["stream"], table["label"], table["mean"]) for table in named] == [
+        (*FINE_TUNED, 52.5),
+        (*PROBED, 32.0),
+    ]
     for shown in (comparison.markdown(), comparison.latex(), repr(comparison), comparison._repr_html_()):
         assert SET in shown and "52.5" in shown
 

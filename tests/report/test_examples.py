@@ -43,7 +43,7 @@ def test_the_one_that_fell_furthest_and_the_one_that_rose_furthest_are_shown(run
     assert (lost.what, lost.then, lost.now) == (LOST, "1 of 6", "6 of 6")
     assert lost.query == manifest.caption(int(rows[0]), int(numbers[0])) and lost.task == micro.tasks[0].name
     assert (regained.what, regained.then, regained.now) == (REGAINED, "6 of 6", "2 of 6")
-    assert {one.picture[:22] for one in (lost, regained)} == {"data:image/png;base64,"}
+    assert {example.picture[:22] for example in (lost, regained)} == {"data:image/png;base64,"}
     assert [hit.right for hit in lost.first_then] == [True, False, False, False, False]
     assert [hit.right for hit in lost.first_now] == [False] * 4, "it was noted among the first no more"
     assert [hit.name for hit in lost.first_then[1:]] == [hit.name for hit in regained.first_now]
@@ -63,7 +63,9 @@ def test_the_page_of_a_real_run_has_them_with_clips_and_chance(micro: Stream, tm
     text, shown = write_report(result.folder).read_text(), examples(result)
     assert "kinoray run" not in text, "the stream of the test has no name"
     assert "<td>12</td><td>4</td><td>6</td><td>16.7</td>" in text.replace("\n", "")
-    assert text.count('class="right"') == sum(hit.right for one in shown for hit in one.first_then + one.first_now)
+    assert text.count('class="right"') == sum(
+        hit.right for example in shown for hit in example.first_then + example.first_now
+    )
     assert ("Lost, and found later" in text) == bool(shown) and text.count("frames of the clip") == len(shown)
 
 

@@ -25,7 +25,7 @@ def uri(tmp_path) -> str:
     return f"sqlite:///{tmp_path}/m.db"
 
 
-def kept(uri: str, experiment: str = "moving-cvlm") -> list[Any]:
+def logged(uri: str, experiment: str = "moving-cvlm") -> list[Any]:
     """All runs that MLflow has."""
     client = mlflow.MlflowClient(tracking_uri=uri)
     home = client.get_experiment_by_name(experiment)
@@ -35,7 +35,7 @@ def kept(uri: str, experiment: str = "moving-cvlm") -> list[Any]:
 def test_a_run_arrives_with_settings_matrices_files_and_digests(tmp_path, uri: str) -> None:
     folder = make_run(tmp_path / "runs", "bmu_moco", seed=3)
     (done,) = export_mlflow([folder], uri)
-    (run,) = kept(uri)
+    (run,) = logged(uri)
     assert (done.mlflow_run, done.new) == (run.info.run_id, True)
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "bmu_moco-moving-cvlm-0a1b2c3d/seed-3"
@@ -67,13 +67,13 @@ def test_headlines_after_each_task_are_those_of_a_run_that_ended_there(tmp_path)
 def test_the_same_run_twice_is_one_run_and_another_result_is_another(tmp_path, uri: str) -> None:
     folder = make_run(tmp_path / "runs")
     first = export_mlflow([folder, folder], uri)
-    assert [one.new for one in first] == [True, False]
-    assert [one.new for one in export_mlflow([folder.parent], uri)] == [False]
-    assert len(kept(uri)) == 1
+    assert [exported.new for exported in first] == [True, False]
+    assert [exported.new for exported in export_mlflow([folder.parent], uri)] == [False]
+    assert len(logged(uri)) == 1
     outcome = json.loads((folder / "result.json").read_text())
     write_json(folder / "result.json", outcome | {"state_digest": "e" * 64})
     assert export_mlflow([folder], uri)[0].new
-    assert len(kept(uri)) == 2
+    assert len(logged(uri)) == 2
 
 
 def test_a_copy_that_was_cut_short_is_made_again(tmp_path, uri: str, monkeypatch) -> None:
@@ -83,7 +83,7 @@ def test_a_copy_that_was_cut_short_is_made_again(tmp_path, uri: str, monkeypatch
         with pytest.raises(ZeroDivisionError):
             export_mlflow([folder], uri)
     assert export_mlflow([folder], uri)[0].new
-    (run,) = kept(uri)
+    (run,) = logged(uri)
     assert run.info.status == "FINISHED"
     assert "HM" in run.data.metrics
 
@@ -101,9 +101,9 @@ def test_a_sweeps_complete_trials_arrive_with_their_numbers(tmp_path, uri: str) 
         trial.set_user_attr("folders", [str(folder) for folder in seeds])
         study.tell(trial, float(number)) if number else study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     export_mlflow([runs / "s"], uri)
-    assert sorted(run.data.tags["kinoray.sweep.s"] for run in kept(uri)) == ["1", "1", "2", "2"]
+    assert sorted(run.data.tags["kinoray.sweep.s"] for run in logged(uri)) == ["1", "1", "2", "2"]
     alone = export_mlflow([runs / "bmu_moco-1-moving-cvlm-0a1b2c3d"], uri)
-    assert [one.new for one in alone] == [False, False]
+    assert [exported.new for exported in alone] == [False, False]
 
 
 def test_the_command_and_its_mistakes(kino: Callable[..., Any], tmp_path, uri: str, monkeypatch) -> None:

@@ -39,7 +39,7 @@ def test_no_two_texts_of_the_figure_overlap(comparison: Comparison) -> None:
     texts = [axes.title for axes in figure.axes] + [text for axes in figure.axes for text in axes.texts]
     texts += figure.axes[0].get_yticklabels()
     boxes = [text.get_window_extent(canvas.get_renderer()) for text in texts]
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
 
 
 def test_seeds_of_a_run_draw_themselves(tmp_path: Path) -> None:

@@ -62,15 +62,15 @@ class Rings(Late):
         return StepOutput(objectives=output.objectives - near)
 
 
-def learn(one: Resolved, stages: int | None = None, share: bool = False) -> Path:
+def learn(run: Resolved, stages: int | None = None, share: bool = False) -> Path:
     """Run in this process, to the end or for some stages, publishing after each if asked; returns the folder."""
-    spec = make_spec(one, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
+    spec = make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
     for done in stages_of(spec):
         if share:
-            assert publish(spec.folder, done, prefix_key(one, spec.threads, done))
+            assert publish(spec.folder, done, prefix_key(run, spec.threads, done))
         if done == stages:
             break
-    return one.folder
+    return run.folder
 
 
 def learned(folder: Path) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_a_sweep_shows_itself_and_leaves_tensorboard_files(cluster, micro, tmp_p
     for trial in swept.trials:
         files = list((swept.folder / "tensorboard" / f"trial-{trial.number:04d}").glob("events.out.tfevents*"))
         assert files
-        scalars = [one for file in files for one in scalars_of(file)]
+        scalars = [scalar for file in files for scalar in scalars_of(file)]
         values = {step: value for name, step, value in scalars if name == "ray/tune/HM"}
         assert sorted(values.values()) == pytest.approx(sorted(trial.intermediate_values.values()), rel=1e-6)
         assert {value for name, _, value in scalars if name == "ray/tune/task"} == {1.0, 2.0}

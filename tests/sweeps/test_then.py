@@ -53,8 +53,8 @@ def test_a_trial_ends_with_what_its_encoders_reach(stream: Stream, tmp_path: Pat
 
 
 def test_before_the_end_there_is_nothing_to_aim_at(stream: Stream, tmp_path: Path) -> None:
-    one = job_of(stream, tmp_path)
-    two = replace(one, run=replace(one.run, stream=replace(stream, tasks=stream.tasks * 2)))
+    job = job_of(stream, tmp_path)
+    two = replace(job, run=replace(job.run, stream=replace(stream, tasks=stream.tasks * 2)))
     assert two.known_after(1) == [] and two.known_after(2) == ["classify/accuracy"]
     assert replace(two, objectives=("R@1", "classify/accuracy")).known_after(1) == ["R@1"]
     fake = Fake(tmp_path / "fake", {"t": {"low": 0.5, "high": 1.0}}, then=["classify", "classification"],
