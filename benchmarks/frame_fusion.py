@@ -18,7 +18,6 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 from shared.memory import peak_bytes
+from shared.turns import in_turns, ratio
 from torch import Tensor, nn
 
 from kinoray.backbones import load_backbone
@@ -137,23 +137,6 @@ def peak_of(side: str, batch: int, frames: int) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def ratios(sides: dict[str, Callable[[], Any]], rounds: int, over: str) -> dict[str, list[float]]:
-    """Each side's seconds over those of one of them, by round; a round before the first warms up."""
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        took = {name: seconds(work) for name, work in sides.items()}
-        if number:
-            for name, value in took.items():
-                rates[name].append(value / took[over])
-    return rates
-
-
 @torch.no_grad()
 def ffa_vs_attention(frames: int, rounds: int) -> float:
     """What FFA adds to a forward pass of the video tower, over what as many self-attentions cost."""
@@ -167,13 +150,9 @@ def ffa_vs_attention(frames: int, rounds: int) -> float:
         for _ in range(count):
             attention(states, states, states, need_weights=False)
 
-    differences = []
-    for number in range(4 * rounds + 1):  # the difference of two long times, of which one round says little
-        took = [seconds(lambda: tower.embed_video(video)) for tower in (method.towers, plain)]  # noqa: B023
-        extra = seconds(attentions)
-        if number:
-            differences.append((took[0] - took[1]) / extra)
-    return median(differences)
+    sides = {"ffa": partial(method.towers.embed_video, video), "plain": partial(plain.embed_video, video)}
+    taken = in_turns(sides | {"attention": attentions}, 4 * rounds)  # one round of so small a difference says little
+    return median((a - b) / c for a, b, c in zip(*taken.values(), strict=True))
 
 
 @torch.no_grad()
@@ -185,7 +164,7 @@ def tame_vs_lora(batch: int, rounds: int) -> float:
         block.attn = AttentionWithLowRank(frozen, method.config.rank)
     text = text_of(batch)
     sides = {"tame": lambda: method.embed_text(text, 1), "lora": lambda: plain.embed_text(text)}
-    return median(ratios(sides, 4 * rounds, over="lora")["tame"])
+    return ratio(in_turns(sides, 4 * rounds), "tame", "lora")
 
 
 def commit_ratio() -> float:
@@ -215,12 +194,12 @@ def main() -> None:
         return
     rows = batch_of(options.batch, options.frames)
     made = {name: make() for name, make in SIDES.items()}
-    steps = ratios({name: partial(work, rows) for name, work in made.items()}, options.rounds, over="plain")
+    steps = in_turns({name: partial(work, rows) for name, work in made.items()}, options.rounds)
     del made
     peaks = {name: peak_of(name, options.batch, options.frames) for name in SIDES}
     numbers = {
-        "step": median(steps["both"]),
-        "step_vs_full": median(a / b for a, b in zip(steps["both"], steps["full"], strict=True)),
+        "step": ratio(steps, "both", "plain"),
+        "step_vs_full": ratio(steps, "both", "full"),
         "memory": peaks["both"] / peaks["plain"],
         "memory_vs_full": peaks["both"] / peaks["full"],
         "ffa_vs_attention": ffa_vs_attention(options.frames, options.rounds),

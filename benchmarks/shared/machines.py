@@ -101,11 +101,11 @@ def machines(private: Path, environment: dict[str, str], cpus: int, jobs: bool =
         if jobs:
             place |= dict(zip(("dashboard_port", "dashboard_agent_listen_port"), free_ports(2), strict=True))
         head = Cluster(initialize_head=True, head_node_args=place, shutdown_at_exit=False)
-        machines = Machines(head, private)
+        cluster = Machines(head, private)
         try:
-            yield machines
+            yield cluster
         finally:
-            for process in machines.joined:
+            for process in cluster.joined:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 process.wait(30)

@@ -8,13 +8,13 @@ import pickle
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browser import rendered
+from support.waiting import wait_until
 
 from kinoray.browse import doctor
 from kinoray.errors import UsageError
@@ -66,9 +66,11 @@ def test_its_pages_name_the_run_its_trainer_its_data_and_its_actors_while_it_is_
 
 def answered(address: str) -> dict[str, Any]:
     """What the dashboard answers, as soon as it answers with anything: its parts wake up one by one."""
-    for _ in range(60):
+
+    def parts() -> dict[str, Any]:
         with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=60) as answer:
-            if any((parts := json.load(answer)).values()):
-                return parts
-        time.sleep(1.0)
-    raise AssertionError(f"{address} tells nothing")
+            if any((told := json.load(answer)).values()):
+                return told
+        return {}
+
+    return wait_until(parts, every_s=1.0)

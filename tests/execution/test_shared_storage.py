@@ -115,7 +115,7 @@ def drive(private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         return json.loads(done.stdout.splitlines()[-1])
 
     try:
-        wait_until(lambda: len([n for n in _nodes(head.address) if n["Alive"]]) == 2, node, every_s=0.5)
+        wait_until(lambda: len([n for n in _nodes(head.address) if n["Alive"]]) == 2, node, every_s=0.5, log=output)
         yield call
     finally:
         os.killpg(node.pid, 15)

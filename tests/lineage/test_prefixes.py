@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.growth import Late, Rings, learn, learned, tree
@@ -527,11 +528,15 @@ def test_a_lease_is_renewed_while_it_is_held(tmp_path) -> None:
             wait_until(lambda: is_leased(path))
 
 
-def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path) -> None:
+def test_waiting_ends_with_the_prefix_or_with_its_producer(tmp_path, monkeypatch) -> None:
     assert not wait_for("key", 10)
     with producing("key") as is_producer:
         assert is_producer
-        assert not wait_for("key", 0.3)
+        slept: list[float] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(prefixes, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+            assert not wait_for("key", 0.3)
+        assert 0.3 <= sum(slept) < 2
         (prefixes_folder() / "key").mkdir()
         assert wait_for("key", 10)
 

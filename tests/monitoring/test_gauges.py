@@ -261,8 +261,9 @@ def test_rays_agent_serves_them_under_the_names_of_the_table(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     with metrics_driver(SERVED, str(folder)) as driver:
         assert driver.hear() == "logged"
-        wait_until(lambda: "ray_kinoray_drift" in served_at(driver.address), every_s=0.5)
-        served = served_at(driver.address)
+        served = wait_until(
+            lambda: lines if "ray_kinoray_drift" in (lines := served_at(driver.address)) else {}, every_s=0.5
+        )
         assert served["ray_kinoray_loss"].endswith(" 2.5") and 'momentum="average"' in served["ray_kinoray_drift"]
         driver.go_on()
 

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ import psutil
 
 from support.clips import grey_ramp, write_clip
 from support.places import REPOSITORY
+from support.waiting import wait_until
 
 FOLDERS = ("platform", "methods", "search_spaces", "cluster")
 STARTS = 3
@@ -35,6 +35,10 @@ class Head:
         self.gcs, self.port, *self.more = free_ports(6)
         self.address = f"http://127.0.0.1:{self.port}"
 
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
     def __enter__(self) -> "Head":
         agent, grpc, client, metrics = map(str, self.more)
         command = [str(self.image), "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"]
@@ -49,14 +53,10 @@ class Head:
                 self.process = subprocess.Popen(
                     command, env=self.variables(TOKEN), stdout=out, stderr=out, cwd=self.folder
                 )
-            deadline = time.monotonic() + 120
-            while self.process.poll() is None and "Ray runtime started" not in log.read_text():
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.5)
-            while self.process.poll() is None:
-                if self.kino("jobs", "list")[0] == 0:
-                    return self
-                assert time.monotonic() < deadline, log.read_text()
+            wait_until(lambda: self.ended or "Ray runtime started" in log.read_text(), every_s=0.5, log=log)
+            wait_until(lambda: self.ended or self.kino("jobs", "list")[0] == 0, log=log)
+            if not self.ended:
+                return self
         raise AssertionError(log.read_text())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

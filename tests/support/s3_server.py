@@ -38,5 +38,5 @@ def s3_server(log: Path) -> Iterator[str]:
 
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     before = "Running on http://"
-    (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if before in line], server)
+    (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if before in line], server, log=log)
     return line.split(before)[1].strip()

@@ -1,12 +1,14 @@
 """What trackers hold, read by their own readers: metric name -> [(step, value), ...] in the order of writing."""
 
+import contextlib
 import struct
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
+
+from support.waiting import wait_until
 
 Series = dict[str, list[tuple[int, float]]]
 
@@ -47,17 +49,15 @@ def in_wandb(run: Path) -> Series:
 
 def wandb_records(file: Path) -> list[Any]:
     """The records of a run's file; W&B's own process may still be writing the last of them when the run has ended."""
-    end = time.monotonic() + 120
-    while True:
-        try:
+
+    def whole() -> list[Any]:
+        with contextlib.suppress(DecodeError):  # read in the midst of a write
             records = _written_records(file)
-        except DecodeError:  # read in the midst of a write
-            if time.monotonic() > end:
-                raise
-        else:
-            if any(record.WhichOneof("record_type") == "exit" for record in records) or time.monotonic() > end:
+            if any(record.WhichOneof("record_type") == "exit" for record in records):
                 return records
-        time.sleep(0.05)
+        return []
+
+    return wait_until(whole)
 
 
 def _written_records(file: Path) -> list[Any]:

@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -12,17 +13,27 @@ LONG_S = 180.0
 """A machine under load takes its time; what comes late is no failure, what never comes is one."""
 
 
-def wait_until(look: Callable[[], T], process: "subprocess.Popen | None" = None, every_s: float = 0.05) -> T:
+def wait_until(
+    look: Callable[[], T], process: "subprocess.Popen | None" = None, every_s: float = 0.05, log: Path | None = None
+) -> T:
     """What `look` gives once it is true.
 
-    process: who brings it about. Raises: AssertionError where it ends before, or nothing comes of it for long.
+    process: who brings it about; log: what to show of it. Raises: AssertionError where it ends before, or nothing comes
+    of it for long.
     """
     end = time.monotonic() + LONG_S
     while not (seen := look()):
-        assert process is None or process.poll() is None, f"it ended before: {process.communicate()}"
-        assert time.monotonic() < end, "nothing came of it"
+        assert process is None or process.poll() is None, f"it ended before: {_words(process, log)}"
+        assert time.monotonic() < end, f"nothing came of it: {_words(process, log)}"
         time.sleep(every_s)
     return seen
+
+
+def _words(process: "subprocess.Popen | None", log: Path | None) -> str:
+    """What a process wrote, to a file or, where it has ended, to pipes."""
+    if log is not None:
+        return log.read_text()
+    return str(process.communicate()) if process is not None and process.poll() is not None else ""
 
 
 def await_end(process: psutil.Process) -> None:

@@ -74,13 +74,14 @@ def test_trials_spread_over_the_nodes_and_the_death_of_one_costs_none(two_nodes:
     environment = os.environ | {"RAY_ADDRESS": two_nodes.address}
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "job")]
     (other,) = two_nodes.worker_nodes
-    with (tmp_path / "output.txt").open("w") as output:
+    log = tmp_path / "output.txt"
+    with log.open("w") as output:
         driver = subprocess.Popen(command, env=environment, stderr=output)
     try:
-        hit = wait_until(lambda: [t for t in trials_of(tmp_path) if is_on(t, other.node_id)], driver)[0]
+        hit = wait_until(lambda: [t for t in trials_of(tmp_path) if is_on(t, other.node_id)], driver, log=log)[0]
         two_nodes.remove_node(other, allow_graceful=False)
         died.touch()
-        assert driver.wait(120) == 0, (tmp_path / "output.txt").read_text()
+        assert driver.wait(120) == 0, log.read_text()
     finally:
         driver.kill()
         driver.wait()

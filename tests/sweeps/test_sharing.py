@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.growth import Late, learn, learned
 from support.places import REPOSITORY
+from support.waiting import wait_until
 
 from kinoray.cli.sweep import _print_sweep
 from kinoray.disk.folders import cache_folder
@@ -127,10 +128,8 @@ def test_runs_on_workers_share_as_well(micro, tmp_path, monkeypatch) -> None:
     def learn_slowly(run: Resolved, workers: int, way: Way, quiet: bool, signals: Any, say: Any, cpus: float) -> None:
         spec = make_spec(run, num_workers=workers, decode_slots=0, gpu=False, say=say, way=way)
         for done in stage_by_stage(spec, World(), RunMonitor(spec.folder), None):
-            end = time.monotonic() + 30
-            while done == 1 and not prefixes.is_there(prefix_keys.prefix_key(run, spec.threads, 1, workers)):
-                assert time.monotonic() < end, "nobody published the first task"
-                time.sleep(0.05)
+            if done == 1:  # until somebody published the first task
+                wait_until(lambda: prefixes.is_there(prefix_keys.prefix_key(run, spec.threads, 1, workers)))
 
     monkeypatch.setattr(seed_run, "on_workers", learn_slowly)
     job = job_of(micro, tmp_path / "runs", workers=1)

@@ -11,6 +11,7 @@ import pytest
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 from support.postgres import postgres
+from support.waiting import wait_until
 
 from kinoray.errors import UsageError
 from kinoray.sweeps.result import SweepResult
@@ -27,9 +28,7 @@ def when(holds: Any, event: Any) -> threading.Thread:
     """Do something from a thread as soon as `holds` says so."""
 
     def wait() -> None:
-        end = time.monotonic() + 120
-        while not holds() and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(holds)
         event()
 
     thread = threading.Thread(target=wait, daemon=True)
