@@ -403,8 +403,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
     from kinoray.decoding.clip import Clip
     from kinoray.decoding.probe import probe_clip
-    from kinoray.processes.ray_session import own_ray
-    from kinoray.processes.ray_settings import apply_settings
+    from kinoray.processes.ray_session import ray_session
 
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
@@ -416,8 +415,7 @@ def main() -> None:
             make_manifest(clips, probed, round(options.rows * case.share), made / f"{number}.parquet")
             for number, case in enumerate(CASES)
         ]
-        apply_settings()
-        with own_ray():  # as a run has it
+        with ray_session("decode"):  # as a run has it
             cold_s, warm_s = first_batches(manifests[0], options.processes)
             numbers |= {"decode_first_batch_cold_s": cold_s, "decode_first_batch_warm_s": warm_s}
             peers = usable(PEERS, manifests[0].clip(0).path)

@@ -5,8 +5,7 @@
 A sweep of `bmu_moco` over m and m_hat on `moving-cvlm`, nothing pruned, two trials at a time, from the command to its
 end, with an empty frame cache. `overhead_ratio` is (its wall time - 20 s) / (the trials' bare steps and evaluations /
 2): the bare side is `bare_loop.py` on batches in memory, timed two processes abreast, half before the sweep and half
-after it. `overhead_ratio_kept` is the same with a bare loop whose process keeps its freed memory, as those of a sweep
-do and as plain scripts do not (`keep_freed_memory`). `per_trial_overhead_s` is what the study's clocks show beyond the
+after it. `per_trial_overhead_s` is what the study's clocks show beyond the
 time that the trials' runs advanced, for the trials that came to a warm process. `vs_plain_tune` is the wall time of
 plain Tune for as many trials (one TorchTrainer of one worker per trial, no cache, the same steps, evaluations and
 concurrency) over the sweep's; `--plain-trials 0` leaves it out. Take the numbers on a machine with two quiet cores.
@@ -57,7 +56,7 @@ import ray
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from kinoray.processes.ray_settings import RAY_SETTINGS
+from kinoray.processes.ray_session import RAY_SETTINGS
 job = json.loads(sys.argv[1])
 
 def loop(config):
@@ -95,33 +94,26 @@ def main() -> None:
     parser.add_argument("--sparing", action="store_true", help="let the sweep prune and share prefixes")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("--kept", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    from kinoray.processes.freed_memory import keep_freed_memory
     from kinoray.runs.experiment_file import parse_settings
 
     settings = parse_settings(options.set)
     if options.bare:
-        if options.kept:
-            keep_freed_memory()
         print(json.dumps(bare(settings, Path(options.bare))))
         return
     with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as name:
         folder = Path(name)
         job = (SPARING if options.sparing else EVERYTHING) | {"settings": settings}
-        halves = [] if options.sparing else [both_bare(options.set, folder / "before")]
+        halves = [] if options.sparing else [abreast(options.set, folder / "before")]
         swept = timed(SWEEP, options.trials, job, folder / "swept", {"KINORAY_CACHE": str(folder / "frames")})
-        halves += [] if options.sparing else [both_bare(options.set, folder / "after")]
+        halves += [] if options.sparing else [abreast(options.set, folder / "after")]
         numbers = {"wall_s": swept["wall_s"]}
         if options.sparing:
             numbers |= spared(folder / "swept")
         else:
             facts = facts_of(folder / "swept", swept["stderr"])
-            bare_s = {ending: sum(half[ending] for half in halves) for ending in halves[0]}
-            for ending, each_s in bare_s.items():
-                ratio = (swept["wall_s"] - ALLOWED_START_S) / (options.trials * each_s / ABREAST)
-                numbers |= {f"overhead_ratio{ending}": ratio, f"bare_trial_s{ending}": each_s}
-            numbers |= facts
+            ratio = (swept["wall_s"] - ALLOWED_START_S) / (options.trials * sum(halves) / ABREAST)
+            numbers |= {"overhead_ratio": ratio, "bare_trial_s": sum(halves)} | facts
         plain_trials = options.trials if options.plain_trials is None else options.plain_trials
         plain = timed(PLAIN, plain_trials, job, folder / "plain", {"KINORAY_CACHE": "off"}) if plain_trials else {}
     if plain:
@@ -160,19 +152,11 @@ def bare(settings: dict[str, Any], folder: Path) -> float:
     return steps_s + (time.perf_counter() - began) / 2
 
 
-def both_bare(settings: list[str], folder: Path) -> dict[str, float]:
-    """Mean seconds of half a bare trial: as a plain script runs it, and with freed memory kept."""
-    return {
-        "": abreast(settings, folder),
-        "_kept": abreast(settings, folder.with_name(f"{folder.name}-kept"), "--kept"),
-    }
-
-
-def abreast(settings: list[str], folder: Path, *words: str) -> float:
+def abreast(settings: list[str], folder: Path) -> float:
     """Mean seconds of half a bare trial, two processes side by side."""
     folder.mkdir()
     options = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, __file__, "--bare", str(folder), *words, *options]
+    command = [sys.executable, __file__, "--bare", str(folder), *options]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(ABREAST)]
     return sum(float(process.communicate()[0].split()[-1]) for process in processes) / ABREAST
 

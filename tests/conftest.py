@@ -92,23 +92,18 @@ def micro(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    """One Ray for the whole session, without a dashboard, as a run starts it for itself."""
+    """One Ray for the whole session, without a dashboard."""
     import ray
 
-    from kinoray.processes.lean_ray import lean, lean_options
-
-    folder = tempfile.mkdtemp(prefix="kr", dir="/tmp")
-    with lean(dashboard=False):
-        ray.init(
-            address="local",
-            num_cpus=4,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=300_000_000,
-            _temp_dir=folder,
-            namespace="kinoray",
-            **lean_options(),
-        )
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=300_000_000,
+        _temp_dir=tempfile.mkdtemp(prefix="kr", dir="/tmp"),
+        namespace="kinoray",
+    )
     yield
     ray.shutdown()
 
@@ -129,8 +124,8 @@ def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    # A Ray that nobody takes over would end with this process.
-    monkeypatch.setattr("kinoray.processes.ray_session.start_beforehand", lambda say, ranks: None)
+    # It would stay as long as this process.
+    monkeypatch.setattr("kinoray.processes.ray_session.start_ray", lambda dashboard: None)
     before = signal.getsignal(signal.SIGTERM)
 
     def call(*words: object) -> Outcome:

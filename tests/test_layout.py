@@ -19,7 +19,7 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations families eager on_device | config disk processes display | seeds backbones
+errors metrics equations families on_device | config disk processes display | seeds backbones
 | decoding momentum monitoring features
 | data | method datasets
 | rehearsal rule | streams training methods search_spaces | evaluation | runs | lineage browse tracking
@@ -134,18 +134,13 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "execution.live_curve",
         "execution.shared_storage",
         "data.pipeline",
-        "data.lean_data",
         "data.ray_rows",
         "data.warm_cache",
     )
     allowed += (
         "processes.actors",
+        "processes.ray_head",
         "processes.ray_session",
-        "processes.trainer_environment",
-        "processes.ray_keeper",
-        "processes.prestart",
-        "processes.lean_ray",
-        "execution.trainer",
     )
     allowed += ("datasets.probing",)
     allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")

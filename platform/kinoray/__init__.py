@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
-    from kinoray.processes.up_down import down, up
+    from kinoray.processes.ray_session import shutdown
     from kinoray.report.page import write_report
     from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
@@ -70,6 +70,7 @@ _WHERE = {
     "copy_runs": "runs.copying",
     "fetch_run": "runs.copying",
     "check": "testing.suite",
+    "shutdown": "processes.ray_session",
     "momentum_weights": "execution.momentum_store",
     "examine": "browse.doctor",
     "describe": "browse.describe",
@@ -77,8 +78,6 @@ _WHERE = {
     "list_streams": "browse.listing",
     "list_backbones": "browse.listing",
     "list_runs": "browse.run_list",
-    "up": "processes.up_down",
-    "down": "processes.up_down",
 }
 __all__ = list(_WHERE)
 

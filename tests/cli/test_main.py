@@ -5,8 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -43,35 +42,9 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
     def dry_run(request: RunRequest) -> dict[str, Any]:
         return {"method": request.method, "folder": str(tmp_path / f"planned-{request.method}"), "seeds": [0]}
 
-    @contextmanager
-    def ray_session(dashboard: bool, say: Callable[[str], None]) -> Iterator[None]:
-        asked.append({"ray": "started"})
-        yield
-        asked.append({"ray": "stopped"})
-
-    for name, fake in (
-        ("execution.run.run", run),
-        ("execution.run.dry_run", dry_run),
-        ("processes.ray_session.ray_session", ray_session),
-    ):
+    for name, fake in (("execution.run.run", run), ("execution.run.dry_run", dry_run)):
         monkeypatch.setattr(f"kinoray.{name}", fake)
     return asked
-
-
-def methods_of(engine: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [call for call in engine if "method" in call]
-
-
-def test_several_methods_share_one_start_of_ray(kino: Callable[..., Outcome], engine: list, tmp_path: Path) -> None:
-    kino("run", "base_moco", "bmu_moco")
-    assert [next(iter(call)) for call in engine] == ["ray", "method", "method", "ray"]
-
-
-def test_ray_does_not_start_for_what_is_finished(kino: Callable[..., Outcome], engine: list, tmp_path: Path) -> None:
-    for method in ("base_moco", "bmu_moco"):
-        make_run(tmp_path, method).parent.rename(tmp_path / f"planned-{method}")
-    kino("run", "base_moco", "bmu_moco")
-    assert [next(iter(call)) for call in engine] == ["method", "method"]
 
 
 def test_help_loads_no_heavy_library() -> None:
@@ -110,7 +83,7 @@ def test_run_passes_on_what_was_given_and_nothing_else(kino: Callable[..., Outco
 
 def test_several_methods_end_in_one_table(kino: Callable[..., Outcome], engine: list) -> None:
     code, out, _ = kino("run", "base_moco", "bmu_moco")
-    assert code == 0 and [call["method"] for call in methods_of(engine)] == ["base_moco", "bmu_moco"]
+    assert code == 0 and [call["method"] for call in engine] == ["base_moco", "bmu_moco"]
     assert out.count("Report: ") == 2
     table = out.splitlines()
     assert any(line.startswith("base_moco ") for line in table) and any(line.startswith("bmu_moco ") for line in table)

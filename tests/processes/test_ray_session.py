@@ -1,157 +1,205 @@
-"""Ray of this process: what it starts, and what it says where it cannot start."""
+"""Ray of this process: what it starts and joins, what ends it, and what it says where there is none."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import ray
+from support.waiting import wait_until
 
-from kinoray.errors import RunFailed
-from kinoray.processes import no_agent
+from kinoray.errors import UsageError
 from kinoray.processes import ray_session as module
+from kinoray.processes.ray_session import ray_session, start_ray
+
+TWO_SESSIONS = """
+import json, os, sys, threading
+import psutil, ray
+import kinoray
 from kinoray.processes.ray_session import ray_session
 
-BUSY = "The current node timed out during startup. This could happen because some of the raylet failed to startup."
-STARTED = """
-import json
-import psutil
-import ray
-from kinoray.processes.lean_ray import is_lean
-from kinoray.processes.ray_session import own_ray
-from kinoray.processes.ray_settings import apply_settings
+said, jobs, together = [], [], threading.Barrier(2)
 
-apply_settings()
-with own_ray():
-    started = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
-    print(json.dumps([is_lean(), ray.get(ray.remote(lambda: 7).remote()), started]))
+def session(name):
+    with ray_session(name, say=said.append):
+        together.wait()
+        jobs.append(ray.get(ray.remote(lambda: 7).remote()))
+        together.wait()
+
+both = [threading.Thread(target=session, args=(name,)) for name in ("one", "two")]
+for thread in both: thread.start()
+for thread in both: thread.join()
+assert not ray.is_initialized()
+with ray_session("three", say=said.append):
+    nodes = len(ray.nodes())
+started = [child.pid for child in psutil.Process().children(recursive=True)]
+heads = [child.pid for child in psutil.Process().children()]
+kinoray.shutdown()
+print(json.dumps([said, jobs, nodes, heads, started, psutil.Process().children()]))
+"""
+WAITS = """
+import os, signal, time
+from kinoray.processes.ray_session import check_own_ray, ray_session, start_ray
+
+start_ray()
+print("starts", flush=True)
+signal.signal(signal.SIGTERM, lambda *_: print("asked to stop", flush=True))
+with ray_session("waits"):
+    print("runs", flush=True)
+    while True:
+        time.sleep(0.2)
+        check_own_ray()
 """
 
-BEFOREHAND = """
-import json, sys, time
-import psutil
-import ray
-from kinoray.processes.ray_session import _beforehand, ray_session, start_beforehand
+
+@pytest.fixture
+def own_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No Ray of the tests', none to join, and what kinoray starts ends with the test."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    yield
+    module.shutdown()
 
 
-def started():
-    return [process.pid for process in psutil.Process().children(recursive=True)]
+def alone(code: str, **options: Any) -> "subprocess.Popen[str]":
+    """A program that starts a Ray of its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes, **options)
 
 
-messages = []
-start_beforehand(messages.append, 1)
-start_beforehand(messages.append, 1)
-if sys.argv[1] == "taken over":
-    with ray_session(say=messages.append):
-        print(json.dumps([messages, ray.get(ray.remote(lambda: 7).remote()), started()]))
-    assert not ray.is_initialized()
-elif sys.argv[1] == "left":
-    _beforehand[0].result()
-    print(json.dumps([messages, 7, started()]))
-else:  # while it starts
-    while len(started()) < 2:
-        time.sleep(0.01)
-    print(json.dumps([messages, 7, started()]))
-"""
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_one_ray_serves_all_threads_and_runs_of_a_process_until_shutdown() -> None:
+    out, err = alone(TWO_SESSIONS).communicate(timeout=180)
+    said, answers, nodes, heads, started, left = json.loads(out)
+    assert said == ["Starting Ray ...", "Joining the Ray of this process ..."]
+    assert answers == [7, 7] and nodes == 1 and len(heads) == 1 and len(started) > 3
+    assert not left and err == ""
+    assert not [pid for pid in started if psutil.pid_exists(pid)]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starts", "runs"])
+def test_nothing_is_left_where_a_driver_is_killed(moment: str) -> None:
+    with alone(WAITS) as driver:
+        assert driver.stdout is not None
+        while driver.stdout.readline().strip() != moment:
+            pass
+        if moment == "starts":
+            wait_until(lambda: any(child.name() == "gcs_server" for child in family(driver.pid)))
+        started = family(driver.pid)
+        driver.kill()
+    wait_until(lambda: not any(process.is_running() for process in started))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sigterm_to_the_process_group_reaches_the_driver_and_not_ray() -> None:
+    with alone(WAITS, start_new_session=True) as driver:
+        assert driver.stdout is not None
+        while driver.stdout.readline().strip() != "runs":
+            pass
+        os.killpg(driver.pid, signal.SIGTERM)
+        assert driver.stdout.readline().strip() == "asked to stop"
+        time.sleep(2)
+        assert driver.poll() is None
+        assert {"gcs_server", "raylet"} <= {child.name() for child in family(driver.pid)}
+        driver.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str) -> None:
+    with alone(WAITS) as driver:
+        assert driver.stdout is not None
+        while driver.stdout.readline().strip() != "runs":
+            pass
+        started = family(driver.pid)
+        next(child for child in started if child.name() == name).kill()
+        _, err = driver.communicate(timeout=60)
+    assert err.splitlines()[-1].startswith(
+        f"kinoray.errors.RayLost: Ray ended: its process {name} ended: it was killed"
+    )
+    wait_until(lambda: not any(process.is_running() for process in started))
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_ray_that_cannot_start_is_one_line_with_its_last_words(own_ray, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "file"))
+    message = r"^Ray did not start: .*file.*num_workers=0, which does without Ray\.$"
+    with pytest.raises(UsageError, match=message), ray_session("none"):
+        pass
+    assert module._head is None
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_ray_that_gives_no_address_in_time_is_ended(own_ray, monkeypatch) -> None:
+    monkeypatch.setattr(module, "START_S", 0.2)
+    start_ray()
+    assert module._head is not None
+    child = module._head.process
+    with pytest.raises(UsageError, match=r"Ray did not start: it gave no address within 0\.2 s"), ray_session("none"):
+        pass
+    assert child.poll() is not None and module._head is None
 
 
 @pytest.mark.parametrize(
-    ("raised", "expected", "message"),
+    ("address", "message"),
     [
-        (Exception(BUSY), RunFailed, r"Ray did not start within its 30 s: .* Run the same command again"),
-        (ValueError("no such option"), ValueError, "no such option"),
+        ("127.0.0.1:1", "Nothing answers at RAY_ADDRESS=127.0.0.1:1. Start that Ray, or unset"),
+        ("no-port", "Nothing answers at RAY_ADDRESS=no-port."),
+        ("ray://127.0.0.1:10001", "joins Ray itself and not through a client. Give HOST:PORT"),
     ],
 )
-def test_a_machine_too_busy_for_ray_is_one_line_and_other_errors_stay(monkeypatch, raised, expected, message) -> None:
-    def fails(**_: Any) -> None:
-        raise raised
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", fails)
-    with pytest.raises(expected, match=message) as told, ray_session():
+def test_an_address_that_cannot_be_joined_is_one_line_at_once(own_ray, monkeypatch, address: str, message: str) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("asked Ray"))
+    start_ray()
+    assert module._head is None, "nothing is started where a Ray is to be joined"
+    with pytest.raises(UsageError, match=message) as told, ray_session("none"):
         pass
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_ray_without_dashboard_starts_what_a_run_needs_alone() -> None:
-    driver = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True, timeout=120)
-    lean, answer, started = json.loads(driver.stdout)
-    assert lean and answer == 7
-    (raylet,) = [command for command in started if "--raylet_socket_name" in command]
-    assert any(no_agent.__file__ in command and command != raylet for command in started), "what is there for an agent"
-    assert any("gcs_server" in command for command in started)
-    unused = ("dashboard/dashboard.py", "dashboard/agent.py", "_private/monitor.py", "log_monitor.py")
-    assert not [command for command in started for script in unused if script in command]
+def test_a_cluster_that_asks_for_a_token_is_told_how_to_give_it(own_ray, monkeypatch) -> None:
+    def refused(**_: Any) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
 
-
-STARTER = """
-import os, subprocess, sys, time
-environment = os.environ | {sys.argv[1]: str(os.getpid())}
-print(subprocess.Popen(sys.argv[3:], stdout=subprocess.DEVNULL, env=environment).pid, flush=True)
-time.sleep(float(sys.argv[2]))
-"""
-
-
-@pytest.mark.parametrize("after_s", [0.0, 0.5])
-def test_what_runs_in_place_of_an_agent_ends_with_who_started_it(after_s: float) -> None:
-    command = [sys.executable, "-I", "-S", no_agent.__file__]
-    words = [sys.executable, "-c", STARTER, no_agent.RAYLET, str(after_s), *command]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        started = psutil.Process(int(starter.stdout.readline()))
-        try:
-            starter.wait()
-            started.wait(timeout=60)
-        finally:
-            with suppress(psutil.NoSuchProcess):
-                started.kill()
-
-
-def test_what_goes_wrong_beforehand_is_raised_where_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(dashboard: bool) -> None:
-        raise RunFailed("too busy")
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(module, "_usable", lambda dashboard, say: None)
-    monkeypatch.setattr(module, "_start", fails)
-    module.start_beforehand(lambda text: None, 0)
-    with pytest.raises(RunFailed, match="too busy"), ray_session():
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(ray, "init", refused)
+    with (
+        pytest.raises(UsageError, match=r"does not let this program in: .* set RAY_AUTH_MODE=token"),
+        ray_session("none"),
+    ):
         pass
-    assert not module._beforehand
 
 
-@pytest.mark.parametrize(("address", "warm"), [("127.0.0.1:1", None), (None, "a warm one")])
-def test_nothing_is_started_beforehand_where_a_ray_will_be_joined(
-    monkeypatch: pytest.MonkeyPatch, address, warm
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    if address:
-        monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(module, "_usable", lambda dashboard, say: say("which it is") or warm)
-    messages: list[str] = []
-    module.start_beforehand(messages.append, 1)
-    assert messages == ([] if address else ["which it is"])
-    assert not module._beforehand
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["taken over", "left", "left at once"])
-def test_a_ray_started_beforehand_is_taken_over_and_ends_with_its_process(way: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    words = [sys.executable, "-c", BEFOREHAND, way]
-    driver = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120, env=environment)
-    messages, answer, started = json.loads(driver.stdout)
-    assert messages == (["Starting Ray ..."] if way == "taken over" else [])
-    assert answer == 7 and len(started) > 1
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=60)
-    assert not alive and driver.stderr == ""
+def test_a_token_lies_in_a_file_of_its_own_where_the_home_cannot_hold_it(monkeypatch, tmp_path: Path) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    module._settle_token()
+    assert "RAY_AUTH_TOKEN_PATH" not in os.environ, "Ray makes it in the home"
+    monkeypatch.delenv("HOME")
+    module._settle_token()
+    file = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    assert len(file.read_text()) == 64 and file.parent.stat().st_mode & 0o077 == 0

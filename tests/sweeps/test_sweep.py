@@ -294,7 +294,7 @@ def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, mes
 
 def test_a_bound_of_prefixes_that_is_no_number_is_refused_before_ray_starts(micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KINORAY_PREFIX_BYTES", "20 GB")
-    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(UsageError, match=r"KINORAY_PREFIX_BYTES=20 GB: .* whole number"):
         sweep("bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path, name="s", quiet=True)
 

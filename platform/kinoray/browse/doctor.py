@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from kinoray.processes import up_down, warm_ray
 from kinoray.processes.cores import usable_cores
 
 TESTED = {
@@ -150,11 +149,8 @@ def _ports() -> Iterator[Finding]:
 def _ray_cluster() -> Finding:
     address = os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.removeprefix("ray://").removeprefix("http://").rpartition(":")
-    warm = warm_ray.find()
-    if not address and warm is not None:
-        return Finding("ray cluster", "ok", up_down.described(warm))
     if not address or not port.isdigit():
-        return Finding("ray cluster", "ok", "RAY_ADDRESS is not set; a run starts Ray, `kinoray up` keeps one")
+        return Finding("ray cluster", "ok", "RAY_ADDRESS is not set; a run starts a Ray of its own")
     if _answers(host, int(port)):
         return Finding("ray cluster", "ok", f"{address} answers")
     return Finding("ray cluster", "fail", f"RAY_ADDRESS={address} does not answer", "Start the cluster or unset it.")

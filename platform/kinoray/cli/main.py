@@ -36,7 +36,6 @@ from kinoray.cli import (
     search,
     status,
     sweep,
-    up_down,
 )
 from kinoray.display.text import printable
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
@@ -138,6 +137,4 @@ app.command("fetch")(copying.fetch_command)
 app.command("rm")(removal.rm_command)
 app.command("prune")(removal.prune_command)
 app.command("doctor")(browse.doctor_command)
-app.command("up")(up_down.up_command)
-app.command("down")(up_down.down_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

@@ -1,8 +1,6 @@
 """`kinoray run`: train methods through a stream of tasks."""
 
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +9,6 @@ import typer
 import kinoray
 from kinoray.cli import completion, printing
 from kinoray.cli.options import CopyTo, Debug, DryRun, Json, Log, Quiet, Runs, Settings, Tags
-from kinoray.display.text import printer
 from kinoray.errors import DONE, FAILED, STOPPED, UsageError
 
 if TYPE_CHECKING:
@@ -109,64 +106,17 @@ def run_command(
 
 
 def _carried_out(requests: "Sequence[RunRequest]") -> "list[Result]":
-    """The results of all requests; what is known to be finished needs neither torch nor Ray."""
-    from kinoray.runs.finished import finished_runs
+    """The results of all requests. Ray starts while what the runs need is imported."""
+    from kinoray.processes.ray_session import start_ray
     from kinoray.runs.result import Result
 
-    known = [finished_runs(request) for request in requests]
+    if any(request.num_workers != 0 for request in requests):
+        start_ray(requests[0].dashboard)
     results: list[Result] = []
-    unfinished = [request for request, finished in zip(requests, known, strict=True) if finished is None]
-    _hand_over(unfinished)
-    _start_ray(unfinished)
-    with _one_ray(unfinished):
-        for request, finished in zip(requests, known, strict=True):
-            if finished is None:
-                made = kinoray.run(request)
-                finished = [made] if isinstance(made, Result) else list(made)
-            results += finished
+    for request in requests:
+        made = kinoray.run(request)
+        results += [made] if isinstance(made, Result) else list(made)
     return results
-
-
-def _hand_over(requests: "Sequence[RunRequest]") -> None:
-    """Leave runs to the process that `kinoray up` has ready for them, if any, and end with it. With --debug they stay
-    here, and so does what does without Ray, or is no command of its own."""
-    program = Path(sys.argv[0])
-    is_command = program.name == "kinoray" or program.parts[-2:] == ("kinoray", "__main__.py")
-    if requests and is_command and "--debug" not in sys.argv and all(r.num_workers != 0 for r in requests):
-        from kinoray.processes.hand_over import hand_over
-
-        if (code := hand_over()) is not None:
-            raise typer.Exit(code)
-
-
-def _start_ray(requests: "Sequence[RunRequest]") -> None:
-    """Start Ray while the runs that will want it are prepared, which imports torch; not beside one in this process,
-    whose signals it would take."""
-    if requests and not requests[0].dashboard and all(request.num_workers != 0 for request in requests):
-        from kinoray.processes.ray_session import start_beforehand
-
-        first = requests[0]
-        abreast = first.seeds and first.num_workers is None  # in tasks, for the most part
-        ranks = 0 if abreast else first.num_workers or 1
-        start_beforehand(printer(first.quiet), ranks)
-
-
-def _one_ray(requests: "Sequence[RunRequest]") -> AbstractContextManager[None]:
-    """One start of Ray for all methods, unless at most one of them has anything left to do there."""
-    if len(requests) < 2:
-        return nullcontext()
-    from kinoray.processes.ray_session import ray_session
-
-    on_ray = [r for r in requests if r.num_workers != 0 and (r.fresh or not _is_finished(r))]
-    return ray_session(on_ray[0].dashboard, printer(on_ray[0].quiet)) if len(on_ray) > 1 else nullcontext()
-
-
-def _is_finished(request: "RunRequest") -> bool:
-    from kinoray.runs.result import Result
-
-    plan = kinoray.dry_run(request)
-    folders = [Path(plan["folder"]) / f"seed-{seed}" for seed in plan["seeds"]]
-    return all((folder / "result.json").is_file() and Result(folder).state == "finished" for folder in folders)
 
 
 def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[str, dict[str, Any], dict[str, Any]]]:

@@ -21,8 +21,6 @@ def status_command(
     debug: Debug = False,
 ) -> None:
     """What is running here: task, steps, scores so far, time left. Of jobs on a cluster: `kinoray jobs status`."""
-    from kinoray.processes.up_down import described
-    from kinoray.processes.warm_ray import find
     from kinoray.report.status import status
 
     report = status(root, which or ())
@@ -31,8 +29,6 @@ def status_command(
         return
     for line in [*map(_run_line, report["runs"]), *map(_sweep_line, report["sweeps"])]:
         print(printable(line))
-    if (warm := find()) is not None:
-        print(f"Beside the runs, {described(warm)}.", file=sys.stderr)
     if not any(report.values()):
         print(f"Nothing is running in {runs_root(root)}. `kinoray list runs` shows what is there.", file=sys.stderr)
 

@@ -30,12 +30,9 @@ from ray.exceptions import (
 from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
-from kinoray.data.lean_data import settle_data
 from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import Feed, Row, coming
-from kinoray.processes.cores import a_core
 from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
-from kinoray.processes.prestart import task_options
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. Fewer
@@ -136,7 +133,7 @@ def _free_cpu(slots: float) -> bool:
 
 def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
     """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
-    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0, **task_options())
+    task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
 
     with alone_in_a_process() as own:
 
@@ -211,7 +208,6 @@ def _store_share(cluster: dict[str, float], world: int) -> float:
 
 
 def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
-    settle_data()
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
     context = DataContext.get_current().copy()
@@ -232,7 +228,6 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
             num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
             compute=ray.data.TaskPoolStrategy(size=at_once),
             max_retries=RETRIES,
-            **task_options(),
         )
         rows.set_name(NO_NAME.sub("-", feed.label))
         blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
@@ -251,11 +246,10 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
     video = _room_for((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3))
     numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
-    with a_core():  # a task more than there are CPUs is started, to be there at once when one of them is done
-        for place, slot in enumerate(filled):
-            row = feed.decode(*slot)
-            numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
-            video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
+    for place, slot in enumerate(filled):
+        row = feed.decode(*slot)
+        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
+        video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
     return {"numbers": numbers, "video": video, "notes": notes}
 
 

@@ -194,7 +194,7 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
 
     from kinoray.processes.ray_session import num_cpus, ray_session
 
-    with noted_signals() as noted, ray_session():
+    with noted_signals() as noted, ray_session("data prepare"):
         slots = workers or max(1, int(num_cpus()))
         task = ray.remote(probe_batch).options(num_cpus=1, max_retries=0)
         waiting, running = deque(_batches(parts, slots)), dict[Any, list[Part]]()

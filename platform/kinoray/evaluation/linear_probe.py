@@ -16,8 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinoray.eager import spare_compiler
-
 PENALTY = 2.0
 """Half of it times the squared weights is added to the loss summed over the pictures. Mean accuracy less that of SGD on
 MoCo's encoders of `shapes-5`, 8 seeds: +1.5 points with 1, +0.2 with 2, -1.7 with 4. Other streams were not measured
@@ -63,7 +61,6 @@ def fit_probe(train: Labelled, num_classes: int, penalty: float = PENALTY, toler
     deviation = torch.where(constant, 1.0, deviation)
     inputs = with_ones((train.features - mean) / deviation)
     weight = inputs.new_zeros(inputs.shape[1], num_classes).requires_grad_()
-    spare_compiler()
     optimizer = torch.optim.LBFGS(
         [weight],
         max_iter=MAX_STEPS,

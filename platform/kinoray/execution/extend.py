@@ -19,7 +19,6 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,24 +81,14 @@ def extend(
         request = replace(request, **{name: value for name, value in changes.items() if value is not None})
         planned.append((old, *_longer(old, request, new)))
     results = Results()
-    with _shared_ray([request for _, request, _ in planned]):
-        for old, request, longer in planned:
-            with hold_run(longer):
-                if not has_state(longer.folder):
-                    _begin(old, longer, request.num_workers or 0, say)
-            result = run(request)
-            assert isinstance(result, Result) and result.folder == longer.folder
-            results.append(result)
+    for old, request, longer in planned:
+        with hold_run(longer):
+            if not has_state(longer.folder):
+                _begin(old, longer, request.num_workers or 0, say)
+        result = run(request)
+        assert isinstance(result, Result) and result.folder == longer.folder
+        results.append(result)
     return results if len(results) > 1 else results[0]
-
-
-def _shared_ray(requests: Sequence[RunRequest]) -> AbstractContextManager[None]:
-    """One start of Ray for several seeds that need it."""
-    if len(requests) < 2 or not requests[0].num_workers:
-        return nullcontext()
-    from kinoray.processes.ray_session import ray_session
-
-    return ray_session()
 
 
 def read_task(text: str | Path) -> TaskData:

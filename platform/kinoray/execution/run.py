@@ -20,12 +20,11 @@ from kinoray.errors import KinorayError, RayLost, UsageError
 from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.background import threads
 from kinoray.processes.cores import usable_cores
-from kinoray.processes.signals import Signals, Stopped, caught_signals
+from kinoray.processes.signals import Signals, Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.about import check_free, name_run
 from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
-from kinoray.runs.finished import remember
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, each_seed, resolve
 from kinoray.runs.result import Result, Results
@@ -84,8 +83,6 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
         ):
             if unfinished:
                 _start(unfinished, requests[0], say)
-    for request, runs in zip(requests, wanted, strict=True):
-        remember(request, runs[0])
     return [[Result(run.folder) for run in runs] for runs in wanted]
 
 
@@ -148,11 +145,9 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             say(_outlook(runs, IN_PROCESS, usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
-        from kinoray.processes.ray_session import dashboard_line, num_cpus, num_gpus, ray_session
+        from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
 
-        with ray_session(request.dashboard, say):
-            if request.dashboard:
-                say(dashboard_line())
+        with ray_session(runs[0].folder.parent.name, request.dashboard or is_interactive(), say):
             from kinoray.execution.shared_storage import seen_by_all
 
             runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus()
@@ -222,12 +217,10 @@ def on_workers(
     """
     signals.check(run.label)
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
 
     from kinoray.execution.rank_share import patient, share_of_rank
-    from kinoray.execution.trainer import Trainer
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
-    from kinoray.processes.prestart import rank_variables
 
     share = share_of_rank(workers, cpus, per_worker)
     spec = make_spec(
@@ -242,15 +235,14 @@ def on_workers(
     )
     asks, gpus = share.of_all(workers), workers * share.gpus
     with run_actors(run, spec, watch, gpus) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
-        trainer = Trainer(
-            train_loop,  # type: ignore[arg-type]
+        trainer: TorchTrainer = TorchTrainer(
+            train_loop,
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=share.gpu, resources_per_worker=share.resources),
             torch_config=TorchConfig(backend="nccl" if share.gpu else "gloo", timeout_s=300),
             run_config=RunConfig(
                 name=f"{run.label.replace('/', '-')}-{uuid.uuid4().hex[:8]}",  # as the dashboard lists it
                 storage_path=str(run.folder / ".ray"),
-                worker_runtime_env={"env_vars": rank_variables()},
                 failure_config=FailureConfig(max_failures=MAX_DEATHS, controller_failure_limit=3),  # type: ignore[call-arg]
             ),
         )

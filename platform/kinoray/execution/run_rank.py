@@ -15,7 +15,6 @@ from kinoray.disk.durable import storage_error
 from kinoray.execution.commits import Stores
 from kinoray.execution.rank_session import RankSession
 from kinoray.processes.cores import usable_cores
-from kinoray.processes.freed_memory import keep_freed_memory
 from kinoray.runs.run_spec import RunSpec
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
@@ -64,7 +63,6 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     may leave them here for good; the run's clock stands still meanwhile.
     """
     compute_repeatably(spec, world)
-    keep_freed_memory()
     try:
         session = RankSession(spec, world, monitor, stores)
         state = session.resume()

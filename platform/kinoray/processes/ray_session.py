@@ -1,197 +1,260 @@
-"""Ray of this process: one that runs already, or its own."""
+"""Ray of this process: the one that its program has, that of RAY_ADDRESS, or one of its own (`ray_head`).
 
+Its own starts with the first run and lasts as long as the process, or until `shutdown`: a next run joins it. Ray is
+imported here when it is needed, after the variables that it reads as it is imported are set.
+"""
+
+import atexit
+import json
 import logging
 import os
+import select
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
 
-import grpc
-import psutil
-import ray
+from kinoray.errors import RayLost, UsageError
+from kinoray.processes.background import in_thread
 
-from kinoray.errors import RayLost, RunFailed
-from kinoray.processes import warm_ray
-from kinoray.processes.lean_ray import lean, lean_options, replaced
-from kinoray.processes.prestart import PRELOADING, PRELOADS, forget_ranks, start_ranks
-from kinoray.processes.ray_settings import apply_settings
-from kinoray.processes.trainer_environment import trainer_environment
-
-LATE = "timed out during startup"
-"""In what Ray raises where it gives up starting."""
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_task_oom_retries": "2",  # without end by default
+}
+"""Set before Ray starts where the user has not set them."""
 TRACKING = "RAY_TRAIN_ENABLE_STATE_TRACKING"
 """Lets a driver's trainers note what they do for the dashboard, through an actor: set only beside a dashboard."""
-KEEPS_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""With "0" Ray's processes reach one another by 127.0.0.1 on any system, as they do on those in its name."""
-QUIET: dict[str, Any] = {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
 OF_DECODERS = ("KINORAY_MAX_PIXELS",)
 """Variables of the driver's that hold wherever its clips are read."""
-IMPORTING_S = 0.0005
-"""Between two threads' turns while one imports torch and the other starts Ray: with Python's 5 ms the latter, which
-waits for an answer a hundred times, takes a quarter of a second longer."""
-NEEDED = {"gcs_server", "raylet"}
-"""Of Ray's own processes those without which it does nothing; its dashboard's may end."""
-_beforehand: list[Future[None]] = []
-"""The start of a Ray that the coming `ray_session` takes over, at most one."""
+LOOPBACK = "[::ffff:127.0.0.1]"
+"""127.0.0.1 in the spelling of IPv6. Ray would put the machine's address in the place of the usual one."""
+START_S, ANSWERS_S, ENDS_S = 60.0, 5.0, 10.0
+TOKEN_HINT = "If it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH where its token is another one."
+
+
+@dataclass
+class Head:
+    """The child that holds a Ray, and what it says."""
+
+    process: "subprocess.Popen[str]"
+    errors: IO[str]
+    dashboard: bool
+    answer: dict[str, Any] = field(default_factory=dict)
+    """Where its Ray is, once it has started."""
+
+    def last_words(self) -> str:
+        """The last line that it, or a part of its Ray, wrote as an error."""
+        self.errors.seek(0)
+        return ([line for line in self.errors.read().splitlines() if line.strip()] or ["it said nothing"])[-1].strip()
+
+
+_head: Head | None = None
+_users = 0
+"""Blocks of `ray_session` that are on, in any thread."""
+_lock = threading.RLock()
 
 
 @contextmanager
-def ray_session(dashboard: bool = False, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
-    """Use the Ray that this process has, that of RAY_ADDRESS or that of `kinoray up`; else start one, and stop it.
+def ray_session(job: str, dashboard: bool = False, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Be connected to Ray for a block: the Ray that the program has, that of RAY_ADDRESS, else one of this process.
 
-    One that was started beforehand, which has no dashboard, is taken over.
-
-    dashboard: wanted; a Ray without one is then not used. With it, Ray also cleans up after a trainer whose driver was
-    killed; it costs 11 processes and 1 GB. say: told which Ray it is.
+    Args:
+        job: Its name in the dashboard's list of jobs, where this block is the first to connect.
+        dashboard: Wanted of a Ray that starts here; it costs 11 processes and 1 GB.
+        say: Told which Ray it is, and where its dashboard is, if it has one.
+    Raises:
+        UsageError: No Ray could be reached or started, in one line.
     """
+    global _users
     apply_settings()
-    session = None if _beforehand else _there(dashboard, say)
-    if session is None:
-        say("Starting Ray ...")
-        session = own_ray(dashboard)
-    with session:
-        yield
+    import ray
 
-
-def _there(dashboard: bool, say: Callable[[str], None]) -> AbstractContextManager[None] | None:
-    """A session on a Ray that runs already, if there is one to be used."""
-    if ray.is_initialized():
-        return nullcontext()
-    if address := os.environ.get("RAY_ADDRESS"):
-        return _joined(address, say)
-    if warm := _usable(dashboard, say):
-        return _joined_warm(warm, say)
-    return None
-
-
-@contextmanager
-def own_ray(dashboard: bool = False) -> Iterator[None]:
-    """A Ray of this process's own, on loopback alone; the one that was started beforehand, if any."""
-    with _tracked(dashboard):
-        if _beforehand:
-            assert not dashboard
-            _beforehand.pop().result()
-            _take_sigterm_back()
+    with _lock:
+        if not _users and ray.is_initialized():  # the program's own, which it ends itself
+            url, joined = ray.init(ignore_reinit_error=True).dashboard_url, False
         else:
-            _start(dashboard)
-        with _until_shutdown():
+            url, joined = "" if _users else _connected(job, dashboard, say).dashboard_url, True
+            _users += 1
+    try:
+        with _told_of_dashboard(url, say):
             yield
+    finally:
+        with _lock:
+            _users -= joined
+            if joined and not _users:
+                ray.shutdown()
 
 
-def _start(dashboard: bool) -> None:
-    with keep_signal_handlers(), _on_loopback(), lean(dashboard), _in_time():
-        options: dict[str, Any] = {} if dashboard else lean_options()
-        ray.init(address="local", include_dashboard=dashboard, _node_ip_address="127.0.0.1", **options, **QUIET)
+def start_ray(dashboard: bool = False) -> None:
+    """Have the Ray of this process start beside what the program does next; not where another one will be joined."""
+    ray = sys.modules.get("ray")
+    if os.environ.get("RAY_ADDRESS", "local") == "local" and not (ray and ray.is_initialized()):
+        apply_settings()
+        with _lock:
+            _started(dashboard)
 
 
-def _start_with(ranks: int) -> None:
-    """Start a Ray, and have it start what so many ranks will be."""
-    others = os.environ.get(PRELOADS)
-    with environment({PRELOADS: f"{others},{PRELOADING}" if others else PRELOADING} if ranks else {}):
-        _start(dashboard=False)
-    if ranks:
-        with suppress(grpc.RpcError):  # they start later then, as without this
-            start_ranks(ranks)
-
-
-def start_beforehand(say: Callable[[str], None], ranks: int) -> None:
-    """Start a Ray without a dashboard in a thread, for the `ray_session` to come, while this one imports torch, which
-    takes as long. Nothing where one is there that will be joined. One that nobody takes over ends with the process.
-
-    say: told why a Ray of `kinoray up` is not used. ranks: that will train; their processes start at once, too.
-    """
-    apply_settings()
-    if _beforehand or _there(False, say) is not None:
-        return
-    started: Future[None] = Future()
-
-    def start() -> None:
-        usual_s = sys.getswitchinterval()
-        sys.setswitchinterval(IMPORTING_S)
+def shutdown() -> None:
+    """End the Ray that kinoray started for this process, if any. The next run starts another one."""
+    global _head
+    with _lock:
+        head, _head = _head, None
+        if head is None:
+            return
+        atexit.unregister(shutdown)
+        with suppress(OSError):
+            head.process.stdin.close()  # type: ignore[union-attr]
         try:
-            _start_with(ranks)
-            started.set_result(None)
-        except Exception as error:
-            started.set_exception(error)
-        finally:
-            sys.setswitchinterval(usual_s)
-        threading.Event().wait()  # Ray's processes are killed when the thread that started them ends
-
-    threading.Thread(target=start, daemon=True).start()
-    _beforehand.append(started)
+            head.process.wait(ENDS_S if head.answer else 0)  # one that still starts does not look at its input
+        except subprocess.TimeoutExpired:
+            os.killpg(head.process.pid, signal.SIGKILL)
+            head.process.wait()
+        head.process.stdout.close()  # type: ignore[union-attr]
+        head.errors.close()
 
 
-@contextmanager
-def _joined(address: str, say: Callable[[str], None]) -> Iterator[None]:
-    """The Ray of RAY_ADDRESS."""
-    say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
-    of_job = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # what it sets for all, Ray lets nobody set again
-    limits = {name: os.environ[name] for name in OF_DECODERS if name in os.environ and name not in of_job}
+def check_own_ray() -> None:
+    """Look whether the Ray of this process, if any, still runs: Ray's own calls would wait a minute for one that has
+    ended, and then end this process. Raises: RayLost.
+    """
+    if _head is not None and _head.answer and _head.process.poll() is not None:
+        raise RayLost(f"Ray ended: {_head.last_words()}. What is committed stands; the same command continues it.")
+
+
+def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
+    """Connect this process to Ray; gives what `ray.init` does."""
+    address = os.environ.get("RAY_ADDRESS", "local")
+    if address != "local":
+        say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
+        return _init(_checked(address), job)
+    if _head is not None and (_head.process.poll() is not None or dashboard > _head.dashboard):
+        shutdown()
+    say("Starting Ray ..." if _head is None or not _head.answer else "Joining the Ray of this process ...")
+    return _init(f"{LOOPBACK}:{_port_of(_started(dashboard))}", job)
+
+
+def _started(dashboard: bool) -> Head:
+    """The child that holds the Ray of this process, which starts now unless it has."""
+    global _head
+    if _head is None:
+        _settle_token()
+        words = [sys.executable, "-P", "-m", "kinoray.processes.ray_head", *(["--dashboard"] if dashboard else [])]
+        errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed when the child has ended
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        _head = Head(subprocess.Popen(words, stderr=errors, start_new_session=True, **pipes), errors, dashboard)
+        atexit.register(shutdown)
+    return _head
+
+
+def _port_of(head: Head) -> int:
+    """Where its Ray listens, once it runs. Raises: UsageError where it does not start."""
+    assert head.process.stdout is not None
+    if not head.answer:
+        ready, _, _ = select.select([head.process.stdout], [], [], START_S)
+        line = head.process.stdout.readline() if ready else ""
+        if not line:
+            words = head.last_words() if ready else f"it gave no address within {START_S:g} s"
+            shutdown()
+            raise UsageError(f"Ray did not start: {words}. Mend that, or use num_workers=0, which does without Ray.")
+        head.answer = json.loads(line)
+    return head.answer["port"]
+
+
+def _checked(address: str) -> str:
+    """The address of RAY_ADDRESS as Ray takes it. Raises: UsageError where nothing answers there."""
+    if "://" in address:
+        raise UsageError(
+            f"RAY_ADDRESS={address}: a run joins Ray itself and not through a client. Give HOST:PORT of its head, as "
+            "127.0.0.1:6379, on one of its machines, or send the command there: `kinoray submit --address http://...`."
+        )
+    if address == "auto":
+        return address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWERS_S).close()
+    except (OSError, ValueError):
+        raise UsageError(
+            f"Nothing answers at RAY_ADDRESS={address}. Start that Ray, or unset the variable to start one here."
+        ) from None
+    return f"{LOOPBACK}:{port}" if host in ("127.0.0.1", "localhost") else address
+
+
+def _init(address: str, job: str) -> Any:
+    """`ray.init` at an address, in a thread: in the main one Ray would set a handler of SIGTERM of its own."""
+    import ray
+    from ray.job_config import JobConfig
+
+    set_by_job = os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")  # what it sets for all, nobody may set again
+    limits = {name: os.environ[name] for name in OF_DECODERS if name in os.environ and name not in set_by_job}
     options: dict[str, Any] = {"runtime_env": {"env_vars": limits}} if limits else {}
-    with keep_signal_handlers():
-        ray.init(address=address, **options, **QUIET)
-    with _until_shutdown():
-        yield
-
-
-@contextmanager
-def _joined_warm(warm: warm_ray.WarmRay, say: Callable[[str], None]) -> Iterator[None]:
-    """The Ray of `kinoray up`, with the token that Ray gives to what it starts on this machine."""
-    say(f"Joining the Ray of `kinoray up`, {warm.address} ...")
-    from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
-
-    with _tracked(warm.dashboard):
-        with keep_signal_handlers(), _on_loopback():
-            logging.getLogger("ray").setLevel(logging.ERROR)
-            enable_token_auth_by_default()
-            ray.init(address=warm.address, runtime_env=trainer_environment(), **QUIET)
-        with _until_shutdown():
-            yield
-
-
-@contextmanager
-def _until_shutdown() -> Iterator[None]:
+    options |= {"namespace": "kinoray", "log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        yield
+        return in_thread(lambda: ray.init(address=address, job_config=JobConfig(metadata={"job_name": job}), **options))
+    except ConnectionError as error:
+        raise UsageError(f"The Ray at {address} does not let this program in: {error}. {TOKEN_HINT}") from error
     finally:
-        ray.shutdown()
-        forget_ranks()
+        _take_sigterm_back()
 
 
-def _usable(dashboard: bool, say: Callable[[str], None]) -> warm_ray.WarmRay | None:
-    """The Ray of `kinoray up`, where it is as one of this process's own would be; says so where it is not."""
-    warm = warm_ray.find()
-    if warm is None:
-        return None
-    other = warm_ray.other_than(warm)
-    if dashboard and not warm.dashboard:
-        why = "has no dashboard, which is wanted here (`kinoray up --dashboard`)"
-    elif other:
-        why = f"was started with another {', '.join(other)} (`kinoray down` and `kinoray up` take yours over)"
-    else:
-        return warm
-    say(f"The Ray of `kinoray up` {why}; this starts one of its own.")
-    return None
+def _take_sigterm_back() -> None:
+    """Ray's core has put a handler in C++ in the place of Python's, which aborts the process."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _settle_token() -> None:
+    """Have Ray ask for a token, which Ray itself makes in the home; in a file of its own where that is not possible."""
+    if "ray" in sys.modules and "RAY_AUTH_MODE" not in os.environ:
+        # Ray has read the variable, and no public call makes it read it again.
+        from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
+
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        enable_token_auth_by_default()
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ)
+    if named or os.environ["RAY_AUTH_MODE"] != "token":
+        return
+    home = Path(os.environ.get("HOME", ""))
+    if not (home.is_absolute() and os.access(home / ".ray" if (home / ".ray").exists() else home, os.W_OK)):
+        file = Path(tempfile.mkdtemp(prefix="kinoray-")) / "auth_token"
+        file.write_text(os.urandom(32).hex())
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
 
 
 @contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Let a Ray that starts here keep 127.0.0.1, as it does on other systems; on Linux it would take the machine's
-    address in its place, and all its servers would listen on every interface. So must the processes that it starts:
-    some of the dashboard's would wait for the machine's address for ever, and its pages with them."""
-    private: Any = ray._private
-    with replaced(private.ray_constants, "ENABLE_RAY_CLUSTER", False), environment({KEEPS_LOOPBACK: "0"}):
+def _told_of_dashboard(url: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Say where the dashboard is, if there is one, and let trainers note meanwhile what they do for it."""
+    if not url:
+        yield
+        return
+    asks = ""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        file = os.environ.get("RAY_AUTH_TOKEN_PATH")
+        asks = f" (its token: `{f'RAY_AUTH_TOKEN_PATH={file} ' if file else ''}ray get-auth-token`)"
+    say(f"Ray's dashboard: http://{url}{asks}")
+    with environment({TRACKING: os.environ.get(TRACKING, "1")}):
         yield
 
 
-def _tracked(dashboard: bool) -> AbstractContextManager[None]:
-    """Let trainers note what they do, where a dashboard shows it."""
-    return environment({TRACKING: os.environ.get(TRACKING, "1")} if dashboard else {})
+def apply_settings() -> None:
+    """Set `RAY_SETTINGS` for this process and those that it starts."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager
@@ -206,110 +269,22 @@ def environment(values: dict[str, str]) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-@contextmanager
-def _in_time() -> Iterator[None]:
-    """Say in one line where a machine is so busy that Ray gives up starting there, which it does after half a minute.
-
-    Raises: RunFailed.
-    """
-    try:
-        yield
-    except Exception as error:  # Ray has no class for it
-        if LATE not in str(error):
-            raise
-        raise RunFailed(
-            "Ray did not start within its 30 s: other work keeps this machine busy. Run the same command again when "
-            "there is less of it, or use num_workers=0, which does without Ray."
-        ) from error
-
-
-@contextmanager
-def keep_signal_handlers() -> Iterator[None]:
-    """Keep the driver's SIGTERM handler while Ray starts.
-
-    Ray puts two of its own in its place: one in Python that ends all its processes with nothing saved, and one in C++
-    that aborts the driver three seconds after the signal.
-    """
-    private: Any = ray._private
-    try:
-        with replaced(private.utils, "set_sigterm_handler", lambda handler: None):
-            yield
-    finally:
-        _take_sigterm_back()
-
-
-def _take_sigterm_back() -> None:
-    handler = signal.getsignal(signal.SIGTERM)
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
-
-
-@contextmanager
-def told_to(handler: logging.Handler, level: int, *loggers: str) -> Iterator[None]:
-    """What some of Ray's loggers have to say, from a level on, goes to a handler alone, which is closed at the end."""
-    handler.setLevel(level)
-    quieted = [logging.getLogger(name) for name in loggers]
-    before = [(logger.propagate, logger.level) for logger in quieted]
-    for logger in quieted:
-        logger.addHandler(handler)
-        logger.propagate = False
-        logger.setLevel(level)
-    try:
-        yield
-    finally:
-        for logger, (propagate, level_before) in zip(quieted, before, strict=True):
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-            logger.setLevel(level_before)
-        handler.close()
-
-
-def dashboard_line() -> str:
-    """Where the dashboard of the connected Ray is, and what it asks a browser for."""
-    from ray._private.authentication.authentication_utils import is_token_auth_enabled
-
-    worker: Any = ray._private.worker
-    if not (url := worker.get_dashboard_url()):
-        return "Ray's dashboard: none; the Ray that is running here was started without it."
-    asks = " (asks for the token that `ray get-auth-token` prints)" if is_token_auth_enabled() else ""
-    return f"Ray's dashboard: http://{url}{asks}"
-
-
-def check_own_ray() -> None:
-    """End what is left of a Ray that this process started and of which a part has ended: Ray's own calls would wait a
-    minute for it, and then end this process. Raises: RayLost for such a Ray."""
-    private: Any = ray._private
-    node = private.worker._global_node
-    ended = {name for name, _ in node.dead_processes()} if node is not None and node.head else set()
-    dead = sorted(ended & NEEDED)
-    if not dead:
-        return
-    private.auto_init_hook.enable_auto_connect = False  # a thread that still calls Ray would start another
-    for _, process in node.live_processes():
-        with suppress(psutil.Error):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.Error):  # another one may have ended meanwhile
-                    child.kill()
-    raise RayLost(
-        f"Ray's process {dead[0]} ended: it was killed, or the machine ran out of memory (`dmesg` tells). What is "
-        "committed stands; the same command continues it."
-    )
-
-
-def has_dashboard() -> bool:
-    """Whether the connected Ray has a dashboard."""
-    worker: Any = ray._private.worker
-    return bool(worker.get_dashboard_url())
-
-
 def num_cpus() -> float:
+    """CPUs of the connected Ray."""
+    import ray
+
     return ray.cluster_resources().get("CPU", 0.0)
 
 
 def node_cpus() -> list[float]:
-    """CPUs of each machine."""
+    """CPUs of each machine of the connected Ray."""
+    import ray
+
     return [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
 
 
 def num_gpus() -> int:
+    """GPUs of the connected Ray."""
+    import ray
+
     return int(ray.cluster_resources().get("GPU", 0))

@@ -65,6 +65,11 @@ def is_echo(first: int, number: int, came_s: float) -> bool:
     return first == number == signal.SIGTERM and time.monotonic() - came_s < ECHO_S
 
 
+def is_interactive() -> bool:
+    """Whether a person types what this process does: a notebook, or Python's prompt."""
+    return hasattr(sys, "ps1")
+
+
 @contextmanager
 def caught_signals() -> Iterator[Signals]:
     """Catch signals while runs are on; outside the main thread there is nothing to catch."""

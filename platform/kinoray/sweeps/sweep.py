@@ -19,7 +19,7 @@ from kinoray.disk.durable import write_json
 from kinoray.display.text import printer
 from kinoray.errors import RunFailed, UsageError
 from kinoray.lineage.prefix_key import shared_tasks
-from kinoray.processes.signals import Stopped, caught_signals
+from kinoray.processes.signals import Stopped, caught_signals, is_interactive
 from kinoray.runs.copier import copying
 from kinoray.runs.copying import parts_of
 from kinoray.runs.request import RunRequest, request_of, shows_options
@@ -161,7 +161,7 @@ def _run(
 
     request, seeds = plan.request, record["seeds"]
     bytes_asked_for()  # refused now and not in each trial
-    with caught_signals() as signals, ray_session(plan.workers > 0, say):
+    with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):
         cpus, nodes = num_cpus(), node_cpus()
         beside = [*filter(None, [plan.base.reference]), *(r.stream for r in plan.then if isinstance(r.stream, Stream))]
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent, beside)

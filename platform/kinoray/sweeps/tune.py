@@ -20,7 +20,7 @@ from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed
 from kinoray.monitoring.gauges import Gauges
 from kinoray.processes.background import in_thread
-from kinoray.processes.ray_session import check_own_ray, told_to
+from kinoray.processes.ray_session import check_own_ray
 from kinoray.processes.signals import Signals
 from kinoray.sweeps.keeping import Keeper, keep_events
 from kinoray.sweeps.objectives import aims
@@ -134,5 +134,17 @@ def logged_to(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     handler.addFilter(lambda record: "analysis" not in record.name)  # Tune's own result files are switched off
-    with told_to(handler, logging.WARNING, "ray.tune", "ray.train", "ray.air"):
+    quieted = [logging.getLogger(f"ray.{name}") for name in ("tune", "train", "air")]
+    before = [(logger.propagate, logger.level) for logger in quieted]
+    for logger in quieted:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)
+    try:
         yield
+    finally:
+        for logger, (propagate, level) in zip(quieted, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)
+        handler.close()

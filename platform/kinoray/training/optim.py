@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from kinoray import eager
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.method import ParamGroup, StepOutput
@@ -32,7 +31,6 @@ def make_optimizer(recipe: Recipe, groups: Groups) -> Optimizer:
         }
         for group in groups.values()
     ]
-    eager.spare_compiler()
     if recipe.optimizer == "sgd":
         return SGD(params, lr=recipe.learning_rate, momentum=0.9, foreach=True)
     kind = AdamW if recipe.optimizer == "adamw" else Adam
@@ -129,7 +127,7 @@ def apply_gradients(optimizer: Optimizer, recipe: Recipe, rate: float) -> None:
         torch.nn.utils.clip_grad_norm_(params, recipe.clip_norm, foreach=True)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate"]
-    eager.step(optimizer)
+    optimizer.step()
 
 
 def optimizer_tensors(optimizer: Optimizer, groups: Groups) -> dict[str, Tensor]:
