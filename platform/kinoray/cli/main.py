@@ -60,7 +60,7 @@ NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 def main() -> None:
     """Run the command line; the only place where errors become lines and exit codes."""
-    signal.signal(signal.SIGTERM, lambda *_: _fail(f"Terminated. {GOES_ON}", TERMINATED))  # runs have their own handler
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # runs have their own handler
     # At its end Python looks through all that torch made for what nobody uses any more: half a second.
     atexit.register(gc.freeze)
     sys.unraisablehook = _interrupt_again
@@ -71,6 +71,8 @@ def main() -> None:
     except SystemExit as left:
         if left.code == INTERRUPTED:  # typer's answer to Ctrl-C says nothing
             _fail(f"Interrupted. {GOES_ON}", INTERRUPTED)
+        if left.code == TERMINATED:
+            _fail(f"Terminated. {GOES_ON}", TERMINATED)
         raise
     except BrokenPipeError:  # the reader (`| head`) has gone
         sys.stderr.close()

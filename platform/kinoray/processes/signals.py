@@ -25,23 +25,34 @@ class Stopped(KinorayError):
 
 
 class Signals:
-    """SIGINT and SIGTERM as a request to stop; a second one ends the process at once."""
+    """SIGINT and SIGTERM as a request to stop. A second one ends the process at once; in an interactive one, whose
+    variables somebody wants to keep, it raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.came_s = 0.0
         self.listeners: list[Callable[[], None]] = []
+        self.came = threading.Event()
+        """Set with the first signal, and at the end."""
 
     def handle(self, number: int, frame: Any) -> None:
-        """Remember the first signal and call the listeners."""
+        """Remember the first signal and call the listeners. Nothing is printed here: stderr may be in use."""
         if self.number is not None:
             if is_echo(self.number, number, self.came_s):
                 return
+            if is_interactive():
+                raise KeyboardInterrupt
             os._exit(BY_SIGNAL + number)
         self.number, self.came_s = number, time.monotonic()
-        print("Stopping after this step; once more ends at once.", file=sys.stderr)
+        self.came.set()
         for listener in self.listeners:
             listener()
+
+    def announce(self) -> None:
+        """Wait for the first signal and say what it does; runs in a thread of its own."""
+        self.came.wait()
+        if self.number is not None:
+            print("Stopping after this step. Press Ctrl-C again to quit without saving.", file=sys.stderr)
 
     def check(self, label: str) -> None:
         """Start nothing more after a request to stop. Raises: Stopped."""
@@ -78,9 +89,11 @@ def caught_signals() -> Iterator[Signals]:
         yield signals
         return
     old = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    threading.Thread(target=signals.announce, daemon=True).start()
     try:
         yield signals
     finally:
+        signals.came.set()
         for number, handler in old.items():
             signal.signal(number, handler)
 
