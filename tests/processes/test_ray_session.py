@@ -123,17 +123,19 @@ def test_a_sigterm_to_the_process_group_reaches_the_driver_and_not_ray() -> None
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str) -> None:
+@pytest.mark.parametrize("moment", ["starts", "runs"])
+def test_the_end_of_a_part_of_ray_is_one_line_within_seconds(name: str, moment: str) -> None:
     with alone(WAITS) as driver:
         assert driver.stdout is not None
-        while driver.stdout.readline().strip() != "runs":
+        while driver.stdout.readline().strip() != moment:
             pass
+        wait_until(lambda: any(child.name() == name for child in family(driver.pid)), every_s=0.01)
+        time.sleep(1)  # until it was seen
         started = family(driver.pid)
         next(child for child in started if child.name() == name).kill()
         _, err = driver.communicate(timeout=60)
-    assert err.splitlines()[-1].startswith(
-        f"kinoray.errors.RayLost: Ray ended: its process {name} ended: it was killed"
-    )
+    expected = {"starts": "UsageError: Ray did not start", "runs": "RayLost: Ray ended"}[moment]
+    assert err.splitlines()[-1].startswith(f"kinoray.errors.{expected}: its process {name} ended: it was killed")
     wait_until(lambda: not any(process.is_running() for process in started))
 
 

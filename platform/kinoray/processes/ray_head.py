@@ -11,6 +11,8 @@ import os
 import select
 import signal
 import sys
+import threading
+from contextlib import suppress
 
 import psutil
 
@@ -20,25 +22,47 @@ LOOK_S = 0.5
 
 
 def main() -> None:
-    """Start Ray, print where it is, and end it with the standard input, or at once where a part of it has ended."""
+    """Start Ray, print where it is, and end it with the standard input."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    started, over = threading.Event(), threading.Event()
+    threading.Thread(target=_watch, args=(started, over), daemon=True).start()
     import ray
 
-    started = ray.init(
+    context = ray.init(
         address="local",
         include_dashboard="--dashboard" in sys.argv,
         _node_ip_address="127.0.0.1",
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    port = int(started.address_info["gcs_address"].rpartition(":")[2])
-    print(json.dumps({"port": port, "dashboard": started.dashboard_url}), flush=True)
-    while not select.select([sys.stdin], [], [], LOOK_S)[0]:
-        alive = {child.name() for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
-        if ended := sorted(NEEDED - alive):
-            print(f"its process {ended[0]} ended: it was killed, or memory ran out (`dmesg` tells)", file=sys.stderr)
-            os.killpg(0, signal.SIGKILL)
+    started.set()
+    port = int(context.address_info["gcs_address"].rpartition(":")[2])
+    print(json.dumps({"port": port, "dashboard": context.dashboard_url}), flush=True)
+    sys.stdin.read()
+    over.set()
     ray.shutdown()
+
+
+def _watch(started: threading.Event, over: threading.Event) -> None:
+    """End all at once where a part of Ray has ended, or the driver while Ray starts, which would not notice."""
+    seen: set[str] = set()
+    while not over.wait(LOOK_S):
+        alive = _children()
+        if ended := sorted(seen - alive):
+            print(f"its process {ended[0]} ended: it was killed, or memory ran out (`dmesg` tells)", file=sys.stderr)
+        if ended or (not started.is_set() and select.select([sys.stdin], [], [], 0)[0]):
+            sys.stderr.flush()
+            os.killpg(0, signal.SIGKILL)
+        seen |= alive & NEEDED
+
+
+def _children() -> set[str]:
+    """Names of the children that live."""
+    names = set()
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it ended just now
+            names |= {child.name()} if child.status() != psutil.STATUS_ZOMBIE else set()
+    return names
 
 
 if __name__ == "__main__":
