@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import UsageError
+from kinoray.processes.actors import NAMESPACE, actor_name, connected_ray
 from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results
@@ -49,14 +50,14 @@ class LiveFeatureStore:
         return self._ask("rows", split, start, count, before_task)
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
-        import ray
-
-        try:
-            return ray.get(self.actor.ask.remote(verb, *arguments))
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except ray.exceptions.RayActorError:
-            return answer_of(committed_features(self.folder), verb, arguments)
+        if (ray := connected_ray()) is not None:
+            try:
+                return ray.get(self.actor.ask.remote(verb, *arguments))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayActorError:
+                pass
+        return answer_of(committed_features(self.folder), verb, arguments)
 
 
 def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore":
@@ -111,13 +112,8 @@ def answer_of(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any
 
 def _live(run: Result) -> Any:
     """The actor of a run in the Ray that this program is connected to, None where there is none."""
-    import sys
-
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
+    if (ray := connected_ray()) is None:
         return None
-    from kinoray.processes.actors import NAMESPACE, actor_name
-
     try:
         return ray.get_actor(actor_name("store", label_of(run), run.folder), namespace=NAMESPACE)
     except ValueError:

@@ -33,10 +33,16 @@ def actor_name(kind: str, label: str, folder: str | Path) -> str:
     return f"{kind}:{label}@{hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]}"
 
 
-def find_actors(kind: str, label: str) -> list[Any]:
-    """The living actors of a run by its name alone, in whatever folder it is."""
-    import ray
+def connected_ray() -> Any:
+    """Ray's module where this program is connected to one, else None: what is asked of none would start one."""
+    ray = sys.modules.get("ray")
+    return ray if ray is not None and ray.is_initialized() else None
 
+
+def find_actors(kind: str, label: str) -> list[Any]:
+    """The living actors of a run by its name alone, in whatever folder it is; none where no Ray is connected."""
+    if (ray := connected_ray()) is None:
+        return []
     known = ray.util.list_named_actors(all_namespaces=True)
     names = [a["name"] for a in known if a["namespace"] == NAMESPACE and a["name"].startswith(f"{kind}:{label}@")]
     return [ray.get_actor(name, namespace=NAMESPACE) for name in sorted(names)]
