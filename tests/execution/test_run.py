@@ -302,7 +302,7 @@ def test_where_nobody_says_how_many_workers_their_number_divides_the_batch(micro
 def test_more_workers_than_gpus_are_refused_and_never_put_on_cpus(micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("kinoray.processes.ray_session.num_cpus", lambda: 16.0)
-    monkeypatch.setattr("kinoray.processes.ray_session.num_gpus", lambda: 2)
+    monkeypatch.setattr("kinoray.processes.ray_session.num_gpus", lambda say: 2)
     monkeypatch.setattr("kinoray.execution.shared_storage.seen_by_all", lambda runs: runs)
     with pytest.raises(UsageError, match=r"num_workers=4, but the cluster has 2 GPUs.*Use num_workers=2"):
         run("base_moco", stream=micro, num_workers=4, runs=tmp_path, quiet=True)

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import ray
+import torch
 from support.waiting import wait_until
 
 from kinoray.errors import UsageError
@@ -59,6 +60,15 @@ with ray_session("waits"):
 """
 
 
+GPU = """
+import ray
+from kinoray.processes.ray_session import num_gpus, ray_session
+ray.init(address="local", num_gpus=1, include_dashboard=False)
+with ray_session("gpu"):
+    print(num_gpus(print), num_gpus())
+"""
+
+
 @pytest.fixture
 def own_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No Ray of the tests', none to join, and what kinoray starts ends with the test."""
@@ -88,6 +98,14 @@ def test_one_ray_serves_all_threads_and_runs_of_a_process_until_shutdown() -> No
     assert answers == [7, 7] and nodes == 1 and len(heads) == 1 and len(started) > 3
     assert not left and err == ""
     assert not [pid for pid in started if psutil.pid_exists(pid)]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use the GPU")
+def test_a_gpu_that_torch_cannot_use_is_not_counted_and_said_once() -> None:
+    out, _ = alone(GPU).communicate(timeout=180)
+    assert out.startswith("Ray counts 1 GPUs that torch cannot use") and out.splitlines()[-1] == "0 0"
 
 
 @pytest.mark.ray

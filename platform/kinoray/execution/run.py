@@ -150,7 +150,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
         with ray_session(runs[0].folder.parent.name, request.dashboard or is_interactive(), say):
             from kinoray.execution.shared_storage import seen_by_all
 
-            runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus()
+            runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus(say)
             if num_workers is None and len(runs) > 1 and not gpus and not per_worker:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(runs, request, signals, say)

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +42,8 @@ OF_DECODERS = ("KINORAY_MAX_PIXELS",)
 """Variables of the driver's that hold wherever its clips are read."""
 LOOPBACK = "[::ffff:127.0.0.1]"
 """127.0.0.1 in the spelling of IPv6. Ray would put the machine's address in the place of the usual one."""
-START_S, ANSWERS_S, ENDS_S = 60.0, 5.0, 10.0
+START_S, ANSWERS_S, GPU_ANSWERS_S, ENDS_S = 60.0, 5.0, 60.0, 10.0
+"""How long is waited: for Ray to start, an address to answer, a task that looks for a GPU, Ray to end."""
 TOKEN_HINT = "If it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH where its token is another one."
 
 
@@ -283,8 +285,31 @@ def node_cpus() -> list[float]:
     return [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
 
 
-def num_gpus() -> int:
-    """GPUs of the connected Ray."""
+def num_gpus(say: Callable[[str], None] = lambda text: None) -> int:
+    """GPUs of the connected Ray; 0 where torch cannot use them, which is said."""
     import ray
 
-    return int(ray.cluster_resources().get("GPU", 0))
+    count = int(ray.cluster_resources().get("GPU", 0))
+    if not count or _gpus_work(ray.get_runtime_context().get_job_id()):
+        return count
+    say(f"Ray counts {count} GPUs that torch cannot use (a CPU build, an old driver; `kinoray doctor`): CPUs are used.")
+    return 0
+
+
+@cache
+def _gpus_work(job: str) -> bool:
+    """Whether torch can use a GPU where Ray has one, asked once a connection; yes where all are in use."""
+    import ray
+
+    asked = ray.remote(_sees_gpu).options(num_cpus=0, num_gpus=0.01).remote()
+    if ray.wait([asked], timeout=GPU_ANSWERS_S)[0]:
+        return ray.get(asked)
+    ray.cancel(asked)
+    return True
+
+
+def _sees_gpu() -> bool:
+    """Runs where a GPU is."""
+    import torch
+
+    return torch.cuda.is_available()

@@ -166,7 +166,7 @@ def _run(
         beside = [*filter(None, [plan.base.reference]), *(r.stream for r in plan.then if isinstance(r.stream, Stream))]
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent, beside)
         tasks = stream.tasks
-        share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(), nodes)
+        share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(say), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json(plan.folder / SWEEP_RECORD, record | {"threads": threads})
