@@ -23,6 +23,7 @@ from kinoray.execution.vitals import Vitals, drift, gate_values, gradient_norm
 from kinoray.momentum import Momentum, Queue, average_into
 from kinoray.monitoring.gauges import METRICS, Gauges
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
+from kinoray.sweeps.seed_run import TrialMonitor
 
 MONITORING = REPOSITORY / "cluster" / "monitoring"
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]
@@ -106,6 +107,19 @@ def test_prometheus_accepts_the_alerts() -> None:
     if promtool is None:
         pytest.skip("promtool is not on this machine")
     subprocess.run([promtool, "check", "rules", MONITORING / "alerts.yml"], check=True)
+
+
+def test_a_trial_exports_what_a_run_does_and_a_run_without_ray_nothing(exported, tmp_path) -> None:
+    folder = tmp_path / "trial" / "seed-0"
+    folder.mkdir(parents=True)
+    for monitor in (RunMonitor(str(folder)), TrialMonitor(str(folder), tmp_path / "stop")):
+        assert not exported
+        client = MonitorClient(monitor)
+        client.vitals = lambda: {"clips_per_second": 8.0}
+        client.log({"task": 0, "step": monitor.newest[1] + 1, "loss": 2.5})
+        client.flush()
+    assert exported["kinoray_loss", "trial/seed-0"] == 2.5
+    assert exported["kinoray_clips_per_second", "trial/seed-0"] == 8.0
 
 
 def test_what_a_method_logs_beside_the_allowed_list_becomes_no_series(exported) -> None:

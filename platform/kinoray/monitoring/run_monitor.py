@@ -223,7 +223,7 @@ class MonitorClient:
         self.sent_at = time.monotonic()
         self.stopping = False
         self.vitals: Callable[[], Mapping[str, Any]] = dict
-        """Asked for with everything that is sent to an actor."""
+        """Asked for with everything that is sent to a monitor that exports it."""
 
     def log(self, record: dict[str, Any]) -> None:
         """Queue one record; sends at most twice a second."""
@@ -265,7 +265,7 @@ class MonitorClient:
     def _send(self) -> None:
         self.sent_at = time.monotonic()
         if isinstance(self.target, RunMonitor):
-            self.target.log(self.buffer)
+            self.target.log(self.buffer, self.vitals() if self.target.gauges else None)
         else:
             self.sent.append(self.target.log.remote(self.buffer, self.vitals()))
         self.buffer = []

@@ -94,7 +94,7 @@ class TrialMonitor(RunMonitor):
     def __init__(self, folder: str, stop_file: Path) -> None:
         self.stop_file = stop_file
         self.looked_at = -math.inf
-        super().__init__(folder)
+        super().__init__(folder, gauges=True)
 
     def stop_requested(self) -> bool:
         """As the file says, looked at now and then."""
@@ -197,7 +197,7 @@ class InProcess:
 
     def start(self) -> None:
         gpu = torch.cuda.is_available()
-        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=ways.TRIAL)
+        spec = make_spec(self.run, num_workers=0, decode_slots=0, gpu=gpu, say=lambda text: None, way=ways.of_trial(0))
         self.stages = stage_by_stage(spec, alone(spec), TrialMonitor(spec.folder, self.job.stop_file), None)
 
     def reach(self, task: int) -> None:
@@ -237,7 +237,7 @@ class OnWorkers:
 
     def _work(self) -> None:
         try:
-            way = ways.on_workers(self.job.workers, "as a sweep over large towers")
+            way = ways.of_trial(self.job.workers)
             on_workers(self.run, self.job.workers, way, True, self.signals, lambda text: None, self.job.cpus)
         except BaseException as error:
             self.error = error
