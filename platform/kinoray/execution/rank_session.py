@@ -23,6 +23,7 @@ from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.execution.vitals import Vitals
 from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
+from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
 from kinoray.training.agreement import check_agreement
@@ -246,8 +247,9 @@ class RankSession(StageFacts):
         """Write what `Result` reads (rank 0)."""
         if not self.world.is_first:
             return
-        digest = None
+        digest, cost = None, self.clock.cost(self.feed) | self.work()
         if kind == "finished":
+            note_clips(self.folder, int(cost["clips_cached"]), int(cost["clips_decoded"]))
             self.tester.tidy()
             ranks = {
                 f"{split}/{name}": middle
@@ -263,7 +265,7 @@ class RankSession(StageFacts):
             ranks=state.ranks,
             validation=state.validation,
             queries=self.tester.queries,
-            cost=self.clock.cost(self.feed) | self.work(),
+            cost=cost,
             num_bad=self.client.call("num_bad"),
             digest=digest,
         )

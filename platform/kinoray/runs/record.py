@@ -138,6 +138,12 @@ def open_run(
     return now | {"threads": then["threads"]}
 
 
+def note_clips(folder: Path, cached: int, decoded: int) -> None:
+    """Add to a finished run's record how many clips its first rank had from the frame cache, and decoded."""
+    record = json.loads((folder / "run.json").read_text())
+    write_text(folder / "run.json", json.dumps(record | {"clips": {"cached": cached, "decoded": decoded}}, indent=1))
+
+
 def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The settings of a record that another record has, too: a newer setting had its default, or the folder would
     have another name (`resolve.identity`)."""

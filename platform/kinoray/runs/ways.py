@@ -30,6 +30,11 @@ SIDE_BY_SIDE = Way(
 TRIAL = Way("in a trial's process", f"no trainer, no actors; {OWN}", "as a sweep over small towers")
 
 
+def of_trial(workers: int) -> Way:
+    """A sweep's trial, which trains in its own process (0) or on so many Ray workers."""
+    return on_workers(workers, "as a sweep over large towers") if workers else TRIAL
+
+
 def on_workers(workers: int, why: str) -> Way:
     """A TorchTrainer of so many ranks."""
     name = "on 1 Ray worker" if workers == 1 else f"on {workers} Ray workers"

@@ -20,6 +20,7 @@ from kinoray.display.text import printer
 from kinoray.errors import RunFailed, UsageError
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals, is_interactive
+from kinoray.runs import ways
 from kinoray.runs.copier import copying
 from kinoray.runs.copying import parts_of
 from kinoray.runs.request import RunRequest, request_of, shows_options
@@ -186,10 +187,11 @@ def _run(
         better = aims(record)[name]
         pick = max if better == "max" else min
         free = shutil.disk_usage(plan.folder).free / 1e9
-        where = f"{plan.workers} Ray workers each" if plan.workers else "each in its own process"
+        way = ways.of_trial(plan.workers)
         say(
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
-            f"{share.concurrent} at a time, {where} ({cpus:g} CPUs); {free:.1f} GB free in {plan.folder.parent}."
+            f"{share.concurrent} at a time by Ray Tune, each {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); "
+            f"{free:.1f} GB free in {plan.folder.parent}."
         )
         if few := _few_to_choose_by(tasks):
             say(f"{plan.label}: {few}")
