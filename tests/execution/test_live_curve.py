@@ -68,7 +68,7 @@ def test_it_takes_a_gpu_that_two_ranks_leave(
     actors: list[tuple[str, str, float]] = []
     killed = []
 
-    def start(cls: type, name: str, spec: RunSpec, monitor: None, gpus: float = 0.0) -> Any:
+    def start(cls: type, name: str, spec: RunSpec, monitor: None, momentum: None, gpus: float = 0.0) -> Any:
         actors.append((spec.device, name, gpus))
         assert spec.autocast == (spec.device == "cuda") and spec.decode_slots == 0
         return SimpleNamespace(ready=SimpleNamespace(remote=lambda: "ready"))
@@ -77,7 +77,7 @@ def test_it_takes_a_gpu_that_two_ranks_leave(
     monkeypatch.setattr("ray.available_resources", lambda: {"GPU": free})
     monkeypatch.setattr("ray.wait", lambda refs, timeout: (refs, []) if placed else ([], refs))
     monkeypatch.setattr("ray.kill", killed.append)
-    assert start_watcher(spec, "watcher", None, gpus=2.0)
+    assert start_watcher(spec, "watcher", None, None, gpus=2.0)
     assert [(device, gpus) for device, _, gpus in actors] == started
     assert len({name for _, name, _ in actors}) == len(actors) == len(killed) + 1
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from kinoray.errors import RunFailed
@@ -13,7 +14,7 @@ from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.processes.actors import call
-from kinoray.training.checkpoint import Checkpoint, commit, newest, take_fence
+from kinoray.training.checkpoint import Checkpoint, Position, commit, newest, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.finite import not_finite
 from kinoray.training.given_weights import GivenWeights
@@ -30,10 +31,8 @@ class Stores:
 
     momentum: Any
     features: Any
-    watcher: Any = None
-    """A `live_curve.Watcher`; None: nobody watches."""
     watch_every: int = 0
-    """Steps between weights for it."""
+    """Steps between weights for who watches; 0: nobody does."""
 
 
 class Commits:
@@ -91,12 +90,25 @@ class Commits:
         own |= {"published": list(across), "given": left_out}
         commit(self.folder, state.position, tensors, own | facts, self.fence)
         if publish and self.stores is not None:
-            arrays = {name: value.detach().cpu().numpy() for name, value in across.items()}
-            call(self.stores.momentum, "publish", state.position.numbers, arrays)
+            call(self.stores.momentum, "publish", state.position.numbers, arrays_of(across))
             call(self.stores.features, "publish", state.position.numbers, facts["tested"]["features"])
         self.last_s = self.clock.now_s()
         self.last_took_s = self.last_s - began
         self.clock.commits_s += self.last_took_s
+
+    def show(self, method: BaseMethod, given: GivenWeights, position: Position) -> None:
+        """Let the momentum actor have all weights for who watches, but those that stay as given. Does not wait."""
+        assert self.stores is not None
+        left_out = given.untouched()
+        weights = {name: value for name, value in method.state_dict().items() if name not in left_out}
+        across = tensors_across_tasks(method, weights)
+        others = {name: value for name, value in weights.items() if name not in across}
+        self.stores.momentum.publish.remote(position.numbers, arrays_of(across), arrays_of(others))
+
+
+def arrays_of(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Tensors as arrays of the host."""
+    return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
 
 
 def state_of(checkpoint: Checkpoint) -> RunState:

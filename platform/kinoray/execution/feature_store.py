@@ -72,7 +72,7 @@ def feature_store(run: str | Path | Result) -> "FeatureStore | LiveFeatureStore"
 
 def live_or_committed(run: Result, facts: Mapping[str, Any] | None = None) -> "FeatureStore | LiveFeatureStore":
     """As `feature_store`; facts: what the run's newest checkpoint names, where it was read already."""
-    actor = _live(run)
+    actor = live_actor("store", run)
     return LiveFeatureStore(actor, run.folder) if actor is not None else committed_features(run.folder, facts)
 
 
@@ -110,11 +110,11 @@ def answer_of(store: "FeatureStore", verb: str, arguments: Sequence[Any]) -> Any
     return answer(*arguments) if callable(answer) else answer
 
 
-def _live(run: Result) -> Any:
-    """The actor of a run in the Ray that this program is connected to, None where there is none."""
+def live_actor(kind: str, run: Result) -> Any:
+    """An actor of a run in the Ray that this program is connected to, None where there is none."""
     if (ray := connected_ray()) is None:
         return None
     try:
-        return ray.get_actor(actor_name("store", label_of(run), run.folder), namespace=NAMESPACE)
+        return ray.get_actor(actor_name(kind, label_of(run), run.folder), namespace=NAMESPACE)
     except ValueError:
         return None

@@ -1,4 +1,7 @@
-"""The cross-task momentum weights, published by a run as an actor."""
+"""The cross-task momentum weights of a run: an actor while the run is on, its newest commit at any time.
+
+The actor also feeds what watches the run: with `--watch` it holds the method's other weights of the same moment, too.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +12,11 @@ from kinoray.processes.actors import call, find_actors
 if TYPE_CHECKING:  # its actor begins beside the ranks
     import numpy as np
 
+    from kinoray.runs.result import Result
+
+    Arrays = dict[str, np.ndarray]
+Version = tuple[int, ...]
+
 
 class MomentumStore:
     """The last two published versions of the cross-task weights, as NumPy arrays behind object refs.
@@ -17,48 +25,81 @@ class MomentumStore:
     """
 
     def __init__(self, checkpoints: str) -> None:
-        self.versions: dict[tuple[int, ...], Any] = {}
-        if not any(Path(checkpoints).glob("*")):  # a run that begins: its start does without torch here
-            return
-        from kinoray.training.checkpoint import newest
+        self.versions: dict[Version, tuple[Any, ...]] = {}
+        if any(Path(checkpoints).glob("*")) and (committed := committed_weights(Path(checkpoints))):
+            self.publish(*committed)
 
-        checkpoint = newest(Path(checkpoints), say=lambda text: None)
-        if checkpoint and checkpoint.state["published"]:
-            tensors = checkpoint.tensors("method")
-            weights = {name: tensors[name].numpy() for name in checkpoint.state["published"]}
-            self.publish(checkpoint.position.numbers, weights)
+    def publish(self, version: Version, arrays: "Arrays", others: "Arrays | None" = None) -> bool:
+        """Add a version; False if the newest is as new (a repeated call).
 
-    def publish(self, version: tuple[int, ...], arrays: "dict[str, np.ndarray]") -> bool:
-        """Add a version; False if the newest is as new (a repeated call)."""
+        Args:
+            version: Position in the run.
+            arrays: The weights that cross tasks.
+            others: What else the method holds then, for who watches the run.
+        """
         if self.versions and version <= max(self.versions):
             return False
         import ray
 
-        self.versions[version] = ray.put(arrays)
+        self.versions[version] = tuple(ray.put(part) for part in (arrays, others) if part is not None)
         for old in sorted(self.versions)[:-2]:
             del self.versions[old]
         return True
 
-    def fetch(self, newer_than: tuple[int, ...] = ()) -> dict[str, Any] | None:
-        """{"version", "ref": [ref]} of the newest weights, or None when nothing newer is there."""
-        if not self.versions or max(self.versions) <= tuple(newer_than):
+    def rewind(self, version: Version) -> None:
+        """Drop versions behind a checkpoint, from which the ranks go on: those steps will be made again."""
+        self.versions = {known: refs for known, refs in self.versions.items() if known <= version}
+
+    def fetch(self, newer_than: Version = (), whole: bool = False) -> dict[str, Any] | None:
+        """{"version", "ref": [refs]} of the newest weights, or None when nothing newer is there.
+
+        whole: of a version with all of the method, in two parts; else of any, in one.
+        """
+        there = [known for known, refs in self.versions.items() if len(refs) > whole]
+        if not there or max(there) <= tuple(newer_than):
             return None
-        version = max(self.versions)
-        return {"version": version, "ref": [self.versions[version]]}
+        version = max(there)
+        return {"version": version, "ref": list(self.versions[version][: 1 + whole])}
 
 
-def momentum_weights(run: str, newer_than: tuple[int, ...] = ()) -> tuple[tuple[int, ...], Any] | None:
-    """Newest published cross-task weights of a run in progress: (version, {name: read-only array}), or None.
+def committed_weights(checkpoints: Path) -> "tuple[Version, Arrays] | None":
+    """The cross-task weights of the newest commit and its position, None where there is none."""
+    from kinoray.training.checkpoint import newest
 
-    `run` is "<run folder>/seed-<n>". Raises: KinorayError if no such run, or several in other folders, are alive in
-    this Ray.
+    checkpoint = newest(checkpoints, say=lambda text: None)
+    if not checkpoint or not checkpoint.state["published"]:
+        return None
+    tensors = checkpoint.tensors("method")
+    return checkpoint.position.numbers, {name: tensors[name].numpy() for name in checkpoint.state["published"]}
+
+
+def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "tuple[Version, Arrays] | None":
+    """Newest cross-task weights of a run: (version, {name: read-only array}), or None where nothing is newer.
+
+    A run in progress in the Ray that this program is connected to is asked through its actor; else its newest commit is
+    read.
+
+    Args:
+        run: Folder, name, `kinoray.load` of it, or "RUN/seed-N" of one in progress.
+        newer_than: The version that is known already.
+    Raises:
+        UsageError: There is no such run, or it has several seeds.
+        KinorayError: Runs of this name in several folders are in progress.
     """
-    actors = find_actors("momentum", run)
-    if len(actors) != 1:
-        many = f"{len(actors)} runs {run!r} are" if actors else f"No run {run!r} is"
-        raise KinorayError(f"{many} alive in this Ray; read its checkpoints instead.")
-    (actor,) = actors
-    newer = call(actor, "fetch", newer_than)
+    from kinoray.execution.feature_store import live_actor, one_seed
+
+    actors = find_actors("momentum", run) if isinstance(run, str) else []
+    if len(actors) > 1:
+        raise KinorayError(f"{len(actors)} runs {run!r} are alive in this Ray; name the folder of one.")
+    if not actors:
+        result = one_seed(run)
+        actors = [*filter(None, [live_actor("momentum", result)])]
+        if not actors:
+            committed = committed_weights(result.folder / "checkpoints")
+            return committed if committed and committed[0] > tuple(newer_than) else None
+    newer = call(actors[0], "fetch", newer_than)
+    if newer is None:
+        return None
     import ray
 
-    return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))
+    return newer["version"], ray.get(newer["ref"][0])

@@ -18,11 +18,11 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
-from kinoray.execution.live_curve import send_weights
 from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.execution.vitals import Vitals
 from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
+from kinoray.processes.actors import call
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
@@ -94,6 +94,8 @@ class RankSession(StageFacts):
         if self.world.is_first:
             step = position.step if position.phase == Phase.TRAIN else NO_STEP
             self.client.call("rewind", position.stage, step, bad)
+            if self.commits.stores is not None:
+                call(self.commits.stores.momentum, "rewind", position.numbers)
 
     def _show(self, doing: str) -> None:
         """What the run does where it makes no steps; the first rank speaks for all."""
@@ -179,10 +181,10 @@ class RankSession(StageFacts):
         """Count a step; where somebody watches and it is time, send the weights of a task that has others before it."""
         self.vitals.step_made()
         stores = self.commits.stores
-        if stores is None or stores.watcher is None or not self.world.is_first or position.step % stores.watch_every:
+        if stores is None or not stores.watch_every or not self.world.is_first or position.step % stores.watch_every:
             return
         if self.spec.stages[position.stage].train:
-            send_weights(stores.watcher, self.method, self.given, (position.stage, position.step))
+            self.commits.show(self.method, self.given, position)
 
     def stop_requested(self) -> bool:
         """Whether this rank was asked to stop."""

@@ -133,9 +133,10 @@ def run_actors(run: Resolved, spec: RunSpec, watch: int = 0, gpus: float = 0.0) 
     monitor = start_actor(RunMonitor, actor_name("monitor", run.label, folder), folder, True)
     momentum = start_actor(MomentumStore, actor_name("momentum", run.label, folder), str(Path(folder) / "checkpoints"))
     features = start_actor(FeatureActor, actor_name("store", run.label, folder), folder)
-    watcher = start_watcher(spec, actor_name("watcher", run.label, folder), monitor, gpus) if watch else None
+    name = actor_name("watcher", run.label, folder)
+    watcher = start_watcher(spec, name, monitor, momentum, gpus) if watch else None
     try:
-        yield monitor, Stores(momentum, features, watcher, watch)
+        yield monitor, Stores(momentum, features, watch)
     finally:
         for actor in (monitor, momentum, features, *filter(None, [watcher])):
             ray.kill(actor)
