@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images for containers set it, and every process would compile anew what is not compiled yet: all tests, for one.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow check format bench notebooks docs release
+.PHONY: setup demo test test-slow check format count bench notebooks docs release
 
 setup: $(STAMP)
 
@@ -55,6 +55,10 @@ check: setup
 format: setup
 	$(BIN)/ruff check --fix --quiet $(TESTED) || true
 	$(BIN)/ruff format --quiet $(TESTED)
+
+# Lines of code and files, room by room.
+count:
+	$(PYTHON) tests/count.py
 
 bench: setup
 	for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from count import code_lines
 from support.places import REPOSITORY
 
 ROOT = REPOSITORY
@@ -171,6 +172,11 @@ def test_no_file_is_too_long_to_read() -> None:
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     long = {name: count for name, count in lines.items() if count > MAX_LINES}
     assert not long, long
+
+
+def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings() -> None:
+    text = '"""Head."""\n\nfrom a import (  # why\n    b,\n)\n# Why.\nc = """\nd\n"""\n"""Of c,\ntoo."""\n'
+    assert code_lines(text) == 6
 
 
 def public_functions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
