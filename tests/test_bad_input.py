@@ -6,19 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from loky import get_reusable_executor
 from support.clips import write_clip
 from support.places import REPOSITORY
 from support.waiting import wait_until
 
 import kinoray
+from kinoray.processes import pool
 
 Kino = Callable[..., tuple[int, str, str]]
 CLIPS = 24
@@ -46,8 +45,7 @@ def mine(tmp_path: Path) -> Iterator[Path]:
         writer.writerows(rows)
     yield tmp_path / "mine"
     # Videos read ahead of a run that failed are missing once the folder is gone, and would be waited for.
-    while get_reusable_executor(reuse=True)._pending_work_items:
-        time.sleep(0.01)
+    wait_until(lambda: not pool.pending)
 
 
 def ruin(folder: Path, which: slice) -> set[str]:

@@ -6,7 +6,7 @@ private API: one kernel for all parameters where a loop would need one for each.
 
 import copy
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,22 +23,21 @@ class Frozen(nn.Module, Generic[M]):
     """A frozen copy of a module (a teacher): no gradients, in eval mode whatever is called."""
 
     module: M
-    weights: list[Tensor]
-    """The copy's parameters, collected once."""
     follows_training = False
     """Whether `train` reaches the copy: batch normalisation then uses, and remembers, the statistics of its batches."""
 
     def __init__(self, source: M) -> None:
         super().__init__()
         self.module = copy.deepcopy(source).requires_grad_(False)
-        self.weights = list(self.module.parameters())
+        self.collected: list[Tensor] = list(self.module.parameters())
         self.train(False)
 
-    def _apply(self, *args: Any, **options: Any) -> "Frozen[M]":
-        """Moving to another device may make other parameters of them."""
-        moved = super()._apply(*args, **options)
-        self.weights = list(self.module.parameters())
-        return moved
+    @property
+    def weights(self) -> list[Tensor]:
+        """The copy's parameters, collected anew where moving it to another device has made others of them."""
+        if next(self.module.parameters(), None) is not next(iter(self.collected), None):
+            self.collected = list(self.module.parameters())
+        return self.collected
 
     def train(self, mode: bool = True) -> "Frozen[M]":
         """Stay in eval mode whatever the mode, unless the copy follows."""

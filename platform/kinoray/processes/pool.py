@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, wraps
-from multiprocessing import parent_process
+from multiprocessing import active_children, parent_process
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,11 @@ LOOK_S = 1.0
 """How often a process looks whether its parent lives, and a caller whether a process has answered."""
 GIVES_UP_S = 1800.0
 """How long an answer is waited for: a read that never returns, of a mount that is away, holds up its process."""
+SHARED = {"KINORAY_POOL": "shared"}
+"""Set in the environment of the processes that all callers share, by which they are told from others."""
+
+pending: set[Future[Any]] = set()
+"""Calls that the shared processes have not answered yet."""
 
 __all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_pool", "one_process"]
 
@@ -39,8 +44,12 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
 
     _ignore_loky_warnings()
     try:
-        pool = get_reusable_executor(processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+        pool = get_reusable_executor(
+            processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),), env=SHARED
+        )
         future = pool.submit(function, *arguments)
+        pending.add(future)
+        future.add_done_callback(pending.discard)
         _end_at_exit()
         return future
     except BrokenProcessPool as error:  # between asking for them and giving them work
@@ -101,15 +110,12 @@ def _end_at_exit() -> None:
 
 
 def _end_working() -> None:
-    if not _end_at_exit.cache_info().currsize:  # nobody asked for any
+    if not pending:
         return
-    from loky import get_reusable_executor
-
-    pool = get_reusable_executor(reuse=True)
-    if pool._pending_work_items:
-        for pid in list(pool._processes):
+    for process in active_children():
+        if process.pid and getattr(process, "env", None) == SHARED:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(process.pid, signal.SIGKILL)
 
 
 def _end_all() -> None:

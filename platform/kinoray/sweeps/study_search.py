@@ -1,7 +1,6 @@
 """Between Ray Tune and the Optuna study: who proposes trials, what the study records, and which trials are pruned.
 
-The study is the truth, Tune only carries it out. `StudySearch` touches three private attributes of Ray's OptunaSearch
-(`_ot_study`, `_ot_trials`, `_completed_trials`); Ray's minor version is pinned and tests hold on to them.
+The study is the truth, Tune only carries it out.
 """
 
 import json
@@ -18,7 +17,6 @@ from optuna.trial import TrialState
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
-from ray.tune.search.optuna import OptunaSearch
 
 from kinoray.sweeps.objectives import COSTS, falls_behind
 from kinoray.sweeps.samplers import make_sampler
@@ -41,7 +39,7 @@ class _NotPickled:
         return {}
 
 
-class StudySearch(_NotPickled, OptunaSearch):
+class StudySearch(_NotPickled, Searcher):
     """Asks the study for trials and tells it what became of them; a pruned trial is PRUNED, with its values by task."""
 
     def __init__(
@@ -58,21 +56,18 @@ class StudySearch(_NotPickled, OptunaSearch):
         tell: Listener,
     ) -> None:
         several = len(objectives) > 1
-        super().__init__(
-            dict(space),
-            metric=list(objectives) if several else objectives[0],
-            mode=[better[o] for o in objectives] if several else better[objectives[0]],
-            sampler=make_sampler(sampler, seed, 0, space),
-            study_name=study.study_name,
-            storage=storage,
-        )
-        self._ot_study = study  # type: ignore[assignment]
+        metric: Any = list(objectives) if several else objectives[0]
+        mode: Any = [better[o] for o in objectives] if several else better[objectives[0]]
+        super().__init__(metric, mode)
         self.study, self.storage, self.space = study, storage, dict(space)
         self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
         self.better = dict(better)
         self.tell = tell
         self.closing = False
         """From here on, trials that end are left for the next time."""
+        self.trials: dict[str, optuna.Trial] = {}
+        """The study's, by Tune's names of them."""
+        self.completed: set[str] = set()
         self.reported: dict[str, set[int]] = {}
 
     def suggest(self, trial_id: str) -> Any:
@@ -80,13 +75,13 @@ class StudySearch(_NotPickled, OptunaSearch):
         if self.closing:
             return Searcher.FINISHED
         trial, reported = patiently(self._ask)
-        self._ot_trials[trial_id], self.reported[trial_id] = trial, reported
+        self.trials[trial_id], self.reported[trial_id] = trial, reported
         self.tell("begun", trial.number, params=dict(trial.params))
         return {"number": trial.number, "params": dict(trial.params)}
 
     def _ask(self) -> tuple[optuna.Trial, set[int]]:
         """The study's next trial, and the tasks it has values of; what a failing storage left comes first."""
-        requeue(self.study, self.storage, but={trial.number for trial in self._ot_trials.values()})
+        requeue(self.study, self.storage, but={trial.number for trial in self.trials.values()})
         trials = self.study.get_trials(deepcopy=False)
         waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
         number = waiting.number if waiting else len(trials)
@@ -96,11 +91,11 @@ class StudySearch(_NotPickled, OptunaSearch):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """One more task is done."""
-        if trial_id in self._completed_trials or "failed" in result or "halted" in result:
+        if trial_id in self.completed or "failed" in result or "halted" in result:
             return
-        trial, task = self._ot_trials[trial_id], int(result["task"])
+        trial, task = self.trials[trial_id], int(result["task"])
         if task not in self.reported[trial_id]:
-            values = [result.get(name) for name in self.objectives]
+            values: list[Any] = [result.get(name) for name in self.objectives]
             self._save(trial, result)  # before the value, which says that this task needs nothing more
             if len(values) == 1 and values[0] is not None:
                 patiently(lambda: trial.report(values[0], task))
@@ -109,19 +104,19 @@ class StudySearch(_NotPickled, OptunaSearch):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended: by itself, by pruning, or with what went wrong."""
-        if trial_id in self._completed_trials or trial_id not in self._ot_trials:
+        if trial_id in self.completed or trial_id not in self.trials:
             return
-        trial = self._ot_trials[trial_id]
+        trial = self.trials[trial_id]
         whole = result and not error and "halted" not in result and result["task"] >= self.num_tasks
         if (self.closing and not whole) or (result and "halted" in result):
             return
         if error or not result or "failed" in result:
             message = f"RunFailed: its process died {MAX_RESTARTS + 1} times"
-            self._completed_trials.add(trial_id)
+            self.completed.add(trial_id)
             self.fail(trial, message if error or not result else result["failed"])
             return
         self.on_trial_result(trial_id, result)
-        self._completed_trials.add(trial_id)
+        self.completed.add(trial_id)
         values = [float(result[name]) for name in self.objectives]
         if int(result["task"]) < self.num_tasks:
             patiently(lambda: self.study.tell(trial, state=TrialState.PRUNED))
@@ -150,7 +145,7 @@ class StudySearch(_NotPickled, OptunaSearch):
     def behind(self, trial_id: str, result: Mapping[str, Any], keep: float) -> bool:
         """Whether a trial is to be pruned, by all values that the study has after the same task."""
         task, (name,) = int(result["task"]), self.objectives
-        own = self._ot_trials[trial_id].number
+        own = self.trials[trial_id].number
         trials = patiently(lambda: self.study.get_trials(deepcopy=False))
         others = [t.intermediate_values[task] for t in trials if t.number != own and task in t.intermediate_values]
         return falls_behind(result[name], others, self.better[name], keep, PRUNE_STARTUP)

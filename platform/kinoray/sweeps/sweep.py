@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
@@ -248,7 +248,8 @@ def _fitting(params: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, A
     """Those of another sweep's settings that this space may take."""
     fitting = {}
     for name, knob in knobs.items():
-        with contextlib.suppress(ValueError, TypeError):
-            if name in params and knob._contains(knob.to_internal_repr(params[name])):
+        if name in params:
+            with contextlib.suppress(ValueError, TypeError):  # a trial takes no value from outside its range
+                create_trial(value=0.0, params={name: params[name]}, distributions={name: knob})
                 fitting[name] = params[name]
     return fitting

@@ -41,8 +41,7 @@ def plain_state(method: nn.Module) -> State:
         if type(module).__module__.partition(".")[0] in LIBRARIES:
             continue
         values = {key: value for key, value in vars(module).items() if key not in INTERNAL}
-        unsaved = module._non_persistent_buffers_set
-        values |= {key: value for key, value in module.named_buffers(recurse=False) if key in unsaved}
+        values |= {key: value for key, value in module.named_buffers(recurse=False) if id(value) not in own}
         for key, value in values.items():
             prints[name, key] = hashlib.sha256("\n".join(_lines(value, own, 0)).encode()).hexdigest()
     return prints

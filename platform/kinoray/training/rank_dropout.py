@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from kinoray.training.distributed import World
+
+LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 def draw_by_rank(module: nn.Module, world: World) -> None:
@@ -17,8 +18,8 @@ def draw_by_rank(module: nn.Module, world: World) -> None:
     if world.size == 1:
         return
     for part in module.modules():
-        if isinstance(part, _DropoutNd) and not hasattr(part, "_draws_by_rank"):
-            part.__dict__["_draws_by_rank"] = True
+        if isinstance(part, LAYERS) and not hasattr(part, "draws_by_rank"):
+            part.__dict__["draws_by_rank"] = True
             part.register_forward_pre_hook(
                 lambda layer, inputs, named: _begin(layer, [*inputs, *named.values()][0], world), with_kwargs=True
             )
@@ -32,11 +33,11 @@ def _begin(layer: Any, x: torch.Tensor, world: World) -> None:
     generators = [torch.default_generator]
     if x.is_cuda:
         generators.append(torch.cuda.default_generators[x.device.index])
-    layer._of_all_ranks = [(generator, generator.get_state()) for generator in generators]
+    layer.states_of_all_ranks = [(generator, generator.get_state()) for generator in generators]
     for generator in generators:
         generator.manual_seed(seed + world.rank)
 
 
 def _end(layer: Any) -> None:
-    for generator, state in layer.__dict__.pop("_of_all_ranks", ()):
+    for generator, state in layer.__dict__.pop("states_of_all_ranks", ()):
         generator.set_state(state)
