@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 import torch
+from support.waiting import kill_actor
 
 import kinoray
 from kinoray.errors import UsageError
@@ -41,7 +41,7 @@ def test_another_reader_finds_it_by_name_and_gets_a_block_only_after_its_commit(
         queries = torch.randn(5, store.blocks[0].shape[1], generator=torch.Generator().manual_seed(0))
         early = store.search(queries, 3)
         assert set(early.tasks.flat) == {0}
-        ray.kill(actor, no_restart=False)
+        kill_actor(actor, restarts=True)
         assert np.array_equal(store.search(queries, 3).scores, early.scores), "a restarted one reads the last commit"
         assert list(stages) == [2]
         assert {b.task for b in store.blocks} == {0, 1}
@@ -53,7 +53,7 @@ def test_another_reader_finds_it_by_name_and_gets_a_block_only_after_its_commit(
             store.search(torch.ones(1, 3))
         assert not call(actor, "publish", (1, 0, 0), {}), "an older position changes nothing"
     finally:
-        ray.kill(actor)
+        kill_actor(actor)
     assert store.search(queries, 3).ids == late.ids, "the files answer once the actor has gone"
     assert not isinstance(feature_store(spec.folder), LiveFeatureStore)
     own = late.ids[0]

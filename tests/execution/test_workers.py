@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import ray
 from support.toys import Exemplars
-from support.waiting import wait_until
+from support.waiting import kill_actor, wait_until
 
 import kinoray
 from kinoray.errors import KinorayError, RunFailed
@@ -160,7 +160,7 @@ def test_the_momentum_actor_applies_a_version_once_and_rebuilds_itself_after_a_k
     assert call(actor, "publish", (3, 0, 0), {"encoder.weight": np.ones(4)})
     assert kinoray.momentum_weights("test/seed-0", newer_than=(3, 0, 0)) is None
     assert kinoray.momentum_weights("test/seed-0")[1]["encoder.weight"].tolist() == [1.0] * 4
-    ray.kill(actor, no_restart=False)
+    kill_actor(actor, restarts=True)
     version, arrays = kinoray.momentum_weights("test/seed-0")
     assert version == (2, 0, 0), "a restarted actor serves the last commit"
     other = start_actor(MomentumStore, actor_name("momentum", "test/seed-0", tmp_path / "bob"), str(tmp_path / "bob"))

@@ -1,10 +1,11 @@
 """Waiting for what another process or thread does: until it is so, never for a fixed time."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -39,3 +40,18 @@ def _words(process: "subprocess.Popen | None", log: Path | None) -> str:
 def await_end(process: psutil.Process) -> None:
     """Wait until a process has ended, whosever child it is. Raises: AssertionError where it does not for long."""
     wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+
+
+def kill_actor(actor: Any, restarts: bool = False) -> None:
+    """Kill an actor, and wait until its process has ended and, where it restarts, another one answers: `ray.kill` waits
+    for neither, and the next call may still be answered by the old one."""
+    import ray
+
+    def process() -> psutil.Process:
+        return psutil.Process(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
+
+    old = process()
+    ray.kill(actor, no_restart=not restarts)
+    await_end(old)
+    if restarts:
+        assert process() != old
