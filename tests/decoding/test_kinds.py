@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 from av.video.reformatter import VideoReformatter
+from PIL import Image
 from support.clips import grey_ramp, write_clip
 
 from kinoray.browse import contact_sheet
@@ -195,6 +196,27 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
 
 # Which way is up
 
+GREYS = {"a": 40, "b": 90, "c": 140, "d": 190}
+
+
+def quarters_image() -> np.ndarray:
+    """Quarters a b over c d of one grey each, uint8 (32, 64, 3)."""
+    image = np.zeros((32, 64, 3), dtype=np.uint8)
+    for number, letter in enumerate("abcd"):
+        row, column = divmod(number, 2)
+        image[16 * row : 16 * row + 16, 32 * column : 32 * column + 32] = GREYS[letter]
+    return image
+
+
+def check_quarters(path: Path, shown: str) -> None:
+    """Whether a video of that image shows its quarters so, and its probe the size."""
+    frame = frames_of(path)[0].astype(int)
+    quarters = [frame[y, x].mean() for y in (3, 12) for x in (3, 12)]
+    assert quarters == pytest.approx([GREYS[letter] for letter in shown.replace("/", "")], abs=6)
+    probed = probe_clip(Clip("a", str(path)))
+    sideways = shown[:2] in ("ac", "bd", "ca", "db")
+    assert (probed["width_px"], probed["height_px"]) == ((32, 64) if sideways else (64, 32))
+
 
 @pytest.mark.parametrize(
     ("matrix", "shown"),
@@ -210,24 +232,41 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
     ],
 )
 def test_every_display_matrix_makes_a_video_upright(tmp_path: Path, matrix: tuple[int, ...], shown: str) -> None:
-    """Quarters a b over c d of one grey each; a place (x, y) is shown at (a x + c y, b x + d y)."""
-    greys = {"a": 40, "b": 90, "c": 140, "d": 190}
-    image = np.zeros((32, 64, 3), dtype=np.uint8)
-    for number, letter in enumerate("abcd"):
-        row, column = divmod(number, 2)
-        image[16 * row : 16 * row + 16, 32 * column : 32 * column + 32] = greys[letter]
-    path = write_clip(tmp_path / "a.mp4", np.stack([image] * 4))
+    """A place (x, y) is shown at (a x + c y, b x + d y)."""
+    path = write_clip(tmp_path / "a.mp4", np.stack([quarters_image()] * 4))
     data = bytearray(path.read_bytes())
     place = data.index(b"tkhd") + 4 + 4 + 20 + 8 + 8
     a, b, c, d = (value << 16 for value in matrix)
     data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    frame = frames_of(path)[0].astype(int)
-    quarters = [frame[y, x].mean() for y in (3, 12) for x in (3, 12)]
-    assert quarters == pytest.approx([greys[letter] for letter in shown.replace("/", "")], abs=6)
-    probed = probe_clip(Clip("a", str(path)))
-    sideways = matrix[0] == 0
-    assert (probed["width_px"], probed["height_px"]) == ((32, 64) if sideways else (64, 32))
+    check_quarters(path, shown)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "shown"),
+    [(1, "ab/cd"), (2, "ba/dc"), (3, "dc/ba"), (4, "cd/ab"), (5, "ac/bd"), (6, "ca/db"), (7, "db/ca"), (8, "bd/ac")],
+)
+def test_side_data_that_pyav_does_not_know_hides_no_display_matrix(
+    tmp_path: Path, orientation: int, shown: str
+) -> None:
+    """Motion JPEG with EXIF, as cameras write it: to FFmpeg 8 that is side data of kind 31, where PyAV's end at 27."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = orientation, "maker"
+    part = exif.tobytes()
+    segment = b"\xff\xe1" + struct.pack(">H", 2 + len(part)) + part
+    path = tmp_path / "a.avi"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mjpeg", rate=10)
+        stream.height, stream.width, stream.pix_fmt = 32, 64, "yuvj420p"
+        for number in range(4):
+            for packet in stream.encode(av.VideoFrame.from_ndarray(quarters_image(), format="rgb24")):
+                picture = av.Packet(bytes(packet)[:2] + segment + bytes(packet)[2:])
+                picture.pts = picture.dts = number
+                picture.time_base, picture.stream = packet.time_base, stream
+                container.mux(picture)
+    with av.open(str(path)) as container, pytest.raises(ValueError, match="31 is not a valid Type"):
+        len(next(container.decode(video=0)).side_data)
+    check_quarters(path, shown)
 
 
 # Words

@@ -1,6 +1,8 @@
 """Probing: true facts of real clips, and seeking that gives the bits of decoding through, whatever the container."""
 
 import csv
+import subprocess
+import sys
 
 import av
 import numpy as np
@@ -209,3 +211,31 @@ def test_a_clip_of_one_frame_is_probed(tmp_path, monkeypatch):
     clip = probed(Clip("a", str(clips.write_clip(tmp_path / "a.mp4", clips.grey_ramp(1)))))
     assert (clip.probe.num_frames, clip.probe.key_frames) == (1, (0,))
     assert check_plans(clip, 2, monkeypatch) == 0
+
+
+PEAKS = """
+import re, sys
+from pathlib import Path
+import av
+from kinoray.decoding.clip import Clip
+from kinoray.decoding.probe import probe_clip
+
+def peak():
+    return re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
+
+with av.open(sys.argv[1]) as container:
+    container.streams.video[0].thread_count = 1
+    for frame in container.decode(video=0):
+        pass
+print(peak())
+probe_clip(Clip("clip", sys.argv[1]))
+print(peak())
+"""
+"""The most memory that the process has had, in kB, after a plain decode and after probing."""
+
+
+def test_probing_holds_no_more_frames_than_decoding(tmp_path):
+    path = clips.write_clip(tmp_path / "a.mp4", np.zeros((75, 1088, 1920, 3), np.uint8))
+    output = subprocess.run([sys.executable, "-c", PEAKS, str(path)], capture_output=True, text=True, check=True).stdout
+    decoded_kb, probed_kb = map(int, output.split())
+    assert probed_kb < 2 * decoded_kb

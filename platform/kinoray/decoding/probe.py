@@ -83,6 +83,7 @@ def _probe(clip: Clip, limits: Limits, digest: str | None, from_start: bool) -> 
         candidates = _candidates(video, packets, seen)
         duration_s, fps = _pace(video, seen)
         codec = video.stream.codec_context.codec.canonical_name
+        del packets  # the proof reads its own
     key_frames = candidates[:1]
     if len(candidates) > 1 or clip.start is not None:
         with open_video(clip, limits) as video:  # anew: a reader begins with a fresh decoder, too
