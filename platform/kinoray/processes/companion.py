@@ -9,7 +9,7 @@ def start_companion(module: str, argument: str, log: Path) -> "subprocess.Popen[
     """Run a module of this package with one argument. Its answers can be read; its errors are added to the log."""
     with log.open("a") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", module, argument],
+            [sys.executable, "-P", "-m", module, argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -10,9 +10,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import cache, wraps
-from multiprocessing import active_children, parent_process
+from multiprocessing import active_children, parent_process, resource_tracker
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from kinoray.processes.safe_path import SAFE_PATH, safe_path
 
 if TYPE_CHECKING:  # who starts no process, as a rank on Ray, waits for no import
     from loky import ProcessPoolExecutor
@@ -23,7 +25,7 @@ LOOK_S = 1.0
 """How often a process looks whether its parent lives, and a caller whether a process has answered."""
 GIVES_UP_S = 1800.0
 """How long an answer is waited for: a read that never returns, of a mount that is away, holds up its process."""
-SHARED = {"KINORAY_POOL": "shared"}
+SHARED = SAFE_PATH | {"KINORAY_POOL": "shared"}
 """Set in the environment of the processes that all callers share, by which they are told from others."""
 
 pending: set[Future[Any]] = set()
@@ -44,9 +46,7 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
 
     _ignore_loky_warnings()
     try:
-        pool = get_reusable_executor(
-            processes, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),), env=SHARED
-        )
+        pool = get_reusable_executor(processes, **_options(SHARED))
         future = pool.submit(function, *arguments)
         pending.add(future)
         future.add_done_callback(pending.discard)
@@ -63,7 +63,23 @@ def one_process() -> "ProcessPoolExecutor":
     from loky import ProcessPoolExecutor
 
     _ignore_loky_warnings()
-    return ProcessPoolExecutor(1, timeout=IDLE_S, initializer=_settle_in, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(1, **_options(SAFE_PATH))
+
+
+def _options(environment: dict[str, str]) -> dict[str, Any]:
+    """For loky's processes."""
+    _start_trackers()
+    return {"timeout": IDLE_S, "initializer": _settle_in, "initargs": (os.getpid(),), "env": environment}
+
+
+@cache
+def _start_trackers() -> None:
+    """The processes that clean up behind the others, Python's and loky's, which would start with the first of them."""
+    from loky.backend import resource_tracker as of_loky
+
+    with safe_path():
+        of_loky.ensure_running()
+        resource_tracker.ensure_running()
 
 
 def done_of(futures: Collection[Future[Any]], times: float = 1.0) -> set[Future[Any]]:

@@ -195,7 +195,7 @@ def _render_clips(source: Source, drafts: dict[str, Path], processes: int) -> It
     }
     with ExitStack() as started:
         workers = [
-            started.enter_context(_process([sys.executable, "-c", code, json.dumps(job | {"part": part})]))
+            started.enter_context(_process([sys.executable, "-P", "-c", code, json.dumps(job | {"part": part})]))
             for part in range(processes)
         ]
         for worker in workers:

@@ -16,6 +16,7 @@ from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run_rank import compute_repeatably, run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.processes.safe_path import safe_path
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, alone, build_method, make_spec
@@ -181,5 +182,8 @@ def on_two_ranks(specs: Mapping[str, RunSpec]) -> dict[str, list[dict[str, Any]]
     Where a step fails its place holds {"error": message}.
     """
     with tempfile.TemporaryDirectory(prefix="kinoray-ranks-") as folder:
-        mp.spawn(rank_of_two, (folder, dict(specs)), nprocs=2)
+        with safe_path():
+            ranks = mp.spawn(rank_of_two, (folder, dict(specs)), nprocs=2, join=False)
+        while not ranks.join():
+            pass
         return {name: [torch.load(f"{folder}/{name}-{rank}.pt") for rank in range(2)] for name in specs}
