@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow
 import pytest
 import ray
+from loky import get_reusable_executor
 from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
 from ray.data.block import BlockAccessor
 from support import clips
@@ -517,6 +518,22 @@ def test_a_clip_that_kills_its_process_is_left_out(videos, tmp_path, by_value):
     for number, (row, other) in enumerate(zip(rows, expected, strict=True)):
         assert row.sample == number and (row.video is None if number == 3 else np.array_equal(row.video, other.video))
     assert rows[3].bad == KILLED
+
+
+def test_processes_that_cannot_start_end_the_run_with_what_they_say(videos, tmp_path, monkeypatch):
+    """No clip is at fault: until now each was tried twice, and left out."""
+    (tmp_path / "random.py").write_text(
+        f"open({str(tmp_path / 'starts')!r}, 'a').write('.'); raise ImportError('this wheel is broken')"
+    )
+    feed = clip_feed(manifests_of(videos, tmp_path)[0], range(6))
+    get_reusable_executor().shutdown(kill_workers=True)  # those of the tests before
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(
+        RunFailed, match=r"tried 3 times: ImportError: this wheel is broken\. Mend that \(`kinoray doctor`"
+    ):
+        list(pipeline._local(feed, 0, 0))
+    assert not guarded._deadly
+    assert 3 <= len((tmp_path / "starts").read_text()) <= 12, "those of the pool, three alone, one to be heard"
 
 
 def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos, tmp_path, by_value):

@@ -54,7 +54,7 @@ def test_who_wants_more_processes_waits_for_the_work_of_who_wanted_fewer_and_is_
 
 def test_a_process_of_ones_own_dies_alone() -> None:
     shared = in_pool(1, os.getpid).result()
-    with one_process() as process, pytest.raises(BrokenProcessPool):
+    with one_process(int) as process, pytest.raises(BrokenProcessPool):
         process.submit(os._exit, 3).result()
     assert in_pool(1, os.getpid).result() == shared
 

@@ -9,7 +9,7 @@ import pytest
 POOL = """
 import os
 from kinoray.processes.pool import in_pool, one_process
-print(in_pool(1, os.getpid).result() > 0, one_process().submit(os.getpid).result() > 0)
+print(in_pool(1, os.getpid).result() > 0, one_process(int).submit(os.getpid).result() > 0)
 """
 
 COMPANION = """

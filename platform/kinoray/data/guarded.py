@@ -77,7 +77,7 @@ def apart(read: Callable[..., Answer], *arguments: Any) -> Answer:
     try:
         return _answer(in_pool(1, read, *arguments))
     except BrokenProcessPool:  # perhaps another call's doing
-        process = one_process()
+        process = one_process(read)
     try:
         return _answer(process.submit(read, *arguments))
     except BrokenProcessPool:

@@ -70,7 +70,7 @@ def alone_in_a_process() -> Iterator[Alone]:
     own: list[ProcessPoolExecutor] = []
 
     def decode(feed: Feed, group: int, slot: int) -> Row:
-        own[:] = own or [one_process()]
+        own[:] = own or [one_process(_decode)]
         try:
             ((row, in_cache),) = _answer(own[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
         except BrokenProcessPool as error:

@@ -153,7 +153,7 @@ def _in_processes(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part,
 def _probe_alone(part: Part, root: str) -> Finding:
     """What a file holds, read where its process's death is its own."""
     for _ in range(ATTEMPTS):
-        process = one_process()
+        process = one_process(probe_batch)
         try:
             (future,) = _done_of({process.submit(probe_batch, [part], root): [part]})
             return future.result()[0]

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -14,6 +16,7 @@ from multiprocessing import active_children, parent_process, resource_tracker
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kinoray.errors import RunFailed
 from kinoray.processes.safe_path import SAFE_PATH, safe_path
 
 if TYPE_CHECKING:  # who starts no process, as a rank on Ray, waits for no import
@@ -23,6 +26,8 @@ IDLE_S = 60
 """A process that nobody gave work for so long ends."""
 LOOK_S = 1.0
 """How often a process looks whether its parent lives, and a caller whether a process has answered."""
+STARTS = 3
+"""How many processes in a row may end before their first answer."""
 GIVES_UP_S = 1800.0
 """How long an answer is waited for: a read that never returns, of a mount that is away, holds up its process."""
 SHARED = SAFE_PATH | {"KINORAY_POOL": "shared"}
@@ -58,12 +63,36 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
         return future
 
 
-def one_process() -> "ProcessPoolExecutor":
-    """A process that no other caller has; to be shut down."""
+def one_process(function: Callable[..., Any]) -> "ProcessPoolExecutor":
+    """A process that no other caller has, which has found the function that it is to call; to be shut down.
+
+    Raises: RunFailed where none can be started, so that no death of it is its start's.
+    """
     from loky import ProcessPoolExecutor
 
     _ignore_loky_warnings()
-    return ProcessPoolExecutor(1, **_options(SAFE_PATH))
+    for _ in range(STARTS):
+        process = ProcessPoolExecutor(1, **_options(SAFE_PATH))
+        found = process.submit(callable, function)
+        answered = done_of([found])
+        if answered and found.exception() is None:
+            return process
+        process.shutdown(kill_workers=True)
+        if not answered:
+            raise RunFailed(f"A process has not started for {GIVES_UP_S / 60:g} minutes. Is the storage there?")
+    raise RunFailed(
+        f"No process can be started to read clips, tried {STARTS} times: {_last_words(function)}. Mend that "
+        "(`kinoray doctor` looks at the installation), then run the same command again; nothing that was committed is "
+        "lost."
+    )
+
+
+def _last_words(function: Callable[..., Any]) -> str:
+    """The last line that a process prints which does no more than to import a function."""
+    code = f"import loky, sys; sys.path[:] = {sys.path!r}; import {function.__module__}"  # in the order of loky's own
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    said = ended.stderr.strip().rpartition("\n")[2] if ended.returncode else ""
+    return said.rstrip(".") or "it says nothing, perhaps there is no memory"
 
 
 def _options(environment: dict[str, str]) -> dict[str, Any]:
