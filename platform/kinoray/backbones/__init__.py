@@ -9,6 +9,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, stated
 
@@ -35,6 +36,11 @@ class Family(Protocol):
 
     def load(self, name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
         """The backbone in float32 on the CPU; `seed` draws what no file holds and leaves the global state alone."""
+
+
+def with_home(name: str) -> str:
+    """A backbone's name with the user's home in place of each `~` that begins a part."""
+    return ":".join(str(expanded(part)) if part.startswith("~") else part for part in name.split(":"))
 
 
 def list_backbones() -> dict[str, str]:
@@ -113,7 +119,7 @@ def _origin(name: str) -> Family:
 
 def _find(name: str) -> tuple[Family, str, str]:
     """Family, kind and argument. Raises: UsageError for an unknown name, with the nearest ones."""
-    kind, _, argument = name.partition(":")
+    kind, _, argument = with_home(name).partition(":")
     known = families(__path__)
     if kind not in known:
         raise unknown("backbone", kind, known, "All forms of the names: `kinoray list backbones`.")

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
 from kinoray.backbones.hub import of_the_hub
 from kinoray.backbones.vision import open_clip
+from kinoray.disk.folders import expanded
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError, unknown
 
@@ -184,4 +185,4 @@ def _parts(argument: str) -> tuple[str, str]:
     model, slash, weights = (argument or DEFAULT).partition("/")
     if not slash:
         weights = "openai"
-    return model, weights
+    return model, str(expanded(weights)) if weights.startswith("~") else weights

@@ -22,6 +22,7 @@ from kinoray.data.manifest import PROBED, Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
+from kinoray.disk.folders import expanded
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 
@@ -57,7 +58,7 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
         raise UsageError(f"`frames` must be 1 or more, but got {frames}.")
     manifests = manifests_of(name)
     manifest, row = _find(manifests, name, id)
-    path = Path(out) if out else Path(f"{_file_name(id)}.png")
+    path = expanded(out) if out else Path(f"{_file_name(id)}.png")
     if path.suffix.lower() != ".png":
         raise UsageError(f"A contact sheet is a PNG, but --out is {path}. Give a name that ends in .png.")
     image, text = apart(_sheet, str(manifest.path), row, frames)

@@ -16,6 +16,7 @@ import kinoray.config
 from kinoray import backbones, streams
 from kinoray.browse.listing import first_paragraph
 from kinoray.config import Recipe, defaults_of, differing, matters_from, plain
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, family_file, stated
 from kinoray.runs.method_source import MethodSource, find_method, method_names, methods_folder, names_in
@@ -35,7 +36,7 @@ def describe(name: str) -> dict[str, Any]:
     known_streams, known_backbones = streams.stream_families(), families(backbones.__path__)
     if base in method_names() or ".py" in name:
         return _method(name)
-    if base in known_streams or Path(base).is_dir():
+    if base in known_streams or expanded(base).is_dir():
         return _stream(name, known_streams.get(base))
     if base in known_backbones:
         return _backbone(name, known_backbones[base])

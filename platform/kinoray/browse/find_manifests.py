@@ -5,6 +5,7 @@ from pathlib import Path
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.datasets import readers
 from kinoray.datasets.prepared import prepared_manifest
+from kinoray.disk.folders import expanded
 from kinoray.errors import unknown
 
 
@@ -16,11 +17,11 @@ def manifests_of(name: str) -> dict[str, Manifest]:
     if name in readers.data_sets():
         return {name: prepared_manifest(name)}
     if name.endswith(".parquet"):
-        return {Path(name).stem: read_manifest(name)}
+        return {Path(name).stem: read_manifest(expanded(name))}
     from kinoray.streams import family_of, load_stream, stream_families
 
     families = stream_families()
-    if family_of(name) not in families and not Path(name).is_dir():
+    if family_of(name) not in families and not expanded(name).is_dir():
         raise unknown(
             "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
         )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kinoray.browse.find_manifests import manifests_of
 from kinoray.data.manifest import SPLITS
+from kinoray.disk.folders import expanded
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 
@@ -166,6 +167,7 @@ def figure(statistics: Statistics) -> "Figure":
 
 def write_figure(statistics: Statistics, path: Path) -> None:
     """Write the figure; the file's ending names the format. Raises: UsageError where that is not possible."""
+    path = expanded(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure(statistics).savefig(path, dpi=130)

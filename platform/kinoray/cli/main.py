@@ -6,6 +6,7 @@ import _thread
 import atexit
 import errno
 import gc
+import os
 import signal
 import sys
 import tempfile
@@ -64,6 +65,7 @@ def main() -> None:
     # At its end Python looks through all that torch made for what nobody uses any more: half a second.
     atexit.register(gc.freeze)
     sys.unraisablehook = _interrupt_again
+    sys.argv[1:] = map(_with_home, sys.argv[1:])
     try:
         app()
     except KinorayError as error:
@@ -81,6 +83,12 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename is not None:
             _fail(f"{error.filename}: {error.strerror}. Give another place, make room, or change permissions.", WRONG)
         _fail(f"{type(error).__name__}: {error} (traceback in {_write_traceback()}, or use --debug)", FAILED)
+
+
+def _with_home(word: str) -> str:
+    """A word of the command line, `--runs=~/x` as the shell gives `--runs ~/x`."""
+    option, equals, value = word.partition("=")
+    return f"{option}={os.path.expanduser(value)}" if option.startswith("--") and equals else word
 
 
 def _interrupt_again(ignored: "sys.UnraisableHookArgs") -> None:

@@ -23,7 +23,7 @@ from kinoray.datasets.probing import lasts, probe_parts
 from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.disk.durable import write_text
-from kinoray.disk.folders import prepared_folder
+from kinoray.disk.folders import expanded, prepared_folder
 from kinoray.disk.locks import hold
 from kinoray.display.counting import counting_bar
 from kinoray.display.text import printable
@@ -87,13 +87,14 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
     if workers is not None and workers < 0:
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     describe(name)
+    root = expanded(root).absolute()
     folder = prepared_folder(name)
     busy = f"{name} is being prepared by {{holder}}. Wait for it; what it probes is kept."
     with _one_line_errors(folder), hold(folder, busy):
         for draft in (*folder.glob(".manifest.parquet.*"), *folder.glob("*.draft")):  # of a killed process
             draft.unlink()
-        annotations = read(name, Path(root))
-        home = str(annotations.root or Path(root).absolute())
+        annotations = read(name, root)
+        home = str(annotations.root or root)
         problems: dict[str, list[str]] = {kind: [] for kind in PROBLEMS}
         problems["extra"] += map(printable, annotations.extra)
         rows = _with_files(annotations, problems)
@@ -107,7 +108,7 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
         known = len(set(parts.values())) - len(todo)
-        return _write(folder, str(Path(root).absolute()), home, annotations, rows, problems, len(todo), known)
+        return _write(folder, str(root), home, annotations, rows, problems, len(todo), known)
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:

@@ -32,7 +32,7 @@ from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
-from kinoray.disk.folders import cache_folder
+from kinoray.disk.folders import cache_folder, expanded
 from kinoray.errors import UsageError
 
 WHOLE_BYTES = 4 << 20
@@ -79,7 +79,7 @@ def frame_cache() -> Cache:
         raise UsageError(f"KINORAY_CACHE_BYTES={max_bytes}: give the cache's bound as a whole number of bytes.")
     if folder == "off":
         return OFF
-    path = Path(folder).expanduser().absolute() if folder else cache_folder() / "frames"
+    path = expanded(folder).absolute() if folder else cache_folder() / "frames"
     return Cache(str(path), int(max_bytes or 0))
 
 

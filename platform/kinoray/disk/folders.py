@@ -3,10 +3,20 @@
 import os
 from pathlib import Path
 
+from kinoray.errors import UsageError
+
+
+def expanded(path: str | Path) -> Path:
+    """A path that a user gave, with the home in place of a leading `~`. Raises: UsageError where there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: there is no home folder to put for `~`. Set HOME, or give the whole path.") from None
+
 
 def cache_folder() -> Path:
     """Where rendered streams, manifests and decoded clips lie: `$XDG_CACHE_HOME/kinoray`, else `~/.cache/kinoray`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kinoray"
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "kinoray"
 
 
 def prepared_folder(name: str) -> Path:
@@ -16,7 +26,7 @@ def prepared_folder(name: str) -> Path:
 
 def runs_root(given: str | Path | None = None) -> Path:
     """Where run folders lie: what is given, else `KINORAY_RUNS`, else ./runs."""
-    return Path(given or os.environ.get("KINORAY_RUNS") or "runs")
+    return expanded(given or os.environ.get("KINORAY_RUNS") or "runs")
 
 
 def own_file(folder: Path, name: str) -> Path:

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from kinoray.disk.folders import expanded
 from kinoray.errors import KinorayError, UsageError
 
 OPTIONS = ("endpoint_override", "region", "scheme")
@@ -117,6 +118,8 @@ def open_remote(uri: str) -> Remote:
 
 
 def _parts(uri: str) -> tuple[SplitResult, dict[str, str]]:
+    if uri.startswith("file://~"):
+        uri = f"file://{expanded(uri.removeprefix('file://'))}"
     parts = urlsplit(uri)
     if parts.scheme not in ("s3", "file"):
         raise UsageError("Runs are copied to s3://BUCKET/PREFIX or file:///FOLDER. Give a URI that begins so.")

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from kinoray.backbones.clip import ClipTowers
 from kinoray.backbones.towers import WEIGHTS_FILE, VitBertTowers, save_towers
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError
 from kinoray.execution.open_method import open_method
 from kinoray.runs.result import Result
@@ -30,7 +31,7 @@ def export_weights(run: str | Path | Result, out: str | Path, *, method: Any = N
     tasks learned, backbone, how pixels are normalised. method: as for `open_method`.
     Raises: UsageError as `open_method`, and for a folder that holds other files or cannot be written.
     """
-    opened, folder = open_method(run, method=method), Path(out)
+    opened, folder = open_method(run, method=method), expanded(out)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / ABOUT_FILE).is_file():
         raise UsageError(f"{folder} holds other files: give a new folder with --out.")
     encoder = opened.method.encoder().cpu()

@@ -25,6 +25,7 @@ from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
 from kinoray.disk.durable import storage_error, write_text
+from kinoray.disk.folders import expanded
 from kinoray.display.text import printer
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.run import run
@@ -95,10 +96,10 @@ def read_task(text: str | Path) -> TaskData:
     """The task of a task file, or of "STREAM/TASK". Raises: UsageError in one line."""
     if Path(text).suffix not in EXPERIMENT_SUFFIXES:
         return _task_of_stream(str(text))
-    path = Path(text)
+    path = expanded(text)
     entry = build(TaskFile, merged(*read_experiment(path)), str(path))
     if entry.folder is not None:
-        folder = path.parent / Path(entry.folder).expanduser()
+        folder = path.parent / expanded(entry.folder)
         folder = folder.parent if folder.is_file() else folder  # its caption file was named
         stream = load_stream(str(folder.absolute()))
         if entry.task is None and len(stream.tasks) > 1:

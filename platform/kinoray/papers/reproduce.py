@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import expanded, runs_root
 from kinoray.display.text import printer
 from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
@@ -63,7 +63,7 @@ def reproduce(
         common["settings"] = best.get(entry.best_of, {}) | common["settings"]
         return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
     if isinstance(entry, MapEntry):
-        return _finished(_maps(name, entry, common, runs_root(runs), [Path(clip) for clip in clips]), place, quiet)
+        return _finished(_maps(name, entry, common, runs_root(runs), [expanded(clip) for clip in clips]), place, quiet)
     assert isinstance(entry, TableEntry)
     if tune:
         _tune(name, entry, common)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError
 from kinoray.runs.finding import load
 from kinoray.runs.result import SWEEP_RECORD, Result
@@ -36,7 +37,7 @@ def export_mlflow(folders: Iterable[Path], uri: str, experiment: str | None = No
     score counts tasks; `--log mlflow` logs every step of a run while it trains, and is left alone here.
     Raises: UsageError where MLflow is not installed or does not answer, or a named run is not finished.
     """
-    runs = [run_and_tags for folder in folders for run_and_tags in _runs_in(Path(folder))]
+    runs = [run_and_tags for folder in folders for run_and_tags in _runs_in(expanded(folder))]
     with open_store(uri) as client:
         return [_export(client, uri, run, tags, experiment or run.stream) for run, tags in runs]
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from kinoray.data.manifest import SPLITS
+from kinoray.disk.folders import expanded
 from kinoray.display import plots
 from kinoray.display.heat_map import heat_map
 from kinoray.display.text import printable, show
@@ -40,7 +41,8 @@ def write_report(folder: str | Path) -> Path:
 
     Raises: UsageError if the folder is neither.
     """
-    if (Path(folder) / SWEEP_RECORD).is_file():
+    folder = expanded(folder)
+    if (folder / SWEEP_RECORD).is_file():
         from kinoray.report.sweep_page import write_sweep_report
 
         return write_sweep_report(folder)
@@ -50,7 +52,7 @@ def write_report(folder: str | Path) -> Path:
     )
     environment.filters |= {"show": show, "printable": printable}
     page = environment.get_template("page.html").render(**_content(results))
-    file = Path(folder) / "report.html"
+    file = folder / "report.html"
     file.write_text(page, encoding="utf-8")
     return file
 

@@ -24,6 +24,7 @@ from kinoray.browse.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, 
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.disk.durable import whole_file
+from kinoray.disk.folders import expanded
 from kinoray.display.text import one_line, printable
 from kinoray.errors import UsageError, VideoError
 from kinoray.execution.feature_store import live_or_committed
@@ -81,7 +82,7 @@ class Found:
 
         Raises: UsageError for another ending, or where the file cannot be written.
         """
-        path = Path(path)
+        path = expanded(path)
         if path.suffix.lower() not in (".html", ".png"):
             raise UsageError(
                 f"A contact sheet is a page or a picture: give a name that ends in .html or .png, not {path}."
@@ -147,7 +148,8 @@ def search(
         raise UsageError("Search for a text or for a video: give one of them, as in `kinoray search RUN 'a red car'`.")
     if k < 1:
         raise UsageError(f"`k` must be 1 or more, but got {k}.")
-    if like is not None and not Path(like).is_file():
+    like = None if like is None else expanded(like)
+    if like is not None and not like.is_file():
         raise UsageError(f"There is no file {like} to search by.")
     opened = open_method(run, method=method)
     store = live_or_committed(opened.run, opened.stored)

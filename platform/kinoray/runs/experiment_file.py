@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from kinoray.config import Capacity, Count, build, config, names_of
+from kinoray.disk.folders import expanded
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 
@@ -72,7 +73,7 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Raises: UsageError naming the file and the line that is wrong.
     """
-    path = Path(path)
+    path = expanded(path)
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file.")
     if path.stat().st_size > MOST_BYTES:

@@ -4,7 +4,7 @@ import logging
 from functools import lru_cache
 from pathlib import Path
 
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import expanded, runs_root
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.about import named_run
 from kinoray.runs.result import Result, Results
@@ -23,7 +23,7 @@ def load(folder: str | Path) -> Result | Results:
 
 def load_all(folder: str | Path) -> Results:
     """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
-    return Results(Result(seed) for seed in _seeds(Path(folder))) or Results([Result(folder)])
+    return Results(Result(seed) for seed in _seeds(expanded(folder))) or Results([Result(folder)])
 
 
 def seeds_of(folder: Path) -> Results:
@@ -57,8 +57,8 @@ def seed_folders(root: str | Path) -> list[Path]:
 
 def run_folder(name: str, root: str | Path | None = None) -> Path:
     """A run by path, by its name in the runs folder, or by the readable name that it was given there."""
-    if Path(name).exists():
-        return Path(name)
+    if (given := expanded(name)).exists():
+        return given
     folder = runs_root(root) / name
     if folder.exists():
         return folder

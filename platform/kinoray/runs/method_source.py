@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinoray.config import digest_of
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.class_source import listing_of, missing_of
 
@@ -131,7 +132,7 @@ def with_learner(source: MethodSource, protocol: str) -> MethodSource:
 
 def names_in(text: str) -> list[str]:
     """The names or files in `method` or `rule:learner`. A file's name may hold colons itself."""
-    if text.endswith(".py") and Path(text).is_file():
+    if text.endswith(".py") and expanded(text).is_file():
         return [text]
     if ".py:" in text:
         rule, _, learner = text.partition(".py:")
@@ -156,7 +157,7 @@ def _composed(rule: "type[BaseMethod]", learner: "type[BaseMethod]") -> "type[Ba
 def _find_one(text: str) -> MethodSource:
     """The source of a name or file."""
     if text.endswith(".py"):
-        path = Path(text).expanduser()
+        path = expanded(text)
         if not path.is_file():
             raise UsageError(f"There is no method file {path}.")
         source = path.read_text()

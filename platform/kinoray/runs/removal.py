@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import expanded, runs_root
 from kinoray.disk.locks import hold
 from kinoray.disk.usage import bytes_in
 from kinoray.errors import UsageError
@@ -29,7 +29,8 @@ def find_removal(name: str, runs: str | Path | None = None) -> Removal:
     Raises: UsageError for what lies elsewhere, is a link, or is none of these.
     """
     root = runs_root(runs)
-    given = root / name if not Path(name).exists() else Path(name)
+    given = expanded(name)
+    given = given if given.exists() else root / given
     folder = given.parent.resolve() / given.name  # the last part as it is: a link is not what it leads to
     depth = len(folder.relative_to(root.resolve()).parts) if folder.is_relative_to(root.resolve()) else 0
     if depth not in (1, 2):

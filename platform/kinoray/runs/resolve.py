@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import backbone_class, check_backbone, weights_digest
+from kinoray.backbones import backbone_class, check_backbone, weights_digest, with_home
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.plan import steps_for
@@ -91,7 +91,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     shared = set(names_of(cls.Config)) & set(names_of(Recipe))
     if shared:
         raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
-    backbone = request.backbone or stream.backbone
+    backbone = with_home(request.backbone or stream.backbone)
     check_backbone(backbone)
     if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
         raise UsageError(

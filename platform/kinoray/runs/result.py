@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.disk.folders import expanded
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
@@ -33,7 +34,7 @@ class Result:
     """One run: a method on a stream with a seed. Properties read their file anew, so a running run can be watched."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = expanded(folder)
         if not (self.folder / "run.json").is_file():
             raise UsageError(
                 f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import expanded, runs_root
 from kinoray.display.text import as_typed
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.finding import find_runs, load_all, run_folder
@@ -29,6 +29,7 @@ def select_runs(words: Sequence[str], root: str | Path | None = None) -> list[Pa
 
     root: the runs folder; None: KINORAY_RUNS, else ./runs. Raises: UsageError where a word means nothing.
     """
+    words = [str(expanded(word)) if word.startswith("~") else word for word in words]
     selectors = dict(word.split("=", 1) for word in words if _is_selector(word))
     names = [word for word in words if not _is_selector(word)]
     trials = "sweep" in selectors

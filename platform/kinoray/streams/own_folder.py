@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError
 
 ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
@@ -70,10 +71,10 @@ def _parts(name: str) -> tuple[Path, list[str]]:
     """The folder, which may have colons in its own name, and the options behind it."""
     colons = [at for at, letter in enumerate(name) if letter == ":"]
     for at in [len(name), *reversed(colons)]:
-        if (place := Path(name[:at]).expanduser()).is_dir():
+        if (place := expanded(name[:at])).is_dir():
             return place, name[at + 1 :].split(",")
-    return Path(name).expanduser(), []
+    return expanded(name), []
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))
+    return Path(os.path.abspath(expanded(path)))

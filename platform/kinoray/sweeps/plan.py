@@ -12,7 +12,7 @@ from typing import Any
 from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
 from kinoray.disk.durable import write_json
-from kinoray.disk.folders import runs_root
+from kinoray.disk.folders import expanded, runs_root
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.demands import check_division
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
@@ -132,7 +132,7 @@ def make_plan(request: SweepRequest) -> Plan:
 
 def warm_folder(warm_start: str | Path, folder: Path) -> Path:
     """The other sweep's folder: as it is named, or beside the sweep's own."""
-    return Path(warm_start) if Path(warm_start).exists() else folder.parent / str(warm_start)
+    return given if (given := expanded(warm_start)).exists() else folder.parent / given
 
 
 def _then(request: SweepRequest, stream: Stream) -> tuple[RunRequest, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from kinoray.disk.folders import expanded
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
@@ -61,7 +62,7 @@ class SweepResult:
     """A sweep: `.best`, `.frame`, `.pareto`, `.importance`, `.plot()`. Properties read the study anew."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = expanded(folder)
         if not (self.folder / SWEEP_RECORD).is_file():
             raise UsageError(f"{self.folder} is no sweep: it has no {SWEEP_RECORD}.")
         self.record: dict[str, Any] = json.loads((self.folder / SWEEP_RECORD).read_text())

@@ -1,0 +1,90 @@
+"""Paths that a user gives: `~` is the home, wherever one enters."""
+
+import pwd
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinoray.backbones import load_backbone, tiny, weights_folder
+from kinoray.browse.find_manifests import manifests_of
+from kinoray.cli.main import main
+from kinoray.decoding.frame_cache import frame_cache
+from kinoray.disk.folders import cache_folder, runs_root
+from kinoray.disk.remote import open_remote
+from kinoray.errors import UsageError
+from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.finding import load_all
+from kinoray.runs.method_source import find_method
+from kinoray.runs.removal import find_removal
+from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import resolve
+from kinoray.runs.selection import select_runs
+from kinoray.streams import Stream
+from kinoray.streams.own_folder import own_folder
+from kinoray.sweeps.result import SweepResult
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_folders_that_are_named_may_lie_in_the_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KINORAY_RUNS", "KINORAY_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "~/named")
+    assert runs_root("~/given") == home / "given"
+    assert runs_root() == home / "named"
+    assert frame_cache().folder == str(home / "named")
+    assert cache_folder() == home / "named/kinoray"
+    assert open_remote("file://~/copies").base == str(home / "copies")
+    (home / "captions").mkdir()
+    assert own_folder("~/captions:videos=~/captions").root == home / "captions"
+
+
+def test_weights_may_lie_in_the_home(home: Path, micro: Stream) -> None:
+    (home / "weights").symlink_to(tiny.FOLDER)
+    assert weights_folder("clip:ViT-B-32/~/w.pt") == home / "w.pt"
+    assert load_backbone("tiny:~/weights").dim == load_backbone("tiny").dim
+    run = resolve(RunRequest("base_moco", stream=micro, backbone="tiny:~/weights", runs="~/runs"))
+    assert (run.backbone, run.folder.parents[1]) == (f"tiny:{home}/weights", home / "runs")
+
+
+@pytest.mark.parametrize(
+    ("read", "path"),
+    [
+        (read_experiment, "~/none.yaml"),
+        (load_all, "~/none"),
+        (lambda path: find_removal(path, "~"), "~/none"),
+        (find_method, "~/none.py"),
+        (manifests_of, "~/none.parquet"),
+        (lambda path: select_runs([path]), "~/none*"),
+        (SweepResult, "~/none"),
+    ],
+)
+def test_what_is_not_there_is_looked_for_in_the_home(home: Path, read: Callable[[str], Any], path: str) -> None:
+    with pytest.raises((UsageError, OSError), match=f"{home}/none"):
+        read(path)
+
+
+def test_a_word_of_the_command_line_is_what_the_shell_makes_of_two(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["kinoray", "--plot=~/a.png", "--set=a=~", "--tag=~5"])
+    with pytest.raises(SystemExit):
+        main()
+    assert sys.argv[1:] == [f"--plot={home}/a.png", "--set=a=~", "--tag=~5"]
+
+
+def test_who_has_no_home_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(
+        UsageError, match=r"~/runs: there is no home folder to put for `~`\. Set HOME, or give the whole"
+    ):
+        runs_root("~/runs")
