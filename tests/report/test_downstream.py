@@ -57,6 +57,19 @@ def test_a_parents_table_has_what_runs_on_its_encoder_found(tmp_path: Path) -> N
         assert SET in shown and "52.5" in shown
 
 
+def test_two_versions_of_what_runs_on_an_encoder_are_two_columns(tmp_path: Path) -> None:
+    parent = make_run(tmp_path)
+    for version, accuracy in (("a" * 64, 40.0), ("b" * 64, 60.0)):
+        child = make_child(tmp_path, f"run:{parent}", accuracy, version=version)
+        run = json.loads((child / "run.json").read_text())
+        run["digests"]["method"], run["config"]["overrides"] = version, {}
+        write_json(child / "run.json", run)
+    assert downstream_scores([Result(parent)])[parent] == {
+        Downstream(SET, "classify (code aaaaaaaa)"): 40.0,
+        Downstream(SET, "classify (code bbbbbbbb)"): 60.0,
+    }
+
+
 def test_one_runs_page_has_it_too(tmp_path: Path) -> None:
     parent = make_run(tmp_path)
     assert SET not in write_report(parent).read_text()

@@ -120,6 +120,13 @@ def test_the_overview_lays_methods_side_by_side(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "overview.png")
 
 
+def test_the_overview_draws_no_line_through_two_versions_of_a_method(tmp_path: Path) -> None:
+    for seed, version in enumerate("ab"):
+        make_run(tmp_path, "mine", seed, digests={"method": version * 64})
+    legend = find_runs(tmp_path).plot().legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["mine (code aaaaaaaa)", "mine (code bbbbbbbb)"]
+
+
 def test_a_single_task_can_be_drawn(tmp_path: Path) -> None:
     make_run(tmp_path, tasks=["only"])
     plots.overview(find_runs(tmp_path)).savefig(tmp_path / "overview.png")

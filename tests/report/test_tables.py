@@ -1,6 +1,7 @@
 """Comparison tables: intervals, pairing, and what must not be hidden."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
-from support.run_folders import make_run
+from support.run_folders import TASKS, make_run
 
 from kinoray.errors import UsageError
 from kinoray.report.estimates import estimate, smallest_p
@@ -172,6 +173,73 @@ def test_other_test_samples_give_a_warning(tmp_path: Path) -> None:
     make_run(tmp_path, "base_moco")
     make_run(tmp_path, "bmu_moco", tested_ids="bbbb")
     assert "tested on other samples" in compare(sorted(tmp_path.iterdir())).warnings[0]
+
+
+OLD, NEW = {"method": "a" * 64}, {"method": "b" * 64}
+
+
+def forms(comparison: Comparison) -> list[str]:
+    """The table in every form that people read."""
+    return [repr(comparison), comparison.markdown(), comparison.latex(), comparison._repr_html_()]
+
+
+def test_two_versions_of_a_method_are_two_rows_in_any_order(tmp_path: Path) -> None:
+    old = make_run(tmp_path / "old", "mine", 0, gain=0.0, digests=OLD)
+    new = make_run(tmp_path / "new", "mine", 0, gain=9.0, digests=NEW)
+    wanted = {f"mine (code {'a' * 8})": load(old).metrics["R@1"], f"mine (code {'b' * 8})": load(new).metrics["R@1"]}
+    for order in ([old, new], [new, old]):
+        comparison = compare(order)
+        assert {row.label: row.estimate(":R@1").mean for row in comparison.rows} == wanted
+        assert all(label in text for text in forms(comparison) for label in wanted)
+        told = {row["label"]: row["digests"]["method"] for row in comparison.to_json()["rows"]}
+        assert told == {f"mine (code {'a' * 8})": "a" * 64, f"mine (code {'b' * 8})": "b" * 64}
+
+
+def test_seeds_of_two_versions_have_no_mean_in_common(tmp_path: Path) -> None:
+    make_run(tmp_path, "mine", 0, digests=OLD)
+    make_run(tmp_path, "mine", 1, digests=OLD)
+    make_run(tmp_path, "mine", 2, gain=9.0, digests=NEW)
+    rows = compare([next(tmp_path.glob("mine*"))]).rows
+    assert [list(row.by_seed) for row in rows] == [[0, 1], [2]]
+
+
+def test_rows_of_other_data_say_so(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "first", "mine")
+    grown = {"data": {task: ("f" if task == "night" else "e") * 64 for task in TASKS}}
+    comparison = compare([first, make_run(tmp_path / "grown", "mine", digests=grown)])
+    one, other = (row.label for row in comparison.rows)
+    assert one != other and all(re.fullmatch(r"mine \(data [0-9a-f]{8}\)", label) for label in (one, other))
+    note = f"{other} has other data than {one} in night: not comparable there."
+    assert all(note.split(" in ")[1] in text for text in forms(comparison)) and note in comparison.to_json()["notes"]
+
+
+def test_another_engine_makes_no_row_and_is_noted(tmp_path: Path) -> None:
+    make_run(tmp_path, "mine", 0, digests={"code": "1" * 64})
+    make_run(tmp_path, "mine", 1, digests={"code": "2" * 64})
+    comparison = compare(list(tmp_path.iterdir()))
+    assert [row.label for row in comparison.rows] == ["mine"]
+    note = f"Not all by the same source of kinoray itself: mine by {'1' * 8}; mine by {'2' * 8}."
+    assert note in comparison.notes()
+
+
+def test_a_run_without_digests_is_not_taken_for_a_seed_of_others(tmp_path: Path) -> None:
+    old, new = make_run(tmp_path, "mine", 0), make_run(tmp_path, "mine", 1)
+    record = json.loads((old / "run.json").read_text())
+    del record["digests"]
+    (old / "run.json").write_text(json.dumps(record))
+    labels = [row.label for row in compare([old, new]).rows]
+    assert labels[0] == "mine (code unknown, data unknown)" and labels[1].startswith("mine (code mmmmmmmm, data ")
+    assert [row.label for row in compare([old]).rows] == ["mine"]
+
+
+def test_of_two_runs_of_one_seed_the_newest_counts_and_the_other_is_named(tmp_path: Path) -> None:
+    old, new = make_run(tmp_path / "old", "mine"), make_run(tmp_path / "new", "mine", gain=9.0)
+    os.utime(old / "result.json", (1e9, 1e9))
+    for order in ([old, new], [new, old]):
+        comparison = compare(order)
+        assert comparison.rows[0].estimate(":R@1").mean == load(new).metrics["R@1"]
+        assert f"mine seed 0 has other numbers in {old} than in {new}" in comparison.warnings[0]
+    assert not compare([new, new]).warnings
 
 
 def test_runs_of_other_streams_are_not_laid_side_by_side(tmp_path: Path) -> None:

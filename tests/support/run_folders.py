@@ -38,6 +38,7 @@ def make_run(
     error: str | None = None,
     stream: str = "moving-cvlm",
     protocol: str = "cvlm",
+    digests: dict[str, Any] | None = None,
 ) -> Path:
     """Write one seed folder and return it."""
     tasks, tests = tasks or TASKS, load_protocol(protocol)
@@ -45,7 +46,8 @@ def make_run(
     folder = root / f"{kind}-{stream.replace(':', '-')}-0a1b2c3d" / f"seed-{seed}"
     folder.mkdir(parents=True)
     record = _run(method, seed, tasks, overrides or {}, joint, zero_shot)
-    write_json(folder / "run.json", record | {"stream": stream, "protocol": protocol})
+    known = record["digests"] | (digests or {})
+    write_json(folder / "run.json", record | {"stream": stream, "protocol": protocol, "digests": known})
     matrices = {
         name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
         for more, name in enumerate(tests.matrix_names)

@@ -116,15 +116,16 @@ def watched_figure(watched: pd.DataFrame, losses: pd.DataFrame, tasks: Sequence[
     return figure
 
 
-def overview(results: Sequence[Run]) -> Figure:
+def overview(results: Sequence[Run], labels: Sequence[str] = ()) -> Figure:
     """Methods side by side: the score on each task but the last as later tasks are learned, and its harmonic mean.
 
-    Runs with the same label are seeds: thin lines and dots, the thick line and the bar are their means.
+    Runs with the same label are seeds: thin lines and dots, the thick line and the bar are their means. labels: of each
+    run; default its own.
     """
     runs: dict[str, list[pd.DataFrame]] = {}
-    for result in results:
+    for result, label in zip(results, labels or [result.label for result in results], strict=True):
         if not np.isnan(np.diagonal(result.matrix)).any():  # joint and zero-shot have no curve
-            runs.setdefault(result.label, []).append(result.matrix)
+            runs.setdefault(label, []).append(result.matrix)
     tasks = list(results[0].matrix.columns)
     forgettable = tasks[:-1] or tasks
     with mpl.rc_context(STYLE):

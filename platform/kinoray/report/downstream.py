@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kinoray.runs.finding import find_runs
+from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.result import Result
 
 
@@ -15,7 +16,7 @@ class Downstream(NamedTuple):
 
     stream: str
     label: str
-    """The method with its overrides."""
+    """The method with its overrides, and what tells it from other code or data of that label."""
 
 
 Scores = Mapping[Path, Mapping[Downstream, float]]
@@ -24,15 +25,21 @@ Scores = Mapping[Path, Mapping[Downstream, float]]
 
 def downstream_scores(parents: Sequence[Result]) -> Scores:
     """Of every finished run on the encoder of a parent, in the parent's own runs folder; over its seeds the mean."""
-    scores: dict[Path, dict[Downstream, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: list[tuple[Result, list[Result], float]] = []
     for root in dict.fromkeys(parent.folder.absolute().parent.parent for parent in parents):
         beside = [parent for parent in parents if parent.folder.absolute().parent.parent == root]
         for child in find_runs(root):
             given = parents_of(child, beside)
             if not given or child.state != "finished" or (score := child.metrics.get(child.score)) is None:
                 continue
-            for parent in given:
-                scores[parent.folder][Downstream(child.stream, child.label)].append(score)
+            found.append((child, given, score))
+    apart = suffixes(
+        [(f"{child.stream} | {child.label}", identity(child.run)._replace(settings="")) for child, *_ in found]
+    )  # their backbones are the parents
+    scores: dict[Path, dict[Downstream, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (child, given, score), suffix in zip(found, apart, strict=True):
+        for parent in given:
+            scores[parent.folder][Downstream(child.stream, child.label + suffix)].append(score)
     return {folder: {name: fmean(values) for name, values in of.items()} for folder, of in scores.items()}
 
 

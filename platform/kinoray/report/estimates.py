@@ -72,10 +72,12 @@ class Row:
     """What runs on the encoders of these found."""
     with_backbone: bool = False
     """Whether the rows of the table differ in it."""
+    suffix: str = ""
+    """What tells it from other rows of the same label (`runs.identity`)."""
 
     @property
     def label(self) -> str:
-        return self.results[0].label_without(self.shared, self.with_backbone)
+        return self.results[0].label_without(self.shared, self.with_backbone) + self.suffix
 
     @property
     def is_bound(self) -> bool:

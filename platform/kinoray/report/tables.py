@@ -1,15 +1,15 @@
 """Runs side by side: the paper's Table 1, for terminals, notebooks, Markdown, LaTeX and JSON, from the same cells."""
 
 import html
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from kinoray.config import digest_of
 from kinoray.display.heat_map import CELL, TABLE
 from kinoray.display.markup import latex_text, markdown_table, markdown_text
 from kinoray.display.text import printable
@@ -17,8 +17,10 @@ from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
 from kinoray.report.downstream import downstream_scores
-from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
+from kinoray.report.estimates import Row, cell_text, key_of
+from kinoray.report.notes import newest, notes_of, other_ids, other_numbers
 from kinoray.runs.finding import load_all
+from kinoray.runs.identity import Identity, data_digests, identity, suffixes
 from kinoray.runs.result import Result
 
 if TYPE_CHECKING:
@@ -95,15 +97,8 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """What must be read with the table: seeds, differences to the first row, runs that did not finish."""
-        first, *others = self.rows
-        lines = [_seeds_note(self.rows)]
-        if first.shared:
-            lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
-        for row in others:
-            lines += [_difference(row, first, column) for column in self.across if not row.is_bound]
-        lines += [f"{row.label}: {row.unfinished}; not in the means." for row in self.rows if row.unfinished]
-        return [line for line in lines if line]
+        """What must be read with the table: seeds, other code or data, differences to the first row, unfinished."""
+        return notes_of(self.rows, self.across)
 
     def to_json(self) -> dict[str, Any]:
         """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`, and what
@@ -203,9 +198,10 @@ class Comparison:
 def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
     """Lay runs side by side: folders (of a seed, or of a run with its seeds) or results.
 
-    `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs that
-    differ in nothing but the seed share a row; joint training and zero-shot stand last. Finished runs on the encoder of
-    one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
+    `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs of the
+    same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint training and
+    zero-shot stand last. Finished runs on the encoder of one of them (`--backbone run:FOLDER`, in the same runs folder)
+    add a column with their main score.
     Raises: UsageError if there is no run, or the runs are of different streams.
     """
     results = [result for run in runs for result in _opened(run)]
@@ -219,15 +215,20 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
                 f"{run.folder} is of {run.stream} ({', '.join(run.tasks)})" for run in (results[0], result)
             )
             raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
-    grouped: dict[str, dict[int, Result]] = {}
+    grouped: dict[Identity, dict[int, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
-        grouped.setdefault(identity(result), {})[result.seed] = result
+        grouped[identity(result.run)][result.seed].append(result)
     shared = _shared_overrides(results) if len(grouped) > 1 else {}
     downstream = downstream_scores(results)
     several = len({result.run["backbone"] for result in results}) > 1
-    rows = [Row([seeds[n] for n in sorted(seeds)], name, shared, downstream, several) for seeds in grouped.values()]
+    rows = [
+        Row([newest(seeds[n]) for n in sorted(seeds)], name, shared, downstream, several) for seeds in grouped.values()
+    ]
+    apart = suffixes([(row.label, known) for row, known in zip(rows, grouped, strict=True)])
+    rows = [replace(row, suffix=suffix) for row, suffix in zip(rows, apart, strict=True)]
     rows.sort(key=lambda row: row.is_bound)
-    return Comparison(rows, name, results[0].tasks, _other_ids(results))
+    repeated = [runs for seeds in grouped.values() for runs in seeds.values()]
+    return Comparison(rows, name, results[0].tasks, other_ids(results) + other_numbers(repeated))
 
 
 def _opened(run: str | Path | Result) -> list[Result]:
@@ -239,45 +240,6 @@ def _shared_overrides(results: Sequence[Result]) -> dict[str, Any]:
     return {name: value for name, value in first if all(r.overrides.get(name) == value for r in results)}
 
 
-def identity(result: Result) -> str:
-    """What makes two runs seeds of one row: everything but the seed."""
-    config = {name: value for name, value in result.config.items() if name != "seed"}
-    return digest_of([result.method, result.run["backbone"], result.joint, result.zero_shot, config])
-
-
-def _other_ids(results: Sequence[Result]) -> list[str]:
-    """A line for each run tested on other samples than the first: such numbers are not comparable."""
-    tested = [(result, result.outcome.get("tested_ids")) for result in results if result.state == "finished"]
-    return [
-        f"{result.label} seed {result.seed} was tested on other samples than {tested[0][0].label} seed "
-        f"{tested[0][0].seed}: their numbers are not comparable. See bad_samples.jsonl of both."
-        for result, ids in tested
-        if ids != tested[0][1]
-    ]
-
-
-def _seeds_note(rows: Sequence[Row]) -> str:
-    counts = {len(row.by_seed) for row in rows}
-    if counts == {1}:
-        return "One seed: no intervals, and a difference may be luck."
-    seeds = "; ".join(f"{row.label}: {', '.join(map(str, row.by_seed)) or 'none'}" for row in rows)
-    return f"Mean over seeds ± half of the 95 % t interval (overall columns). Seeds: {seeds}."
-
-
-def _difference(row: Row, first: Row, column: Column) -> str:
-    gap = row.minus(first, column.key)
-    if gap.mean is None:
-        return ""
-    where = "" if column.group == OVERALL else f" on {column.group}"
-    head = f"{row.label} - {first.label}: {column.name}{where} {gap.mean:+.1f}"
-    if gap.low is None:
-        return f"{head}, {gap.seeds} seed in common, no interval"
-    p = f"{smallest_p(gap.seeds):.2g}"
-    return (
-        f"{head} [{gap.low:.1f}, {gap.high:.1f}], {gap.seeds} seeds (smallest possible exact two-sided paired p = {p})"
-    )
-
-
 def _json_row(row: Row) -> dict[str, Any]:
     first = row.results[0]
     return {
@@ -287,6 +249,7 @@ def _json_row(row: Row) -> dict[str, Any]:
         "metrics": {name: row.estimate(name)._asdict() for name in first.protocol.metrics},
         "label": row.label,
         "stream": first.stream,
+        "digests": {"method": first.run.get("digests", {}).get("method"), "data": data_digests(first.run)},
         "states": {str(result.seed): result.state for result in row.results},
         "folders": [str(result.folder) for result in row.results],
         "downstream": [name._asdict() | row.estimate(key_of(name))._asdict() for name in row.downstream_names],

@@ -18,6 +18,7 @@ from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.about import About, read_about
+from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.made_by import made_by
 
 if TYPE_CHECKING:
@@ -262,7 +263,8 @@ class Results(list[Result]):
         """How each task is forgotten, and the harmonic mean; runs that differ in nothing but the seed share a line."""
         from kinoray.display import plots
 
-        return plots.overview(self)
+        apart = suffixes([(result.label, identity(result.run)) for result in self])
+        return plots.overview(self, [result.label + suffix for result, suffix in zip(self, apart, strict=True)])
 
     def __repr__(self) -> str:
         return "\n".join(repr(result) for result in self)
