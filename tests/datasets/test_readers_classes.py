@@ -448,8 +448,10 @@ def test_imagenet_sub_draws_its_classes_by_a_fixed_seed(tmp_path: Path) -> None:
     drawn = sorted(np.random.RandomState(1993).permutation(1000)[:100].tolist())
     assert sorted({row["label"] for row in annotations.rows}) == [wnids[number] for number in drawn]
     assert splits(annotations) == {"train": 99, "validation": 1, "test": 100}
+    assert annotations.home_made == ["no list: 100 of 1,000 classes drawn by seed 1993"]
     (root / "imagenet100.txt").write_text("\n".join(wnids[100:200]))
-    assert sorted({row["label"] for row in read("imagenet-sub", root).rows}) == wnids[100:200]
+    listed = read("imagenet-sub", root)
+    assert sorted({row["label"] for row in listed.rows}) == wnids[100:200] and listed.home_made == []
     for wnid in wnids[500:]:
         (root / "train" / wnid / f"{wnid}_1.JPEG").unlink()
         (root / "train" / wnid).rmdir()

@@ -482,6 +482,7 @@ def test_ctvr_follows_the_published_split_and_validates_on_unused_videos(tmp_pat
     touch(ctvr_tree(tmp_path), "video0.mp4")
     annotations = readers.read("ctvr-msrvtt-10", tmp_path)
     assert counts(annotations) == (32, 5, 4) and captions(annotations) == (64, 5, 4)
+    assert annotations.home_made == []
     assert {(r["task"], r["label"]) for r in annotations.rows} == {("1", "0"), ("2", "1")}
     assert [r["video"] for r in annotations.rows if r["split"] == "test"] == [
         "video7010",
@@ -516,6 +517,11 @@ def test_ctvr_builds_activitynet_from_labels_with_the_longest_sentence(tmp_path)
     write(tmp_path, "activity_net.v1-3.min.json", {"database": database})
     annotations = readers.read("ctvr-actnet-10", tmp_path)
     assert counts(annotations) == (40, 40, 1) and "built with seed 0" in annotations.layout
+    assert annotations.home_made == [
+        "no ACTNET_10_dataset.pkl: a split built with seed 0",
+        "no train_queries.json: each video's longest sentence stands for it",
+        "no val_queries.json: each video's longest sentence stands for it",
+    ]
     assert all(row["captions"] == ["Two."] and (row["start"], row["end"]) == (4, 20) for row in annotations.rows)
     assert odd(annotations, "their training videos serve validation too") == 10
     assert all(r["id"].endswith("@validation") for r in annotations.rows if r["split"] == "validation")

@@ -39,15 +39,17 @@ def make_run(
     stream: str = "moving-cvlm",
     protocol: str = "cvlm",
     digests: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> Path:
-    """Write one seed folder and return it."""
+    """Write one seed folder and return it. digests, facts: more of run.json."""
     tasks, tests = tasks or TASKS, load_protocol(protocol)
     kind = "-".join([method, *(str(v) for v in (overrides or {}).values()), *["joint"] * joint, *["zero"] * zero_shot])
     folder = root / f"{kind}-{stream.replace(':', '-')}-0a1b2c3d" / f"seed-{seed}"
     folder.mkdir(parents=True)
     record = _run(method, seed, tasks, overrides or {}, joint, zero_shot)
     known = record["digests"] | (digests or {})
-    write_json(folder / "run.json", record | {"stream": stream, "protocol": protocol, "digests": known})
+    record |= {"stream": stream, "protocol": protocol, "digests": known, **(facts or {})}
+    write_json(folder / "run.json", record)
     matrices = {
         name: square(gain + more, seed, len(tasks), last_row_only=joint or zero_shot)
         for more, name in enumerate(tests.matrix_names)

@@ -75,7 +75,7 @@ def _print_report(report: "Report") -> None:
             print(f"{len(lines):,} {kind}: {folder / kind}.txt")
             shown = () if kind == "extra" else lines[:SHOWN_PROBLEMS]
             print_lines(*(f"    {_shorten(line.replace(chr(9), '  '), LINE)}" for line in shown))
-    print_lines(*(f"Note: {oddity}" for oddity in report.oddities))
+    print_lines(*(f"Note: {line}" for line in [*report.oddities, *report.home_made]))
     print_lines(f"{report.probed:,} probed, {report.known:,} known from before.", f"Manifest: {report.manifest}")
 
 

@@ -67,7 +67,8 @@ def print_results(results: Sequence["Result"], as_json: bool) -> None:
     folders = [folder if len(group) > 1 else group[0].folder for folder, group in groups.items()]
     pages = [str(_page_of(folder, group)) for folder, group in zip(folders, groups.values(), strict=True)]
     if as_json:
-        print(json.dumps({"runs": [run_line(result) for result in results], "reports": pages}, indent=1))
+        lines = [run_line(result) | {"cautions": result.cautions} for result in results]
+        print(json.dumps({"runs": lines, "reports": pages}, indent=1))
         return
     for stream in dict.fromkeys(result.stream for result in results):
         print_comparison(compare([result for result in results if result.stream == stream]))

@@ -24,6 +24,7 @@ def reproduce_command(
     concurrent: Annotated[int | None, typer.Option(help="Points at a time. [what the cluster holds]")] = None,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Also where clips of published data are missing.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Copy the table to benchmarks/results here.")] = False,
     clips: Annotated[
         list[Path] | None, typer.Option("--clip", help="A video for maps of attention. [the stream's]")
@@ -56,6 +57,7 @@ def reproduce_command(
             part,
             keep=keep,
             tune=tune,
+            partial=partial,
             clips=clips or (),
             stream=stream,
             seeds=seeds,

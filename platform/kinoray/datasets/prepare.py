@@ -62,6 +62,8 @@ class Report:
     splits: dict[str, dict[str, int | None]]
     problems: dict[str, list[str]]
     oddities: list[str]
+    home_made: list[str]
+    """Splits, classes or queries that stand in place of published ones."""
     probed: int
     """Files and spans probed by this run."""
     known: int
@@ -272,6 +274,7 @@ def _write(
         _splits(annotations, rows),
         problems,
         annotations.oddities,
+        annotations.home_made,
         probed,
         known,
     )

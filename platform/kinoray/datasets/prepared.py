@@ -1,7 +1,9 @@
-"""Manifests of data sets that were prepared."""
+"""Manifests of data sets that were prepared, and what they lack of what was published."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.disk.folders import prepared_folder
@@ -36,3 +38,34 @@ def need_prepared(names: Iterable[str]) -> None:
     if missing:
         commands = ", ".join(f"`kinoray data prepare {name} --root DIR`" for name in missing)
         raise UsageError(f"Not prepared yet: {', '.join(missing)}. Run {commands}, where DIR holds the files.")
+
+
+class Shortfalls(NamedTuple):
+    """What readers of numbers on prepared sets must know, a line each."""
+
+    partial: list[str]
+    """Sets of which published clips are not there."""
+    home_made: list[str]
+    """Sets with splits, classes or queries of our own making in place of the published ones."""
+
+
+def shortfalls(names: Iterable[str]) -> Shortfalls:
+    """What the reports of preparing say of some sets; one without a report counts as partial."""
+    found = Shortfalls([], [])
+    for name in names:
+        try:
+            report = json.loads((prepared_folder(name) / "report.json").read_text(encoding="utf-8"))
+            partial = _partial(report["splits"])
+        except (OSError, ValueError, KeyError, TypeError):
+            report, partial = {}, "its report is gone, so clips may be missing; prepare it again"
+        if partial:
+            found.partial.append(f"{name} is partial: {partial}.")
+        found.home_made.extend(f"{name} is not as published: {line}." for line in report.get("home_made", ()))
+    return found
+
+
+def _partial(splits: dict[str, dict[str, Any]]) -> str:
+    """How many clips of each split are there, where some are not; "" where all are. splits: as of a report."""
+    wanted = {s: c["annotated"] if c["published"] is None else c["published"] for s, c in splits.items()}
+    short = [split for split, counts in splits.items() if counts["ready"] < wanted[split]]
+    return ", ".join(f"{splits[s]['ready']:,} of {wanted[s]:,} published {s} clips are there" for s in short)

@@ -101,6 +101,13 @@ class BaseProtocol(ABC):
         """Columns of a table under "Overall", for the score asked for."""
         return (score, "FR", "HM")
 
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        """How many clips each task's queries are ranked among at the end; [] where classes are ranked.
+
+        clips: test clips of each task.
+        """
+        return list(clips)
+
     def score_named(self, text: str) -> str:
         """A score by its name, in any case and without `@`: "r5" is "R@5". Raises: UsageError for an unknown one."""
         known = {_bare(name): name for name in self.scores}

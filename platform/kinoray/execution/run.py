@@ -23,6 +23,7 @@ from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.about import check_free, name_run
+from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
 from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
@@ -140,6 +141,8 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
     num_workers, per_worker, quiet, watch = request.num_workers, request.per_worker, request.quiet, request.watch
     for run in runs:
         check_division(run, num_workers or 1)
+    for line in dict.fromkeys(line for run in runs for line in cautions(data_facts(run.stream))):
+        say(f"Note: {line}")
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from kinoray.display.plots import COLOURS, STYLE, Picture, plain_text
 from kinoray.display.text import show, words
 from kinoray.papers.entries import CurveEntry
-from kinoray.papers.reproduction import Facts, Reproduction, worded
+from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data, worded
 from kinoray.papers.statements import Statement, judged
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
@@ -30,6 +30,7 @@ class CurveReproduction(Reproduction):
 
     def __init__(self, name: str, entry: CurveEntry, sweeps: Sequence[SweepResult], root: Path) -> None:
         record = sweeps[0].record
+        runs = [run for s in sweeps for trial in s.complete for run in s.trial(trial.number).runs]
         facts = Facts(
             stream=sweeps[0].stream,
             backbone=record["backbone"],
@@ -38,6 +39,7 @@ class CurveReproduction(Reproduction):
             settings={name: value for name, value in record["settings"].items() if name not in record["space"]},
             code=record["digests"]["code"],
             sources=[s.folder.name for s in sweeps],
+            **facts_of_data(runs),
         )
         super().__init__(name, entry, facts, root)
         self.sweeps = list(sweeps)

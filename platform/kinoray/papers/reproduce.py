@@ -13,7 +13,8 @@ from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
 from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry, filled
 from kinoray.papers.maps import MapReproduction
-from kinoray.papers.reproduction import Facts, Reproduction
+from kinoray.papers.partial import refuse_partial
+from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data
 from kinoray.papers.tables import TableReproduction, Then
 from kinoray.processes.signals import Stopped
 from kinoray.runs.request import RunRequest, request_of, shows_options
@@ -32,6 +33,7 @@ def reproduce(
     *,
     keep: bool = False,
     tune: bool = False,
+    partial: bool = False,
     clips: Sequence[str | Path] = (),
     **options: Unpack[MeasureOptions],
 ) -> Any:
@@ -39,6 +41,7 @@ def reproduce(
 
     name: a key of `REPRODUCTIONS` (`kinoray reproduce` lists them). keep: copy it to `benchmarks/results/` of this
     checkout. tune: search each row's own best settings first and keep them with the package, see `papers.tuned`.
+    partial: measure published data of which clips are missing, too, which is refused else; the page says what is there.
     clips: video files that a figure of attention maps looks at, in place of the stream's.
     stream, seeds, seed: default the entry's, an embedded stream of the same protocol and seeds that nothing was chosen
     with. log: follows every run of it. concurrent, retry: of figures over a knob, as for `sweep`, as the rest is.
@@ -49,6 +52,8 @@ def reproduce(
         raise unknown("figure or table", name, REPRODUCTIONS)
     entry = REPRODUCTIONS[name]
     _check_options(name, entry, tune, clips, options)
+    if not partial:
+        refuse_partial(name, entry, options.get("stream") or entry.stream)
     quiet, runs = options.get("quiet", False), options.get("runs")
     place = _results_folder(options.get("smoke", False)) if keep else None
     common: dict[str, Any] = {
@@ -300,6 +305,7 @@ def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, 
         settings=common["settings"],
         code=first.run["digests"]["code"],
         sources=sources,
+        **facts_of_data(everything),
     )
 
 

@@ -48,6 +48,16 @@ class Facts:
     """Digest of the engine's code."""
     sources: Sequence[str]
     """Names of the folders that the numbers come from."""
+    cautions: Sequence[str] = ()
+    """What must be read with the numbers of those (`runs.cautions`)."""
+    partial: bool = False
+    """Whether published clips were missing."""
+
+
+def facts_of_data(results: Sequence["Result"]) -> dict[str, Any]:
+    """`cautions` and `partial` of the facts about some runs."""
+    lines = dict.fromkeys(line for result in results for line in result.cautions)
+    return {"cautions": list(lines), "partial": any(r.run.get("shortfalls", {}).get("partial") for r in results)}
 
 
 class Reproduction(ABC):
@@ -158,6 +168,7 @@ class Reproduction(ABC):
             "smoke": self.smoke,
             "sources": list(self.facts.sources),
             "code": self.facts.code,
+            "cautions": list(self.facts.cautions),
             "table": records(self.table),
             "runs": records(self.frame),
             "statements": [
@@ -182,7 +193,7 @@ class Reproduction(ABC):
             "\n".join(f"- {statement}" for statement in self.statements),
             f"![{self.name}]({picture or f'{self.name}.png'})",
             markdown_table(self.cells()),
-            "\n".join(f"- {line}" for line in self.notes()),
+            "\n".join(f"- {line}" for line in (*self.facts.cautions, *self.notes())),
             *(["Missing:\n\n" + "\n".join(f"- {line}" for line in self.missing)] if self.missing else []),
             self.setting(),
             f"Made by `{self.command()}`; the same command goes on, or returns what is there.",
@@ -209,7 +220,7 @@ class Reproduction(ABC):
         for name, value in self.facts.settings.items():
             if self.entry.settings.get(name) != value:
                 words.append(f"--set {name}={worded(value)}")
-        return " ".join([*words, *["--smoke"] * self.smoke])
+        return " ".join([*words, *["--partial"] * self.facts.partial, *["--smoke"] * self.smoke])
 
     def latex(self) -> str:
         """A booktabs table."""
@@ -217,7 +228,7 @@ class Reproduction(ABC):
         lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
         lines += [" & ".join(map(latex_text, head)) + r" \\", r"\midrule"]
         lines += [" & ".join(map(latex_text, row)) + r" \\" for row in body]
-        notes = [f"% {printable(line)}" for line in (self.setting(), *self.notes())]
+        notes = [f"% {printable(line)}" for line in (self.setting(), *self.facts.cautions, *self.notes())]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes]) + "\n"
 
     def __repr__(self) -> str:
@@ -229,7 +240,8 @@ class Reproduction(ABC):
         head = f"{self.name} on {self.stream}, test splits, {len(self.seeds)} seeds"
         statements = [f"- {statement}" for statement in self.statements]
         missing = [f"Missing: {line}" for line in self.missing]
-        everything = [head, *lines, *self.notes(), self.verdict, *statements, *missing, str(self.folder)]
+        notes = [*self.facts.cautions, *self.notes()]
+        everything = [head, *lines, *notes, self.verdict, *statements, *missing, str(self.folder)]
         return "\n".join(printable(line.rstrip()) for line in everything)
 
 

@@ -5,14 +5,18 @@ from collections.abc import Iterable, Sequence
 
 from kinoray.report.columns import OVERALL, Column
 from kinoray.report.estimates import Row, smallest_p
+from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import SHOWN, UNKNOWN, data_digests
 from kinoray.runs.result import Result
 
 
 def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
-    """Lines about seeds, other code or data, differences to the first row in some columns, and what did not finish."""
+    """Lines about doubtful numbers, seeds, other code or data, differences to the first row, and what did not finish.
+
+    across: the columns whose differences are told.
+    """
     first, *others = rows
-    lines = [_seeds_note(rows)]
+    lines = [*_cautions(rows), _seeds_note(rows)]
     if first.shared:
         lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
     lines += [_code_note(rows), *(_data_note(row, first) for row in others)]
@@ -20,6 +24,15 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
         lines += [_difference(row, first, column) for column in across if not row.is_bound]
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
     return [line for line in lines if line]
+
+
+def _cautions(rows: Sequence[Row]) -> list[str]:
+    """The cautions of all runs, each once; of one that is not of all rows it is said of which."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for line in dict.fromkeys(line for run in row.results for line in cautions(run.run, row.metric)):
+            found[line].append(row.label)
+    return [line if len(labels) == len(rows) else f"{', '.join(labels)}: {line}" for line, labels in found.items()]
 
 
 def other_ids(results: Sequence[Result]) -> list[str]:

@@ -65,6 +65,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
         "results": results,
         "protocol": first.protocol,
         "comparison": Markup(compared._repr_html_()) if len(results) > 1 or compared.downstream else None,
+        "cautions": dict.fromkeys(line for result in results for line in result.cautions),
         "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
         "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),

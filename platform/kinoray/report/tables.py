@@ -97,7 +97,7 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """What must be read with the table: seeds, other code or data, differences to the first row, unfinished."""
+        """What must be read with the table (`report.notes`)."""
         return notes_of(self.rows, self.across)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Comparison:
         for row, cells in zip(self.rows, self.cells(), strict=True):
             shown = (rf"\textbf{{{latex_text(text)}}}" if bold else latex_text(text) for text, bold in cells)
             lines.append(" & ".join([latex_text(row.label), *shown]) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in self.notes())]
+        lines += [r"\bottomrule", r"\end{tabular}", *(f"% {printable(note)}" for note in self.notes())]
         return "\n".join(lines) + "\n"
 
     def table(self, width: int | None = None) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 from kinoray.config import plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
+from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.provenance import changes, changes_since, code_digest, versions
 from kinoray.runs.resolve import Resolved, identity
@@ -28,13 +29,12 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "format": FORMAT,
         "method": run.method.name,
         "stream": run.stream.name,
-        "protocol": run.stream.protocol,
+        **data_facts(run.stream),
         "backbone": run.backbone,
         "seed": run.seed,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
         "as_released": run.as_released,
-        "tasks": [task.name for task in run.stream.tasks],
         "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
         "stream_source": _stream_source(run),
         "method_source": _method_source(run),
@@ -51,7 +51,9 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
 def _stream_source(run: Resolved) -> dict[str, Any]:
     """What the stream is, beside its tasks, and what it is made from again where its manifests are gone."""
     stream = run.stream
-    return {"made_from": stream.source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
+    made_from = {"made_from": stream.source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
+    data_sets = [task.data_set for task in stream.tasks]
+    return made_from | ({"data_sets": data_sets} if any(data_sets) else {})
 
 
 def _method_source(run: Resolved) -> dict[str, Any]:

@@ -105,11 +105,13 @@ def _from_record(run: Result) -> Stream | None:
     recorded = run.run.get("stream_source")
     if recorded is None or not all(Path(path).is_file() for path in run.run["manifests"]):
         return None
+    data_sets = recorded.get("data_sets") or [""] * len(run.tasks)
+    tasks = zip(run.tasks, map(Path, run.run["manifests"]), data_sets, strict=True)
     known = {name: value for name, value in recorded["recipe"].items() if name in names_of(Recipe)}
     return Stream(
         name=run.stream,
         protocol=run.run["protocol"],
-        tasks=tuple(TaskData(n, Path(p)) for n, p in zip(run.tasks, run.run["manifests"], strict=True)),
+        tasks=tuple(TaskData(*task) for task in tasks),
         recipe=build(Recipe, known, f"the recipe of {run.stream}"),
         backbone=recorded["backbone"],
         source=recorded["made_from"],

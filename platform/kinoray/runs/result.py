@@ -18,6 +18,7 @@ from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.about import About, read_about
+from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.made_by import made_by
 
@@ -113,6 +114,11 @@ class Result:
     def overrides(self) -> dict[str, Any]:
         """Settings that differ from the defaults of the method and of the stream's recipe."""
         return self.config.get("overrides", {})
+
+    @property
+    def cautions(self) -> list[str]:
+        """What must be read with its numbers, a line each: what chance reaches among a few clips, partial data."""
+        return cautions(self.run)
 
     @property
     def label(self) -> str:
@@ -235,7 +241,7 @@ class Result:
     def __repr__(self) -> str:
         head = f"{self.label} on {self.stream}, seed {self.seed}: {self.state}"
         numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in self.protocol.brief)
-        lines = [head, numbers, *([self.error] if self.error else []), str(self.folder)]
+        lines = [head, numbers, *self.cautions, *([self.error] if self.error else []), str(self.folder)]
         return "\n".join(printable(line) for line in lines)
 
     def _repr_html_(self) -> str:
@@ -246,7 +252,8 @@ class Result:
         table = f"<table style='{TABLE}'><tr>{numbers}</tr><tr>{values}</tr></table>"
         time = f"{self.cost['wall_s']:.0f} s, " if "wall_s" in self.cost else ""
         foot = f"<div style='opacity:.7'>{time}{html.escape(str(self.folder))}</div>"
-        return f"<div>{head}{error}{table}{heat_map(self.matrix)}{foot}</div>"
+        notes = "".join(f"<div>{html.escape(printable(line))}</div>" for line in self.cautions)
+        return f"<div>{head}{error}{notes}{table}{heat_map(self.matrix)}{foot}</div>"
 
 
 class Results(list[Result]):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kinoray.config import Recipe
 from kinoray.errors import unknown
-from kinoray.families import families
+from kinoray.families import families, stated
 from kinoray.streams.own_folder import is_own_folder, own_folder
 
 
@@ -21,6 +21,8 @@ class TaskData:
 
     name: str
     manifest: Path
+    data_set: str = ""
+    """The prepared set that its clips are of, as `kinoray data list` names it; "" where it is of none."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Stream:
 def stream_families() -> dict[str, str]:
     """Stream name -> family file, read without importing any."""
     return families(__path__)
+
+
+def is_published(name: str) -> bool:
+    """Whether a stream of that name is over published data sets, which its family's file states as `PUBLISHED`."""
+    return stream_families().get(family_of(name), "") in stated(__path__, "PUBLISHED")
 
 
 def load_stream(name: str) -> Stream:

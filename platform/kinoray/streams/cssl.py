@@ -31,6 +31,7 @@ NAMES = (
     "cssl-imagenet-sub",
     "cssl-imagenet",
 )
+PUBLISHED = True
 SEED = 1993
 
 CIFAR = Recipe(

@@ -22,6 +22,7 @@ from kinoray.streams import Stream
 from kinoray.streams.task_manifests import options, task_manifests
 
 NAMES = ("ctvr-msrvtt-10", "ctvr-msrvtt-20", "ctvr-actnet-10", "ctvr-actnet-20")
+PUBLISHED = True
 
 
 def _recipe(batch_size: int, learning_rate: float, frames: int) -> Recipe:

@@ -16,6 +16,7 @@ from kinoray.streams import Stream, TaskData
 from kinoray.streams.task_manifests import options
 
 NAMES = ("cvlm",)
+PUBLISHED = True
 
 TASKS = ("vatex", "activitynet", "msrvtt", "didemo", "msvd")
 RECIPE = Recipe(max_tokens=64)
@@ -35,5 +36,5 @@ def load(name: str, argument: str) -> Stream:
             known = ", ".join(other for other, family in families.items() if family == families[task])
             raise UsageError(f"{name}: {task}={data_set} must be a set of the same family: {known}.")
     need_prepared(chosen.values())
-    tasks = tuple(TaskData(task, manifest_of(data_set)) for task, data_set in chosen.items())
+    tasks = tuple(TaskData(task, manifest_of(data_set), data_set) for task, data_set in chosen.items())
     return Stream(f"{name}:{argument}" if argument else name, "cvlm", tasks, RECIPE, "vit-bert")

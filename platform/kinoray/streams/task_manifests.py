@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
+from kinoray.datasets.prepared import manifest_of
 from kinoray.disk.folders import cache_folder
 from kinoray.errors import StorageFull, UsageError, unknown
 from kinoray.streams import TaskData
@@ -37,7 +38,11 @@ def task_manifests(
         for part in (name.encode(), np.ascontiguousarray(rows, dtype="<i8").tobytes()):
             digest.update(len(part).to_bytes(8, "little") + part)
     home = cache_folder() / "tasks" / digest.hexdigest()[:24]
-    tasks = [TaskData(name, home / f"task-{number}.parquet") for number, (name, _) in enumerate(groups, start=1)]
+    is_prepared = manifest.path == manifest_of(manifest.path.parent.name)
+    data_set = manifest.path.parent.name if is_prepared else ""
+    tasks = [
+        TaskData(name, home / f"task-{number}.parquet", data_set) for number, (name, _) in enumerate(groups, start=1)
+    ]
     try:
         for task, (_, rows) in zip(tasks, groups, strict=True):
             if not task.manifest.is_file():

@@ -20,6 +20,7 @@ from kinoray.streams import Stream
 from kinoray.streams.classes import class_tasks
 
 NAMES = ("ucl-cifar10", "ucl-cifar100", "ucl-tinyimagenet")
+PUBLISHED = True
 
 RECIPE = Recipe(
     epochs=200,

@@ -18,6 +18,7 @@ from kinoray.streams import Stream, TaskData
 from kinoray.streams.task_manifests import options
 
 NAMES = ("video-ssl",)
+PUBLISHED = True
 
 RECIPE = Recipe(
     epochs=200,
@@ -54,6 +55,6 @@ def load(name: str, argument: str) -> Stream:
         )
     sets = (PRETEXT, *(f"{word}-{chosen['split']}" for word in DOWNSTREAM[chosen["downstream"]]))
     need_prepared(sets)
-    pretext, *downstream = (TaskData(data_set, manifest_of(data_set)) for data_set in sets)
+    pretext, *downstream = (TaskData(data_set, manifest_of(data_set), data_set) for data_set in sets)
     shown = f"{name}:{argument}" if argument else name
     return Stream(shown, "video-ssl", (pretext,), RECIPE, "r2plus1d-18", downstream=tuple(downstream))

@@ -21,6 +21,7 @@ from kinoray.errors import RunFailed, UsageError
 from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
+from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copier import copying
 from kinoray.runs.copying import parts_of
 from kinoray.runs.request import RunRequest, request_of, shows_options
@@ -113,6 +114,8 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
     if request.prune and not prunes(record["objectives"], record.get("then")):
         several = len(record["objectives"]) > 1
         say(f"{'Several objectives' if several else 'The objective is known at the end'}: nothing is pruned.")
+    for line in cautions(data_facts(plan.base.stream)):
+        say(f"Note: {line}")
     with shown(plan.folder, printer(False)) if request.dashboard else contextlib.nullcontext():
         _run(plan, record, study, store, missing, say)
 

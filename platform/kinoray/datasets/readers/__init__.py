@@ -62,6 +62,8 @@ class Annotations:
     """One line each, as "2 spans had start > end: swapped"."""
     extra: list[str] = field(default_factory=list)
     """Media files under the root that no row names, relative and sorted."""
+    home_made: list[str] = field(default_factory=list)
+    """One line each for splits, classes or queries of our own making, where published files are not there."""
     root: Path | None = None
     """The folder that uris are relative to, where it is not the one that was read."""
 

@@ -83,6 +83,8 @@ class _Known:
     classes: dict[str, str]
     order: list[str]
     """Classes in the order of tasks of a split that is built."""
+    home_made: list[str]
+    """Queries that stand in place of published ones, in words."""
 
 
 def read(name: str, root: Path) -> Annotations:
@@ -102,7 +104,9 @@ def read(name: str, root: Path) -> Annotations:
             need(data_set, root, f"{word}_queries.json", f"ACTNET_{word}_queries.json", folders=PLACES)
     rows = [*train, *_validation(train, known, oddities), *test]
     layout = file.name if file else f"no {_pickle_file(name)}: a split built with seed {SEED}"
-    return finish(data_set, layout, rows, root, oddities, activitynet.other_names)
+    made = finish(data_set, layout, rows, root, oddities, activitynet.other_names)
+    made.home_made += ([] if file else [layout]) + known.home_made
+    return made
 
 
 def read_split(file: Path) -> Split:
@@ -192,11 +196,10 @@ def _msrvtt(root: Path, oddities: Counter[str]) -> _Known:
     testing = {video: captions[video][:1] for video in captions if msrvtt.official_split(video) == "test"} | queries
     training = {video: texts for video, texts in captions.items() if video not in testing}
     spare = {video: texts[:1] for video, texts in training.items() if msrvtt.official_split(video) == "validation"}
-    if not file:
-        oddities["MSRVTT_CL_validation.csv: each test video's first caption is its query"] = 0
+    home_made = [] if file else ["no MSRVTT_CL_validation.csv: each test video's first caption is its query"]
     order = sorted(set(categories.values()), key=int)
     parts = [{video: {"captions": texts} for video, texts in known.items()} for known in (training, testing, spare)]
-    return _Known(parts[0], parts[1], parts[2], categories, order)
+    return _Known(parts[0], parts[1], parts[2], categories, order, home_made)
 
 
 def _activitynet(root: Path, oddities: Counter[str]) -> _Known:
@@ -204,12 +207,16 @@ def _activitynet(root: Path, oddities: Counter[str]) -> _Known:
     longest = {"train": find(root, "train.json", folders=PLACES)}
     longest["val"] = find(root, "val_1.json", "val.json", folders=PLACES)
     chosen: dict[str, dict[str, Any]] = {}
+    home_made: list[str] = []
     for word, whole in longest.items():
         queries = find(root, f"{word}_queries.json", f"ACTNET_{word}_queries.json", folders=PLACES)
         chosen[word] = _sentences(queries or whole, oddities)
+        if not queries:
+            home_made.append(f"no {word}_queries.json: each video's longest sentence stands for it")
     spare = _sentences(longest["train"] if labels else None, Counter())
     spare = {video: part for video, part in spare.items() if video in labels}
-    return _Known(spare | chosen["train"], chosen["val"], spare, labels, by_hash({labels[v] for v in spare}, SEED))
+    order = by_hash({labels[v] for v in spare}, SEED)
+    return _Known(spare | chosen["train"], chosen["val"], spare, labels, order, home_made)
 
 
 def _sentences(file: Path | None, oddities: Counter[str]) -> dict[str, dict[str, Any]]:

@@ -75,11 +75,12 @@ def read(name: str, root: Path) -> Annotations:
         )
     classes = _classes(train)
     oddities: list[str] = []
+    home_made: list[str] = []
     listed: dict[str, dict[str, Any]] = {}
     if name == "imagenet-sub":
         listed = _listed(root)
-        classes, oddity = _subset(root, classes, listed)
-        oddities.append(oddity)
+        classes, how, is_published = _subset(root, classes, listed)
+        (oddities if is_published else home_made).append(how)
     links: list[str] = []
     rows = list(_rows(root, train, "train", classes, links))
     if any(entry.is_dir() for entry in islice(os.scandir(test), 100)):
@@ -97,7 +98,7 @@ def read(name: str, root: Path) -> Annotations:
         oddities.append(f"{len(links)} links leave the root: left out, first {links[0]}")
     carve_validation(rows, SHARE)
     layout = f"{train.relative_to(root)}/<wnid>/ and {test.relative_to(root)}/ ({layout})"
-    return Annotations(SETS[name], layout, rows, oddities)
+    return Annotations(SETS[name], layout, rows, oddities, home_made=home_made)
 
 
 def _folder(root: Path, words: tuple[str, ...]) -> Path | None:
@@ -171,22 +172,24 @@ def _listed(root: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def _subset(root: Path, classes: list[str], listed: dict[str, dict[str, Any]]) -> tuple[list[str], str]:
-    """The classes of ImageNet-Sub, and how they were chosen."""
+def _subset(root: Path, classes: list[str], listed: dict[str, dict[str, Any]]) -> tuple[list[str], str, bool]:
+    """The classes of ImageNet-Sub, how they were chosen, and whether by a published list."""
     if listed:
-        return _hundred(sorted({row["label"] for row in listed.values()}), "train_100.txt"), "pictures of train_100.txt"
+        labels = sorted({row["label"] for row in listed.values()})
+        return _hundred(labels, "train_100.txt"), "pictures of train_100.txt", True
     path = find(root, *CLASS_LISTS, folders=LISTS)
     if path is not None:
-        return _hundred(sorted({line.split()[0] for line in read_list(path)}), path.name), f"classes of {path.name}"
+        labels = sorted({line.split()[0] for line in read_list(path)})
+        return _hundred(labels, path.name), f"classes of {path.name}", True
     if len(classes) == SUB_CLASSES:
-        return classes, "all 100 classes on disk"
+        return classes, "no list: all 100 classes on disk", False
     if len(classes) != 1000:
         raise UsageError(
             f"imagenet-sub needs the 1,000 class folders of ImageNet to draw its 100 from, but there are "
             f"{len(classes)}. Add a list of 100 wnids as {CLASS_LISTS[0]}, or complete the folders."
         )
     order = np.random.RandomState(SUB_SEED).permutation(1000)[:SUB_CLASSES]
-    return sorted(classes[i] for i in order), f"no list: 100 of 1,000 classes drawn by seed {SUB_SEED}"
+    return sorted(classes[i] for i in order), f"no list: 100 of 1,000 classes drawn by seed {SUB_SEED}", False
 
 
 def _hundred(classes: list[str], name: str) -> list[str]:

@@ -4,6 +4,7 @@ The main reading ranks among the classes of all tasks so far, `own` among those 
 several runs of frames (`Recipe.test_clips`) the logits of the runs are averaged (VideoMoCo's released fine-tuning).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinoray.evaluation.protocol import BaseProtocol
@@ -29,6 +30,9 @@ class Protocol(BaseProtocol):
     default_learner = "classify"
     reads_text = False
     readings = ("", "own")
+
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        return []
 
     def validate(self, tester: "Tester", task: int) -> Ranks:
         clips = logits_of(tester, task, "validation", seen_as=task, trained=True)

@@ -5,6 +5,7 @@ them; the papers' number is the last one. Accuracy is over all pictures. The rea
 pictures vote instead. Candidates grow with the tasks, so `BWF` is more than forgetting.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinoray.evaluation.protocol import BaseProtocol
@@ -26,6 +27,9 @@ class Protocol(BaseProtocol):
     reads_text = False
     readings = ("", "knn")
     pooled = True
+
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        return []
 
     def task_columns(self, score: str) -> tuple[str, ...]:
         return (score,)

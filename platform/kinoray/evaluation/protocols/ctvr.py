@@ -4,6 +4,7 @@ R@K, MedR and MeanR are over all queries of all tasks. Backward forgetting has t
 the growing gallery (`BWF`), the paper's Table 1 tests each task in its own gallery (`BWF_own`).
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinoray.evaluation.protocol import BaseProtocol
@@ -24,6 +25,9 @@ class Protocol(BaseProtocol):
     default_learner = "avg_pool"
     readings = ("", "own")
     pooled = True
+
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        return [sum(clips)] * len(clips)
 
     def task_columns(self, score: str) -> tuple[str, ...]:
         return (score,)

@@ -5,6 +5,7 @@ BMU-MoCo's supplement says 200 neighbours; the released code of the benchmark ta
 far, which is the reading "released". Forgetting is `BWF`. `knn_bank=all` looks among the pictures of all tasks so far.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinoray.evaluation.protocol import BaseProtocol
@@ -25,6 +26,9 @@ class Protocol(BaseProtocol):
     default_learner = "simsiam"
     reads_text = False
     readings = ("", "released")
+
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        return []
 
     def task_columns(self, score: str) -> tuple[str, ...]:
         return (score,)
