@@ -25,6 +25,11 @@ EXCEPTIONS = {
     ("platform/kinoray/features/search.py", "torch.ops.mkldnn._linear_pointwise"): "faster; done without if it is gone",
     ("platform/kinoray/momentum.py", "torch._foreach_*"): "one kernel for all parameters, in place of one for each",
     ("platform/kinoray/processes/pool.py", "threading._register_atexit"): "nothing else comes before loky's own wait",
+    ("platform/kinoray/processes/ray_head.py", "_node_ip_address"): "the one argument by which Ray keeps to loopback",
+    (
+        "platform/kinoray/processes/ray_session.py",
+        "ray._private.authentication.authentication_token_setup.enable_token_auth_by_default",
+    ): "a program that imported Ray before kinoray has read RAY_AUTH_MODE, and no public call reads it again",
     ("platform/kinoray/training/given_weights.py", "_version"): "the only count of the writes to a tensor",
 }
 """By file and name, which may be a pattern: why there is no other way."""
