@@ -226,9 +226,20 @@ def test_a_run_that_replaces_its_files_meanwhile_is_copied_as_it_stood(
 )
 def test_a_wrong_uri_is_refused_before_anything_starts_and_not_repeated(wrong: str, why: str, kino: Callable) -> None:
     with pytest.raises(UsageError, match=why):
-        check_uri(wrong)
+        check_uri(wrong, Path("runs"))
     code, out, err = kino("run", "base_moco", "--copy-to", wrong, "--num-workers", 0)
     assert code == 2 and why in err and "sesame" not in out + err
+
+
+@pytest.mark.parametrize("place", ["", "/deeper", "/../link"])
+def test_a_copy_into_the_runs_folder_is_refused_and_removes_nothing(run: Path, kino: Callable, place: str) -> None:
+    root = run.parents[1]
+    (root.parent / "link").symlink_to(root)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    for words in (("copy", run, "--to"), ("run", "base_moco", "--num-workers", 0, "--runs", root, "--copy-to")):
+        code, _, err = kino(*words, f"file://{root}{place}")
+        assert code == 2 and "leads into the runs folder" in err
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
 def test_the_copier_copies_after_each_task_and_tries_again_what_failed(run: Path, tmp_path: Path) -> None:

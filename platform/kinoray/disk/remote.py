@@ -8,10 +8,11 @@ AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or in the machine's role.
 """
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -95,9 +96,15 @@ def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield chunk
 
 
-def check_uri(uri: str) -> None:
-    """Raises: UsageError for another kind of URI, one that holds a key, and unknown options; it is not repeated."""
-    _parts(uri)
+def check_uri(uri: str, root: Path) -> None:
+    """Check a URI that a runs folder is to be copied to.
+
+    Raises: UsageError for another kind of URI, one that holds a key, and unknown options, where it is not repeated; and
+    for a place in the runs folder itself, where copying would remove what only the runs there may.
+    """
+    parts, _ = _parts(uri)
+    if parts.scheme == "file" and Path(os.path.realpath(unquote(parts.path))).is_relative_to(os.path.realpath(root)):
+        raise UsageError(f"{uri} leads into the runs folder {root}. Copy to a folder beside it.")
 
 
 def open_remote(uri: str) -> Remote:

@@ -16,7 +16,7 @@ from typing import IO, Any
 from kinoray.disk.durable import sha256, whole_file
 from kinoray.disk.folders import runs_root, seed_label
 from kinoray.disk.locks import LOCK_FILE, hold
-from kinoray.disk.remote import Remote, RemoteError, chunks_of, open_remote
+from kinoray.disk.remote import Remote, RemoteError, check_uri, chunks_of, open_remote
 from kinoray.display.text import size
 from kinoray.errors import UsageError
 from kinoray.runs.about import ABOUT
@@ -63,8 +63,10 @@ def copy_runs(folders: list[Path], to: str, *, verify: bool = False) -> list[Cop
     to: as s3://bucket/prefix or file:///folder. verify: read back also what an earlier copy verified. The same call
     again sends what changed. Raises: UsageError for what is no run or no such URI; RemoteError.
     """
-    remote = open_remote(to)
-    return [copy_folder(folder, remote, verify) for given in folders for folder in parts_of(given)]
+    remote, parts = open_remote(to), [folder for given in folders for folder in parts_of(given)]
+    for folder in parts:
+        check_uri(to, folder.absolute().parents[name_of(folder).count("/")])
+    return [copy_folder(folder, remote, verify) for folder in parts]
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from kinoray.disk.folders import runs_root
 from kinoray.disk.remote import check_uri
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.about import check_words
@@ -72,7 +73,7 @@ class RunRequest:
         check_words(self.name, self.tags)
         check_least("watch", self.watch, 0)
         if self.copy_to is not None:
-            check_uri(self.copy_to)
+            check_uri(self.copy_to, runs_root(self.runs))
         if self.watch and self.num_workers == 0:
             raise UsageError("`watch` needs a process beside the training, which num_workers=0 does without.")
         for name, amount in self.per_worker.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from kinoray.disk.folders import runs_root
 from kinoray.disk.remote import check_uri
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
@@ -100,7 +101,7 @@ class SweepRequest:
             raise UsageError(f"A sweep's name is the name of a folder, but got {self.name!r}.")
         _check_storage(self.storage)
         if self.copy_to is not None:
-            check_uri(self.copy_to)
+            check_uri(self.copy_to, runs_root(self.runs))
 
     @property
     def kept_share(self) -> float:
