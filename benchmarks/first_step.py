@@ -2,15 +2,14 @@
 
     python benchmarks/first_step.py [--json] [--no-ray] [--rounds N] [--stream digits-5]
 
-Cold, a run starts a Ray of its own; warm, it joins that of `kinoray up`, whose idle workers are ready.
+Cold, a run starts a Ray of its own; joined, it uses one that runs already (RAY_ADDRESS). Beside both stands a plain
+`TorchTrainer` whose loop does nothing: what Ray Train takes by itself, cold and on the same Ray.
 
-Each is a fresh process of the command line, in turns with `python -c "import torch"`, which no run can do without; the
-ratio to it is what a busy machine leaves comparable. A first step counts from the start of the process to the first
-line of metrics.jsonl. The thousand runs are folders with made-up numbers, one in ten with checkpoints. The page's data
-are the rows of `kinoray ui`, read the first time, and again when nothing changed; imports are not counted.
+Each is a fresh process, in turns with `python -c "import torch"`, which no run can do without; the ratio to it is what
+a busy machine leaves comparable. A first step counts from the start of the process to the first line of metrics.jsonl,
+the plain trainer to the first line of its loop. The thousand runs are folders with made-up numbers, one in ten with
+checkpoints. The page's data are the rows of `kinoray ui`, read the first time, and again when nothing changed.
 
-Bars: a finished run <= 1.5 s and <= 0.5 of the import; the list <= 1.5 of the import; the page's data <= 0.5 of
-the import, and <= 0.15 again; first steps <= 5 cold on Ray, <= 2 warm, <= 2.5 in one process.
 Takes about five minutes; the embedded stream is rendered first where the cache lacks it. The towers of a stream
 of videos (`--stream moving-cvlm`) import transformers, which takes longer than torch.
 """
@@ -25,18 +24,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
-from kinoray.processes.warm_ray import find
+from kinoray.processes.ray_session import RAY_SETTINGS
 
 RUNS = 1000
-READY_S, READY_AT_MOST_S = 10.0, 60.0
-"""Idle workers are ready when no more came, and nothing was imported, for so long; or after the second: idle ones use a
-little time, too."""
 POLL_S = 0.01
+HELLO = """
+import sys
+from pathlib import Path
+import ray
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+def loop(config):
+    Path(config["here"]).touch()
+
+ray.init(log_to_driver=False, include_dashboard=None if sys.argv[2:] else False)
+resources = ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5})
+settings = {"train_loop_config": {"here": sys.argv[1] + "/here"}, "scaling_config": resources}
+TorchTrainer(loop, run_config=RunConfig(name="hello", storage_path=sys.argv[1]), **settings).fit()
+"""
 READ_TABLE = """
 import json, sys, time
 from kinoray.browse.run_table import read_table
@@ -87,25 +97,33 @@ def until_first_step(run: list[str], folder: Path, *words: str) -> float:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def until_warm() -> None:
-    """Wait until the Ray of `kinoray up` has all its idle workers."""
-    warm = find()
-    assert warm is not None
-    keeper = psutil.Process(warm.pid)
-    begun = since = time.monotonic()
-    seen = -1.0
-    while time.monotonic() - since < READY_S and time.monotonic() - begun < READY_AT_MOST_S:
-        family = [child for child in keeper.children(recursive=True) if child.name() == "ray::IDLE"]
-        busy_s = sum(sum(child.cpu_times()[:2]) for child in family)
-        if len(family) + busy_s > seen + 0.5:
-            seen, since = len(family) + busy_s, time.monotonic()
-        time.sleep(0.5)
+def until_hello(folder: Path, *words: str) -> float:
+    """Seconds until a plain trainer's loop begins. words: any, where RAY_ADDRESS names a Ray."""
+    folder.mkdir()
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", HELLO, str(folder), *words], stderr=subprocess.DEVNULL)
+    while not (folder / "here").exists():
+        if process.poll() is not None:
+            raise SystemExit("The plain trainer ended before its loop began.")
+        time.sleep(POLL_S)
+    took_s = time.perf_counter() - begun
+    process.wait()
+    shutil.rmtree(folder)
+    return took_s
 
 
-def until_first_warm_step(run: list[str], folder: Path) -> float:
-    """As `until_first_step`, on the warm Ray."""
-    until_warm()
-    return until_first_step(run, folder)
+@contextmanager
+def running_ray() -> Iterator[None]:
+    """A Ray that others join by RAY_ADDRESS."""
+    words = [sys.executable, "-m", "kinoray.processes.ray_head"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as head:
+        assert head.stdin is not None and head.stdout is not None
+        os.environ["RAY_ADDRESS"] = f"127.0.0.1:{json.loads(head.stdout.readline())['port']}"
+        try:
+            yield
+        finally:
+            del os.environ["RAY_ADDRESS"]
+            head.stdin.close()
 
 
 def many_runs(folder: Path, finished: Path) -> None:
@@ -135,22 +153,24 @@ def measured(run: list[str], rounds: int, with_ray: bool) -> dict[str, list[floa
             "page data again": lambda: page_data(root / "many", 1),
             "first step in one process": lambda: until_first_step(run, root / "one", "--num-workers", "0"),
         }
-        seconds: dict[str, list[float]] = {side: [] for side in sides}
-        os.environ["XDG_RUNTIME_DIR"] = name  # a warm Ray of the benchmark's own, or none
+        seconds: dict[str, list[float]] = {}
         if with_ray:
-            sides["first step on Ray"] = lambda: until_first_step(run, root / "ray")
-            seconds |= {"first step on Ray": [], "import torch beside": [], "first step on the warm Ray": []}
+            sides["first step, cold"] = lambda: until_first_step(run, root / "ray")
+            sides["plain trainer, cold"] = lambda: until_hello(root / "hello")
+        for side in sides:
+            seconds[side] = []
         for _ in range(rounds):
             for side, wait in sides.items():
                 seconds[side].append(wait())
         if with_ray:
-            waited(command("up"))
-            try:
+            with running_ray():
+                joined = {
+                    "first step, joined": lambda: until_first_step(run, root / "ray"),
+                    "plain trainer, joined": lambda: until_hello(root / "hello", "joined"),
+                }
                 for _ in range(rounds):
-                    seconds["import torch beside"].append(sides["import torch"]())
-                    seconds["first step on the warm Ray"].append(until_first_warm_step(run, root / "warm"))
-            finally:
-                waited(command("down", "--force"))
+                    for side, wait in joined.items():
+                        seconds.setdefault(side, []).append(wait())
         return seconds
 
 
@@ -162,6 +182,8 @@ def main() -> None:
     parser.add_argument("--stream", default="digits-5")
     asked = parser.parse_args()
     os.environ.pop("RAY_ADDRESS", None)
+    # As runs have it, so that both sides wait for the same: a trainer looks at its workers twice a second.
+    os.environ.update(RAY_SETTINGS | {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
     # Where it is set, each process compiles all of kinoray anew, and torch, which pip compiled, it does not.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     seconds = measured(run_of(asked.stream), asked.rounds, not asked.no_ray)

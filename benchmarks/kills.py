@@ -1,15 +1,16 @@
 """Does a run survive? Kill it at chosen and at random moments, go on with the same command, compare the end bit by bit.
 
-    python benchmarks/kills.py [--json] [--kills N] [--per-run 1] [--nodes N] [--seed S] [--workers 0,1,2]
+    python benchmarks/kills.py [--json] [--kills N] [--terms N] [--per-run 1] [--nodes N] [--seed S] [--workers 0,1,2]
                                [--cache off,empty] [--no-points] [--keep FOLDER]
 
 A small stream of real clips is learned to its end undisturbed, with 0, 1 and 2 workers, each without a frame cache and
 with one that is empty at first; 0 and 1 must end bitwise the same. Then one fault per run. At chosen points (in
 mid-task, between tasks, during `end_task`, during evaluation, during a commit): SIGKILL of a training worker, SIGKILL
-of the driver, SIGTERM to it, Ctrl-C to its whole process group. `--kills` times at random: these, and SIGKILL of a
-process that decodes (a task of Ray Data, or a process of the run's own with 0 workers) or of an actor of the run
-(monitor, momentum weights, features), with `--per-run` of them in one run, one after the other. `--nodes` times, on a
-Ray of two nodes: SIGKILL of the second one's raylet while it has work of the run.
+of the driver, SIGTERM and Ctrl-C to its whole process group. `--kills` times at random: these, and SIGKILL of a process
+that decodes (a task of Ray Data, or a process of the run's own with 0 workers) or of an actor of the run (monitor,
+momentum weights, features), with `--per-run` of them in one run, one after the other. `--terms` times SIGTERM at random
+while it trains, which must end in exit code 143: the state was saved. `--nodes` times, on a Ray of two nodes: SIGKILL
+of the second one's raylet while it has work of the run.
 
 After a driver's end the same command is given again at once, while what the dead driver left may still be about, until
 the run has finished; after the others the run must finish by itself. Its `state_digest` and its logged losses must
@@ -326,6 +327,17 @@ def at_random(count: int, per_run: int, nodes: int, wholes: "dict[Setting, Whole
     return runs + [(fault(draw.choice(on_ray), "node"),) for _ in range(nodes if on_ray else 0)]
 
 
+def terms(count: int, wholes: "dict[Setting, Whole]", seed: int) -> list[Faults]:
+    """A SIGTERM in each of so many runs, somewhere after the first logged record."""
+    draw, settings = random.Random(seed + 1), list(wholes)
+
+    def term(setting: Setting) -> Fault:
+        moment = Moment(draw.randint(1, len(wholes[setting].end.log) - 1), draw.uniform(0, PAUSE_S))
+        return Fault(setting, "driver", signal.SIGTERM, moment)
+
+    return [(term(settings[number % len(settings)]),) for number in range(count)]
+
+
 @dataclass(frozen=True)
 class Death:
     """That a fault caused."""
@@ -351,7 +363,7 @@ def inflict(fault: Fault, run: Driver, nodes: Nodes | None) -> Death | None:
         return None
     of_worker = fault.target == "worker"
     if fault.target == "driver":
-        send = os.killpg if fault.signal == signal.SIGINT else os.kill
+        send = os.kill if fault.signal == signal.SIGKILL else os.killpg
         send(run.process.pid, fault.signal)
         sent(run.mark).touch()
     elif isinstance(fault.where, str):
@@ -518,7 +530,8 @@ def _suffer(faults: Faults, start: Callable[[], Driver], outcome: Outcome, nodes
         run.wait()
         expected = -fault.signal if fault.signal == signal.SIGKILL else 128 + fault.signal
         # At a random moment the driver may not listen yet, or not any more.
-        if isinstance(fault.where, str) and run.process.returncode != expected:
+        trains = isinstance(fault.where, str) or (fault.where.records and fault.signal == signal.SIGTERM)
+        if trains and run.process.returncode not in (expected, 0 if isinstance(fault.where, Moment) else expected):
             outcome.wrong_exits.append(run.process.returncode)
     run.wait()
     if run.process.returncode and faults[-1].target != "driver":
@@ -544,6 +557,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--kills", type=int, default=6, help="faults at random moments")
+    parser.add_argument("--terms", type=int, default=0, help="SIGTERMs to the process group, while it trains")
     parser.add_argument("--per-run", type=int, default=1, help="how many of them one run suffers")
     parser.add_argument("--nodes", type=int, default=1, help="deaths of a node, at random moments")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
@@ -570,6 +584,7 @@ def main() -> None:
         at = [] if options.no_points else settings[:: len(caches)]
         faults = [faults for setting in at for faults in at_points(setting)]
         faults += at_random(options.kills, options.per_run, options.nodes, wholes, seed)
+        faults += terms(options.terms, wholes, seed)
         numbers = campaign(folder, wholes, faults)
     if options.json:
         print(json.dumps(numbers))

@@ -216,6 +216,7 @@ def _send(
                 submission_id=name,
                 runtime_env=runtime_env(shipment),
                 metadata={
+                    "job_name": name,
                     "kinoray": version("kinoray"),
                     "words": json.dumps(shipment.words),
                     "runs": shipment.runs,

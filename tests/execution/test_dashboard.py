@@ -54,10 +54,10 @@ def test_its_pages_name_the_run_its_trainer_its_data_and_its_actors_while_it_is_
         label, address = started.split(":")[0], f"http://127.0.0.1:{match[1]}"
         trainers = answered(f"{address}/api/train/v2/runs/v1")["train_runs"]
         assert [run["name"].rpartition("-")[0] for run in trainers] == [label.replace("/", "-")]
-        datasets = answered(f"{address}/api/data/datasets/01000000")["datasets"]
+        datasets = answered(f"{address}/api/data/datasets/02000000")["datasets"]
         assert datasets and all(dataset["dataset"].startswith("train-") for dataset in datasets)
         jobs, actors = (rendered(f"{address}/#/{page}", tmp_path / "profile") for page in ("jobs", "actors"))
-        assert "RUNNING" in jobs and str(tmp_path / "job") in jobs
+        assert "RUNNING" in jobs and label.split("/")[0] in jobs
         assert all(f"{actor}:{label}" in actors for actor in ("monitor", "momentum", "store"))
     finally:
         driver.terminate()
