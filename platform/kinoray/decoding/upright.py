@@ -1,11 +1,11 @@
 """Which way is up: what a file says of how its stored frames are to be turned and mirrored."""
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from av.filter import Graph
-from av.sidedata.sidedata import SideData, Type
+from av.sidedata.sidedata import Type
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation
 
@@ -37,7 +37,7 @@ def orientation(frame: VideoFrame) -> Orientation:
     return STORED
 
 
-def _display_matrix(frame: VideoFrame) -> SideData | None:
+def _display_matrix(frame: VideoFrame) -> Any:
     """A frame's side data and its frame refer to each other until garbage is collected: so those of a tiny copy do."""
     tiny = frame.reformat(2, 2, "rgb24", interpolation=Interpolation.POINT, threads=1)
     try:
@@ -49,10 +49,10 @@ def _display_matrix(frame: VideoFrame) -> SideData | None:
 def _with_known_side_data(frame: VideoFrame) -> VideoFrame:
     """The frame without side data of the kinds that FFmpeg has and PyAV does not (1 ms)."""
     graph = Graph()
-    unknown = range(max(kind.value for kind in Type) + 1, LAST_KIND + 1)
+    known: set[Any] = {kind.value for kind in Type}
     graph.link_nodes(
         graph.add_buffer(width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1)),
-        *(graph.add("sidedata", f"mode=delete:type={kind}") for kind in unknown),
+        *(graph.add("sidedata", f"mode=delete:type={kind}") for kind in range(LAST_KIND + 1) if kind not in known),
         graph.add("buffersink"),
     ).configure()
     graph.vpush(frame)
