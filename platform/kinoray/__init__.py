@@ -44,6 +44,10 @@ __version__: str
 # torch refuses every matrix product of a run on a GPU without it, and looks once in a process.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
+# matplotlib's folder lies in the home, which the user of a container may not have; then beside our own.
+if os.environ.get("XDG_CACHE_HOME") and not os.access(os.path.expanduser("~"), os.W_OK):
+    os.environ.setdefault("MPLCONFIGDIR", os.path.join(os.environ["XDG_CACHE_HOME"], "kinoray", "matplotlib"))
+
 _WHERE = {
     "run": "execution.run",
     "dry_run": "execution.run",

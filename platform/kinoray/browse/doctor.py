@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kinoray.disk.folders import cache_folder
+from kinoray.errors import UsageError
 from kinoray.processes.cores import usable_cores
 
 TESTED = {
@@ -42,7 +44,7 @@ def examine(runs: str | Path = "runs") -> list[Finding]:
         _cpu(),
         _memory(),
         _disk("disk, runs", Path(runs)),
-        _disk("disk, cache", Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")),
+        _cache(),
         _shared_memory(),
         *_versions(),
         _gpu(),
@@ -83,6 +85,13 @@ def _disk(what: str, folder: Path) -> Finding:
     if free < GIB:
         return Finding(what, "fail" if free < GIB / 5 else "warn", space, "Free some: a run takes up to 1 GiB.")
     return Finding(what, "ok", space)
+
+
+def _cache() -> Finding:
+    try:
+        return _disk("disk, cache", cache_folder().parent)
+    except UsageError as error:
+        return Finding("disk, cache", "fail", *str(error).split(". "))
 
 
 def _shared_memory() -> Finding:

@@ -320,5 +320,8 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
                 "space, or set XDG_CACHE_HOME to another folder, and run the same command again."
             ) from None
         if isinstance(error, PermissionError):
-            raise UsageError(f"{where}: {why}. Give yourself access to it and run the same command again.") from None
+            raise UsageError(
+                f"{where}: {why}. Give yourself access to it, or set XDG_CACHE_HOME where it is "
+                "the cache, and run the same command again."
+            ) from None
         raise RunFailed(f"{where}: {why}. What was probed is kept; run the same command again.") from None

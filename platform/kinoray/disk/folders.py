@@ -1,9 +1,11 @@
 """Where kinoray keeps what it made of data: one folder of the user, outside every data set."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kinoray.errors import UsageError
+from kinoray.errors import StorageFull, UsageError
 
 
 def expanded(path: str | Path) -> Path:
@@ -15,8 +17,26 @@ def expanded(path: str | Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where rendered streams, manifests and decoded clips lie: `$XDG_CACHE_HOME/kinoray`, else `~/.cache/kinoray`."""
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "kinoray"
+    """Where rendered streams, manifests and decoded clips lie: `$XDG_CACHE_HOME/kinoray`, else `~/.cache/kinoray`.
+
+    Raises: UsageError where there is neither.
+    """
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return expanded(named) / "kinoray"
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "kinoray"
+    raise UsageError("There is no home folder for the cache. Set XDG_CACHE_HOME to a folder that can be written.")
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Write something into the cache. Raises: StorageFull, with the variable to set, where that fails."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFull(
+            f"Cannot write {what}: {error.strerror or error}. Free space there or set XDG_CACHE_HOME to another folder."
+        ) from None
 
 
 def prepared_folder(name: str) -> Path:

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, read_manifest, write_table
-from kinoray.disk.folders import cache_folder
-from kinoray.errors import StorageFull
+from kinoray.disk.folders import cache_folder, writing
 from kinoray.streams import Stream, TaskData, events, world
 from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
 
@@ -101,10 +100,8 @@ def _join(manifests: list[Path], path: Path, root: Path) -> None:
         rows = read_manifest(each).table
         uris = pc.binary_join_element_wise(f"{each.parent.name}/", rows["uri"], "")
         parts.append(rows.set_column(SCHEMA.names.index("uri"), "uri", uris))
-    try:
+    with writing(str(path)):
         write_table(pa.concat_tables(parts), path, root)
-    except OSError as error:
-        raise StorageFull(f"Cannot write {path}: {error.strerror or error}. Free space there.") from None
 
 
 def _digest(arguments: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 
 from kinoray.data.manifest import Manifest, read_manifest, write_manifest
 from kinoray.disk.durable import whole_file
+from kinoray.disk.folders import writing
 from kinoray.disk.locks import wait_for_lock
-from kinoray.errors import StorageFull
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,9 @@ def kept_set(folder: Path, make: Callable[[], dict[str, Pictures]]) -> Manifest:
     """
     path = folder / "manifest.parquet"
     if not path.is_file():
-        try:
-            with wait_for_lock(folder):
-                if not path.is_file():
-                    _write(make(), folder, path)
-        except OSError as error:
-            raise StorageFull(
-                f"Cannot write pictures into {folder}: {error.strerror or error}. Free space there or set "
-                "XDG_CACHE_HOME to another folder."
-            ) from None
+        with writing(f"pictures into {folder}"), wait_for_lock(folder):
+            if not path.is_file():
+                _write(make(), folder, path)
     return read_manifest(path)
 
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from kinoray.data.manifest import read_manifest, write_manifest
-from kinoray.disk.folders import cache_folder
+from kinoray.disk.folders import cache_folder, writing
 from kinoray.disk.locks import wait_for_lock
 from kinoray.display.counting import counting_bar
-from kinoray.errors import RunFailed, StorageFull, UsageError
+from kinoray.errors import RunFailed, UsageError
 from kinoray.processes.cores import usable_cores
 from kinoray.streams import Stream
 
@@ -93,15 +93,9 @@ def rendered(
         if (check := FIRST.get()) is not None:
             with nothing_rendered():
                 check()
-        try:
-            with wait_for_lock(folder, RENDERS_S):
-                missing = [name for name, path in manifests.items() if not path.is_file()]
-                _render(source, missing, folder, progress, processes or usable_cores())
-        except OSError as error:
-            raise StorageFull(
-                f"Cannot render {source.stream} into {folder}: {error.strerror or error}. Free space there or set "
-                "XDG_CACHE_HOME to another folder."
-            ) from None
+        with writing(f"{source.stream} into {folder}"), wait_for_lock(folder, RENDERS_S):
+            missing = [name for name, path in manifests.items() if not path.is_file()]
+            _render(source, missing, folder, progress, processes or usable_cores())
     return manifests
 
 

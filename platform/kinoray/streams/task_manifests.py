@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.datasets.prepared import manifest_of
-from kinoray.disk.folders import cache_folder
-from kinoray.errors import StorageFull, UsageError, unknown
+from kinoray.disk.folders import cache_folder, writing
+from kinoray.errors import UsageError, unknown
 from kinoray.streams import TaskData
 
 
@@ -43,15 +43,10 @@ def task_manifests(
     tasks = [
         TaskData(name, home / f"task-{number}.parquet", data_set) for number, (name, _) in enumerate(groups, start=1)
     ]
-    try:
+    with writing(f"task manifests into {home}"):
         for task, (_, rows) in zip(tasks, groups, strict=True):
             if not task.manifest.is_file():
                 _write(manifest, rows, task.manifest)
-    except OSError as error:
-        raise StorageFull(
-            f"Cannot write task manifests into {home}: {error.strerror or error}. Free space there or set "
-            "XDG_CACHE_HOME to another folder."
-        ) from None
     return tuple(tasks)
 
 

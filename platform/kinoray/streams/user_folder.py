@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.data.manifest import write_manifest
-from kinoray.disk.folders import cache_folder
+from kinoray.disk.folders import cache_folder, writing
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.captions import ListedClip, listed_clips
@@ -60,9 +60,10 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
     digest = hashlib.sha256(json.dumps([str(own.root), rows]).encode()).hexdigest()[:16]
     home = (cache or cache_folder()) / "own" / digest
     manifests = [TaskData(name, home / f"task-{number}.parquet") for number, name in enumerate(rows)]
-    for task in manifests:
-        if not task.manifest.is_file():
-            write_manifest(rows[task.name], task.manifest, own.root)
+    with writing(f"task manifests into {home}"):
+        for task in manifests:
+            if not task.manifest.is_file():
+                write_manifest(rows[task.name], task.manifest, own.root)
     name = f"{own.folder.name}:{own.protocol}" if own.protocol else own.folder.name
     return Stream(name, own.protocol or "cvlm", tuple(manifests), RECIPE, "tiny", source=own.source)
 

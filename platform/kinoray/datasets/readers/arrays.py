@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from kinoray.disk.durable import whole_file
-from kinoray.errors import StorageFull
+from kinoray.disk.folders import writing
 
 Parts = Callable[[], Iterator[np.ndarray]]
 """Gives the array's parts in order, uint8 (n, H, W, 3) each, as often as it is called."""
@@ -20,18 +20,13 @@ def keep_array(path: Path, shape: tuple[int, int, int, int], parts: Parts) -> No
     """
     if _holds(path, shape, parts):
         return
-    try:
+    with writing(f"{path} ({np.prod(shape) >> 20} MB)"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft, open(draft, "wb") as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for part in parts():
                 file.write(np.ascontiguousarray(part).data)
-    except OSError as error:
-        raise StorageFull(
-            f"Cannot write {path} ({np.prod(shape) >> 20} MB): {error.strerror or error}. Free space there or set "
-            f"XDG_CACHE_HOME to another folder."
-        ) from None
 
 
 def _holds(path: Path, shape: tuple[int, int, int, int], parts: Parts) -> bool:
