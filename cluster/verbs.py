@@ -68,7 +68,7 @@ VERBS: dict[str, Verb] = {
     "reproduce": Verb(
         arguments=(words.plain,),
         options={"--stream": words.stream, "--backbone": words.backbone, "--clip": words.file},
-        flags=frozenset({"--tune", "--keep"}),
+        flags=frozenset({"--tune", "--keep", "--partial"}),
         result=results.TABLE,
     ),
     "search": Verb(

@@ -96,6 +96,11 @@ class Commits:
         self.last_took_s = self.last_s - began
         self.clock.commits_s += self.last_took_s
 
+    def rewind(self, position: Position) -> None:
+        """Tell the momentum actor where the run goes on: what was shown after that will be made again."""
+        if self.stores is not None:
+            call(self.stores.momentum, "rewind", position.numbers)
+
     def show(self, method: BaseMethod, given: GivenWeights, position: Position) -> None:
         """Let the momentum actor have all weights for who watches, but those that stay as given. Does not wait."""
         assert self.stores is not None

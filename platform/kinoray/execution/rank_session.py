@@ -22,7 +22,6 @@ from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.execution.vitals import Vitals
 from kinoray.method import Batch, Task
 from kinoray.monitoring.run_monitor import MonitorClient
-from kinoray.processes.actors import call
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
@@ -94,8 +93,7 @@ class RankSession(StageFacts):
         if self.world.is_first:
             step = position.step if position.phase == Phase.TRAIN else NO_STEP
             self.client.call("rewind", position.stage, step, bad)
-            if self.commits.stores is not None:
-                call(self.commits.stores.momentum, "rewind", position.numbers)
+            self.commits.rewind(position)
 
     def _show(self, doing: str) -> None:
         """What the run does where it makes no steps; the first rank speaks for all."""

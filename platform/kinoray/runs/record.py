@@ -141,9 +141,11 @@ def open_run(
 
 
 def note_clips(folder: Path, cached: int, decoded: int) -> None:
-    """Add to a finished run's record how many clips its first rank had from the frame cache, and decoded."""
-    record = json.loads((folder / "run.json").read_text())
-    write_text(folder / "run.json", json.dumps(record | {"clips": {"cached": cached, "decoded": decoded}}, indent=1))
+    """Add to a finished run's record, if it has one, how many clips its first rank had from the cache, and decoded."""
+    path = folder / "run.json"
+    if path.is_file():
+        record = json.loads(path.read_text()) | {"clips": {"cached": cached, "decoded": decoded}}
+        write_text(path, json.dumps(record, indent=1))
 
 
 def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
