@@ -198,6 +198,14 @@ def test_an_address_that_cannot_be_joined_is_one_line_at_once(own_ray, monkeypat
     assert "\n" not in str(told.value)
 
 
+def test_an_empty_address_is_none(own_ray, monkeypatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    monkeypatch.setattr(module, "_port_of", lambda head: 1)
+    monkeypatch.setattr(module, "_init", lambda address, job: pytest.fail(address))
+    with pytest.raises(pytest.fail.Exception, match=r"^\[::ffff:127.0.0.1\]:1$"), ray_session("none"):
+        pass
+
+
 def test_a_cluster_that_asks_for_a_token_is_told_how_to_give_it(own_ray, monkeypatch) -> None:
     def refused(**_: Any) -> None:
         raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")

@@ -24,13 +24,16 @@ LOOK_S = 0.5
 def main() -> None:
     """Start Ray, print where it is, and end it with the standard input."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    dashboard = "--dashboard" in sys.argv
+    if dashboard:  # what runs here notes for it what its trainers do
+        os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")
     started, over = threading.Event(), threading.Event()
     threading.Thread(target=_watch, args=(started, over), daemon=True).start()
     import ray
 
     context = ray.init(
         address="local",
-        include_dashboard="--dashboard" in sys.argv,
+        include_dashboard=dashboard,
         _node_ip_address="127.0.0.1",
         log_to_driver=False,
         logging_level=logging.ERROR,

@@ -103,7 +103,7 @@ def ray_session(job: str, dashboard: bool = False, say: Callable[[str], None] = 
 def start_ray(dashboard: bool = False) -> None:
     """Have the Ray of this process start beside what the program does next; not where another one will be joined."""
     ray = sys.modules.get("ray")
-    if os.environ.get("RAY_ADDRESS", "local") == "local" and not (ray and ray.is_initialized()):
+    if (os.environ.get("RAY_ADDRESS") or "local") == "local" and not (ray and ray.is_initialized()):
         apply_settings()
         with _lock:
             _started(dashboard)
@@ -138,7 +138,7 @@ def check_own_ray() -> None:
 
 def _connected(job: str, dashboard: bool, say: Callable[[str], None]) -> Any:
     """Connect this process to Ray; gives what `ray.init` does."""
-    address = os.environ.get("RAY_ADDRESS", "local")
+    address = os.environ.get("RAY_ADDRESS") or "local"
     if address != "local":
         say(f"Joining the Ray of RAY_ADDRESS, {address} ...")
         return _init(_checked(address), job)
