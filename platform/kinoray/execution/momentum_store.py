@@ -3,6 +3,7 @@
 The actor also feeds what watches the run: with `--watch` it holds the method's other weights of the same moment, too.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +92,12 @@ def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "t
     actors = find_actors("momentum", run) if isinstance(run, str) else []
     if len(actors) > 1:
         raise KinorayError(f"{len(actors)} runs {run!r} are alive in this Ray; name the folder of one.")
-    if not actors:
-        result = one_seed(run)
-        actors = [*filter(None, [live_actor("momentum", result)])]
-        if not actors:
-            committed = committed_weights(result.folder / "checkpoints")
-            return committed if committed and committed[0] > tuple(newer_than) else None
-    newer = call(actors[0], "fetch", newer_than)
-    if newer is None:
-        return None
-    import ray
+    actor = actors[0] if actors else live_actor("momentum", one_seed(run))
+    if actor is not None:
+        import ray
 
-    return newer["version"], ray.get(newer["ref"][0])
+        with suppress(ray.exceptions.RayActorError):  # the run has just ended
+            newer = call(actor, "fetch", newer_than)
+            return None if newer is None else (newer["version"], ray.get(newer["ref"][0]))
+    committed = committed_weights(one_seed(run).folder / "checkpoints")
+    return committed if committed and committed[0] > tuple(newer_than) else None
