@@ -229,11 +229,11 @@ def test_where_ray_itself_is_killed_the_run_ends_at_once_and_leaves_no_process(m
     words = ("run", "base_moco", "--stream", mine, "--runs", runs, "--quiet", "--set", "batch_size=4")
     process = start(*words, "--set", "epochs=400")
     wait_until(lambda: has_steps(runs, 10), process)
-    (server,) = [child for child in psutil.Process(process.pid).children() if child.name() == "gcs_server"]
-    server.kill()
+    family = psutil.Process(process.pid).children(recursive=True)
+    next(child for child in family if child.name() == "gcs_server").kill()
     _, err = process.communicate(timeout=45)  # Ray would end the process after a minute
     assert process.returncode == 1, err
-    assert "RayLost: Ray's process gcs_server ended: it was killed" in err
+    assert "RayLost: Ray ended: its process gcs_server ended: it was killed" in err
     await_all_gone(process)
 
 
