@@ -42,7 +42,7 @@ OF_DECODERS = ("KINORAY_MAX_PIXELS",)
 """Variables of the driver's that hold wherever its clips are read."""
 LOOPBACK = "[::ffff:127.0.0.1]"
 """127.0.0.1 in the spelling of IPv6. Ray would put the machine's address in the place of the usual one."""
-START_S, ANSWERS_S, GPU_ANSWERS_S, ENDS_S = 60.0, 5.0, 60.0, 10.0
+START_S, ANSWERS_S, GPU_ANSWERS_S, ENDS_S = 180.0, 5.0, 60.0, 10.0
 """How long is waited: for Ray to start, an address to answer, a task that looks for a GPU, Ray to end."""
 TOKEN_HINT = "If it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH where its token is another one."
 
