@@ -239,7 +239,7 @@ def on_workers(
     asks, gpus = share.of_all(workers), workers * share.gpus
     with run_actors(run, spec, watch, gpus) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
         trainer: TorchTrainer = TorchTrainer(
-            train_loop,
+            train_loop,  # type: ignore[arg-type]
             train_loop_config={"spec": spec, "monitor": monitor, "stores": stores},
             scaling_config=ScalingConfig(num_workers=workers, use_gpu=share.gpu, resources_per_worker=share.resources),
             torch_config=TorchConfig(backend="nccl" if share.gpu else "gloo", timeout_s=300),

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
@@ -31,7 +32,7 @@ def main() -> None:
     threading.Thread(target=_watch, args=(started, over), daemon=True).start()
     import ray
 
-    context = ray.init(
+    context: Any = ray.init(
         address="local",
         include_dashboard=dashboard,
         _node_ip_address="127.0.0.1",

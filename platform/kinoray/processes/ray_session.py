@@ -239,7 +239,7 @@ def _settle_token() -> None:
 
 
 @contextmanager
-def _told_of_dashboard(url: str, say: Callable[[str], None]) -> Iterator[None]:
+def _told_of_dashboard(url: str | None, say: Callable[[str], None]) -> Iterator[None]:
     """Say where the dashboard is, if there is one, and let trainers note meanwhile what they do for it."""
     if not url:
         yield
