@@ -17,7 +17,7 @@ from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kinoray.errors import RunFailed
-from kinoray.processes.safe_path import SAFE_PATH, safe_path
+from kinoray.processes.variables import SAFE_PATH, environment
 
 if TYPE_CHECKING:  # who starts no process, as a rank on Ray, waits for no import
     from loky import ProcessPoolExecutor
@@ -95,10 +95,10 @@ def _last_words(function: Callable[..., Any]) -> str:
     return said.rstrip(".") or "it says nothing, perhaps there is no memory"
 
 
-def _options(environment: dict[str, str]) -> dict[str, Any]:
+def _options(variables: dict[str, str]) -> dict[str, Any]:
     """For loky's processes."""
     _start_trackers()
-    return {"timeout": IDLE_S, "initializer": _settle_in, "initargs": (os.getpid(),), "env": environment}
+    return {"timeout": IDLE_S, "initializer": _settle_in, "initargs": (os.getpid(),), "env": variables}
 
 
 @cache
@@ -106,7 +106,7 @@ def _start_trackers() -> None:
     """The processes that clean up behind the others, Python's and loky's, which would start with the first of them."""
     from loky.backend import resource_tracker as of_loky
 
-    with safe_path():
+    with environment(SAFE_PATH):
         of_loky.ensure_running()
         resource_tracker.ensure_running()
 

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from kinoray.errors import RayLost, UsageError
 from kinoray.processes.background import in_thread
+from kinoray.processes.variables import environment
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -257,18 +258,6 @@ def apply_settings() -> None:
     """Set `RAY_SETTINGS` for this process and those that it starts."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
-
-
-@contextmanager
-def environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables of this process, and of those that it starts meanwhile."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def num_cpus() -> float:

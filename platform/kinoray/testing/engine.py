@@ -16,7 +16,7 @@ from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run_rank import compute_repeatably, run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
 from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.safe_path import safe_path
+from kinoray.processes.variables import SAFE_PATH, environment
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, alone, build_method, make_spec
@@ -182,7 +182,7 @@ def on_two_ranks(specs: Mapping[str, RunSpec]) -> dict[str, list[dict[str, Any]]
     Where a step fails its place holds {"error": message}.
     """
     with tempfile.TemporaryDirectory(prefix="kinoray-ranks-") as folder:
-        with safe_path():
+        with environment(SAFE_PATH):
             ranks = mp.spawn(rank_of_two, (folder, dict(specs)), nprocs=2, join=False)
         while not ranks.join():
             pass

@@ -30,9 +30,9 @@ print(len(stream.tasks))
 
 SPAWN = """
 import os, multiprocessing
-from kinoray.processes.safe_path import safe_path
+from kinoray.processes.variables import SAFE_PATH, environment
 if __name__ == "__main__":
-    with safe_path():
+    with environment(SAFE_PATH):
         child = multiprocessing.get_context("spawn").Process(target=print, args=("begun",))
         child.start()
     child.join()
