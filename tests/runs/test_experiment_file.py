@@ -7,7 +7,7 @@ import pytest
 
 from kinoray.config import names_of
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import Options, merged, parse_grid, parse_settings, read_experiment
+from kinoray.runs.experiment_file import merged, parse_grid, parse_settings, read_experiment
 from kinoray.runs.request import RunRequest
 
 
@@ -22,9 +22,7 @@ def test_all_options_of_a_run_are_options_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("method: m\nwatch: 50\nper-worker: {CPU: 4, GPU: 1}\ncopy_to: s3://b/runs\n")
     options, settings = read_experiment(tmp_path / "a.yaml")
     assert settings == {} and set(options) <= set(names_of(RunRequest))
-    assert options["watch"] == 50 and options["per_worker"] == {"CPU": 4.0, "GPU": 1.0}
-    of_a_start = {"settings", "fresh", "quiet", "dashboard"}
-    assert set(names_of(Options)) == set(names_of(RunRequest)) - of_a_start
+    assert options["watch"] == 50 and options["per_worker"] == {"CPU": 4, "GPU": 1}
 
 
 def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:
@@ -47,10 +45,10 @@ def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:
         ("a: [1\n", "line 2"),
         ("? [a, b]\n: 1\n", "plain word"),
         ("1: 2\n", "`name: value`"),
-        ("seeds: many\n", "seeds='many'"),
-        ("seed: -1\n", "seed=-1"),
-        ("smoke: perhaps\n", "smoke='perhaps'"),
-        ("stream: [a, b]\n", "stream="),
+        ("seeds: many\n", "`seeds` is 'many'"),
+        ("seed: -1\n", "`seed` is -1"),
+        ("smoke: perhaps\n", "`smoke` is 'perhaps'"),
+        ("stream: [a, b]\n", "`stream` is ['a', 'b']: a stream is a name"),
         ("a: " + "[" * 5000, "a.yaml: "),
         ("a: " + "x" * 200_000, "at most"),
     ],

@@ -6,10 +6,12 @@ from dataclasses import fields
 import pytest
 
 import kinoray
+from kinoray.cli.run import run_command
+from kinoray.cli.sweep import sweep
 from kinoray.errors import UsageError
-from kinoray.runs.experiment_file import Options
-from kinoray.runs.request import RunOptions, RunRequest, request_of
-from kinoray.sweeps.request import MeasureOptions, SweepOptions, SweepRequest
+from kinoray.runs.experiment_file import read_experiment
+from kinoray.runs.request import RunRequest, request_of
+from kinoray.sweeps.request import MEASURED, SweepRequest
 
 
 def names(kind: type) -> set[str]:
@@ -20,10 +22,13 @@ def names(kind: type) -> set[str]:
     ("options", "message"),
     [
         ({"joint": True, "zero_shot": True}, "give one of them"),
-        ({"seed": -1}, "`seed` must be 0 or more, but got -1"),
-        ({"seeds": 0}, "`seeds` must be 1 or more"),
-        ({"seeds": 1.5}, "`seeds` must be a whole number, but got 1.5"),
-        ({"num_workers": -2}, "`num_workers` must be 0 or more"),
+        ({"seed": -1}, "`seed` is -1: input should be greater than or equal to 0"),
+        ({"seed": True}, "`seed` is True: input should be a valid integer"),
+        ({"seeds": 0}, "`seeds` is 0: input should be greater than or equal to 1"),
+        ({"seeds": 1.5}, "`seeds` is 1.5: input should be a valid integer"),
+        ({"num_workers": -2}, "`num_workers` is -2: input"),
+        ({"per_worker": {"GPU": -1}}, "`per_worker` is -1: input should be greater"),
+        ({"num_workers": 0, "watch": 2}, "`watch` needs Ray"),
     ],
 )
 def test_a_request_is_checked_when_it_is_made(options, message) -> None:
@@ -31,11 +36,14 @@ def test_a_request_is_checked_when_it_is_made(options, message) -> None:
         RunRequest("base_moco", **options)
 
 
-def test_what_python_type_checkers_and_experiment_files_may_ask_is_what_a_request_holds() -> None:
-    assert set(RunOptions.__annotations__) == names(RunRequest)
-    assert set(SweepOptions.__annotations__) == names(SweepRequest)
-    assert set(MeasureOptions.__annotations__) < names(SweepRequest)
-    assert names(Options) < names(RunRequest)
+def test_command_lines_and_experiment_files_have_what_a_request_holds(tmp_path) -> None:
+    (tmp_path / "e.yaml").write_text("method: base_moco\nnum-workers: 0\nlog: wandb\nseed: 2\nfresh: true\nm: 0.5\n")
+    options, settings = read_experiment(tmp_path / "e.yaml")
+    assert options == {"method": "base_moco", "num_workers": 0, "log": "wandb", "seed": 2}
+    assert settings == {"fresh": True, "m": 0.5}  # of a single start, so no key
+    for command, kind in ((run_command, RunRequest), (sweep, SweepRequest)):
+        assert names(kind) <= set(inspect.signature(command).parameters)
+    assert set(MEASURED) < names(SweepRequest)
 
 
 def test_help_shows_every_option_by_its_name_and_a_wrong_one_is_named() -> None:

@@ -1,23 +1,68 @@
-"""Options that several commands have, in the same words."""
+"""Options that several commands have, in the same words, and those of a request read off its fields."""
 
+import functools
+import inspect
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from kinoray.cli import completion
+from kinoray.runs.request import Option, options_of
+
+F = TypeVar("F", bound=Callable[..., None])
 
 WHICH_RUNS = "Runs: folders, names, patterns ('bmu_*'), or method=M stream=S tag=T SETTING=V."
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A word to find the run by; repeatable.")]
 Runs = Annotated[Path | None, typer.Option("--runs", help="Folder of all runs. [KINORAY_RUNS, else ./runs]")]
-CopyTo = Annotated[
-    str | None, typer.Option("--copy-to", metavar="URI", help="Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run; start nothing.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; A,B: a run with each.")
-]
 Log = Annotated[
     list[str] | None, typer.Option("--log", metavar="NAME", help="tensorboard, wandb or mlflow, live; repeatable.")
 ]
+COMPLETED = {"stream": completion.streams}
+
+
+def takes_options(kind: type, only: Collection[str] | None = None) -> Callable[[F], F]:
+    """Lets typer see, in place of a command's `**options`, the fields of a request that it does not name itself.
+
+    What is not typed arrives as None, which stands for "not given".
+
+    Args:
+        kind: The request.
+        only: Which of its fields; all by default.
+    """
+
+    def decorate(command: F) -> F:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        first = sum(p.default is p.empty or "Argument" in repr(p.annotation) for p in own)
+        made = [
+            _parameter(name, option)
+            for name, option in options_of(kind).items()
+            if name not in signature.parameters and (only is None or name in only)
+        ]
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            command(**given)
+
+        parameters = [*own[:first], *made, *own[first:]]
+        called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
+        )
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
+def _parameter(name: str, option: Option) -> inspect.Parameter:
+    flag = "--" + (option.flag or name).replace("_", "-")
+    typed: Any = list[str] if option.typed is list else str if option.typed is dict else option.typed
+    info = typer.Option(flag, help=option.help, metavar=option.metavar, autocompletion=COMPLETED.get(name))
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[typed | None, info]
+    )

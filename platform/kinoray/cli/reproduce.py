@@ -2,26 +2,26 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, Runs
+from kinoray.cli.options import Debug, Json, takes_options
 from kinoray.cli.printing import print_outline
 from kinoray.errors import DONE, SOME_FAILED, UsageError
+from kinoray.sweeps.request import MEASURED, SweepRequest
 
 if TYPE_CHECKING:
     from kinoray.papers.reproduction import Reproduction
 
 
+@takes_options(SweepRequest, MEASURED)
 def reproduce_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Without one: what there is.")] = None,
     stream: Annotated[str | None, typer.Option(help="A stream's name or FOLDER[:OPTIONS]. [an embedded one]")] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs per point or row. [the entry's]")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="First of the seeds. [the entry's]")] = None,
-    backbone: Annotated[str | None, typer.Option(help="The towers. [the stream's]")] = None,
+    seed: Annotated[int | None, typer.Option(help="First of the seeds. [the entry's]")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Held for all.")] = None,
-    concurrent: Annotated[int | None, typer.Option(help="Points at a time. [what the cluster holds]")] = None,
     retry: Annotated[str | None, typer.Option(metavar="failed", help="Run failed points again.")] = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search each row's own best settings first.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Also where clips of published data are missing.")] = False,
@@ -29,13 +29,9 @@ def reproduce_command(
     clips: Annotated[
         list[Path] | None, typer.Option("--clip", help="A video for maps of attention. [the stream's]")
     ] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Two steps a task.")] = False,
-    dry_run: DryRun = False,
-    runs: Runs = None,
-    log: Log = None,
     as_json: Json = False,
-    quiet: Quiet = False,
     debug: Debug = False,
+    **options: Any,
 ) -> None:
     """Measure a paper's figure or table beside the published. The same command goes on.
 
@@ -43,7 +39,7 @@ def reproduce_command(
     """
     from kinoray.cli import printing
     from kinoray.papers.catalogue import listed, parts_of
-    from kinoray.runs.experiment_file import parse_settings
+    from kinoray.runs.experiment_file import merged, parse_settings
 
     if name is None:
         printing.print_list("reproductions", listed(), Path(), as_json)
@@ -52,29 +48,18 @@ def reproduce_command(
         raise UsageError(f"--retry {retry}: only failed points can be tried again. Give --retry failed.")
     from kinoray.papers.reproduce import reproduce
 
-    made = [
-        reproduce(
-            part,
-            keep=keep,
-            tune=tune,
-            partial=partial,
-            clips=clips or (),
-            stream=stream,
-            seeds=seeds,
-            seed=seed,
-            backbone=backbone,
-            settings=parse_settings(settings or []),
-            concurrent=concurrent,
-            runs=runs,
-            retry=retry is not None,
-            smoke=smoke,
-            dry_run=dry_run,
-            quiet=quiet,
-            log=log or (),
-        )
-        for part in parts_of(name)
-    ]
-    if dry_run:
+    options = merged(options, {"stream": stream, "seeds": seeds, "seed": seed})
+    held = parse_settings(settings or [])
+    chosen: dict[str, Any] = {
+        "keep": keep,
+        "tune": tune,
+        "partial": partial,
+        "clips": clips or (),
+        "retry": retry is not None,
+    }
+    chosen["retry"] = retry is not None
+    made = [reproduce(part, settings=held, **chosen, **options) for part in parts_of(name)]
+    if options.get("dry_run"):
         if "runs" in made[0]:
             printing.print_rows_to_run([row for part in made for row in part["runs"]], as_json)
         else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any
 
 from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
@@ -26,7 +26,7 @@ from kinoray.runs.about import check_free, name_run
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
-from kinoray.runs.request import RunOptions, RunRequest, request_of, shows_options
+from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, each_seed, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
@@ -38,7 +38,7 @@ from kinoray.tracking.logger import require_loggers
 
 
 @shows_options(RunRequest)
-def run(method: Any, **options: Unpack[RunOptions]) -> Result | Results:
+def run(method: Any, **options: Any) -> Result | Results:
     """Run a method on a stream; the same call resumes an unfinished run and returns a finished one.
 
     method: a name, the path of a `.py` file, `rule:learner` of either, a class, or a `RunRequest`, whose fields the
@@ -88,7 +88,7 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
 
 
 @shows_options(RunRequest)
-def dry_run(method: Any, **options: Unpack[RunOptions]) -> dict[str, Any]:
+def dry_run(method: Any, **options: Any) -> dict[str, Any]:
     """What `run` would do: resolved settings, steps, folder and free disk. Starts and renders nothing."""
     from kinoray.streams.rendering import nothing_rendered
 

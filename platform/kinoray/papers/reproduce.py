@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from kinoray.disk.folders import expanded, runs_root
 from kinoray.display.text import printer
@@ -20,14 +20,14 @@ from kinoray.processes.signals import Stopped
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, downstream_set, family_of, load_stream
-from kinoray.sweeps.request import MeasureOptions, SweepRequest
+from kinoray.sweeps.request import MEASURED, SweepRequest
 from kinoray.sweeps.sweep import sweep
 
 CARRIED_OUT = ("runs", "quiet", "log")
 """Options that say how every run of a table is carried out, and nothing of what it is."""
 
 
-@shows_options(SweepRequest, MeasureOptions.__annotations__, stream=None, seed=None, seeds=None)
+@shows_options(SweepRequest, MEASURED, stream=None, seed=None, seeds=None)
 def reproduce(
     name: str,
     *,
@@ -35,7 +35,7 @@ def reproduce(
     tune: bool = False,
     partial: bool = False,
     clips: Sequence[str | Path] = (),
-    **options: Unpack[MeasureOptions],
+    **options: Any,
 ) -> Any:
     """Make a paper's figure or table again; the same call goes on where it was stopped and reuses what is finished.
 

@@ -9,43 +9,18 @@ m_hat: 0.95               # any other key is a setting, as with --set
 import itertools
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from kinoray.config import Capacity, Count, build, config, names_of
 from kinoray.disk.folders import expanded
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
+from kinoray.runs.request import RunRequest, options_of
 
 EXPERIMENT_SUFFIXES = (".yaml", ".yml", ".toml")
 MOST_BYTES = 100_000
-
-
-@config
-class Options:
-    """Keys that are options of `kinoray run`, with their Python names: all but those of a single start (dashboard,
-    dry_run, fresh, json, quiet, debug)."""
-
-    method: str | list[str] | None = None
-    stream: str | None = None
-    backbone: str | None = None
-    seed: Capacity | None = None
-    seeds: Count | None = None
-    num_workers: Capacity | None = None
-    per_worker: dict[str, float] | None = None
-    joint: bool | None = None
-    zero_shot: bool | None = None
-    as_released: bool | None = None
-    smoke: bool | None = None
-    watch: Capacity | None = None
-    log: str | list[str] | None = None
-    name: str | None = None
-    tags: str | list[str] | None = None
-    copy_to: str | None = None
-    runs: Path | None = None
 
 
 class _Loader(yaml.SafeLoader):
@@ -86,10 +61,14 @@ def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise UsageError(f"{path}: an experiment file is a list of `name: value` lines.")
     values = {name.replace("-", "_"): value for name, value in values.items()}
-    known = names_of(Options)
-    options = build(Options, {name: value for name, value in values.items() if name in known}, str(path))
+    known = {"method"} | {name for name, option in options_of(RunRequest).items() if option.in_file}
+    options = merged({name: value for name, value in values.items() if name in known})
     settings = {name: value for name, value in values.items() if name not in known}
-    return merged(asdict(options)), settings
+    try:
+        RunRequest(**{"method": ""} | options)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return options, settings
 
 
 def parse_settings(pairs: Iterable[str], option: str = "--set", example: str = "m_hat=0.95") -> dict[str, Any]:

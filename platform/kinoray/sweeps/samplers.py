@@ -12,10 +12,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from kinoray.errors import UsageError, unknown
-
-SAMPLERS = ("tpe", "qmc", "random", "grid")
-
+from kinoray.errors import UsageError
 
 GRID_POINTS = 5
 """Values of a continuous knob in a grid: evenly spaced, both ends included (evenly in the logarithm where `log`)."""
@@ -56,12 +53,6 @@ def make_sampler(kind: str, seed: int, number: int, space: Mapping[str, BaseDist
         drawn = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
         return TPESampler(seed=drawn, n_startup_trials=STARTUP, multivariate=True)
     return PointSampler("qmc" if kind == "qmc" else "random", seed, space)
-
-
-def check_sampler(kind: str) -> None:
-    """Raises: UsageError for a sampler that there is not."""
-    if kind not in SAMPLERS:
-        raise unknown("sampler", kind, SAMPLERS)
 
 
 def unit_point(kind: str, seed: int, number: int, dimensions: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -33,7 +33,7 @@ from kinoray.sweeps.dashboard import require_dashboard, shown
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
-from kinoray.sweeps.request import SweepOptions, SweepRequest
+from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.share import replace_threads, share_of
@@ -51,7 +51,7 @@ TOO_FEW = 10
 
 
 @shows_options(SweepRequest)
-def sweep(method: Any, **options: Unpack[SweepOptions]) -> Any:
+def sweep(method: Any, **options: Any) -> Any:
     """Search a method's settings; the same call goes on with an unfinished sweep and returns a finished one.
 
     method, stream, backbone, settings, smoke, runs: as for `run`; method may be a `SweepRequest`, whose fields the
