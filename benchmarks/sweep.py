@@ -10,8 +10,7 @@ time that the trials' runs advanced, for the trials that came to a warm process.
 plain Tune for as many trials (one TorchTrainer of one worker per trial, no cache, the same steps, evaluations and
 concurrency) over the sweep's; `--plain-trials 0` leaves it out. Take the numbers on a machine with two quiet cores.
 
-With `--sparing` the sweep may save work that plain Tune does: trials that fall behind are pruned, and the first task is
-learned once, as nothing differs before the second (`distilled.py` over `distill`). Only the two walls are compared.
+With `--sparing` the sweep prunes trials that fall behind, which plain Tune does not. Only the two walls are compared.
 """
 
 import argparse
@@ -30,11 +29,7 @@ EVERYTHING = {
     "space": {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}},
     "prune": False,
 }
-SPARING = {
-    "method": str(Path(__file__).parent / "shared" / "distilled.py"),
-    "space": {"distill": {"low": 0.0, "high": 1.0}},
-    "prune": True,
-}
+SPARING = EVERYTHING | {"prune": True}
 ABREAST = 2
 ALLOWED_START_S = 20.0
 
@@ -44,7 +39,6 @@ import kinoray
 from kinoray.streams import load_stream
 job = json.loads(sys.argv[1])
 stream = load_stream("moving-cvlm")
-os.environ["XDG_CACHE_HOME"] = job["runs"]  # where no earlier sweep left prefixes
 kinoray.sweep(job["method"], stream=stream, trials=job["trials"], space=job["space"], sampler="random",
               settings=job["settings"], prune=job["prune"], concurrent=2, keep_best=None, runs=job["runs"],
               name="sweep")
@@ -91,7 +85,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--plain-trials", type=int, default=None, help="as many as --trials; 0: leave it out")
-    parser.add_argument("--sparing", action="store_true", help="let the sweep prune and share prefixes")
+    parser.add_argument("--sparing", action="store_true", help="let the sweep prune")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting, as for a run")
     parser.add_argument("--bare", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -204,7 +198,7 @@ def spared(runs: Path) -> dict[str, float]:
 
     sweep = SweepResult(runs / "sweep")
     assert not sweep.states["fail"], sweep.states
-    return {"pruned": float(sweep.states["pruned"]), "said_saved_s": sweep.saved_s + sweep.prefix_saved_s}
+    return {"pruned": float(sweep.states["pruned"]), "said_saved_s": sweep.saved_s}
 
 
 if __name__ == "__main__":

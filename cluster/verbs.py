@@ -55,9 +55,7 @@ VERBS: dict[str, Verb] = {
             "--storage": words.storage,
             "--warm-start": words.run,
         },
-        flags=frozenset(
-            {"--prune", "--no-prune", "--share-prefixes", "--no-share-prefixes", "--tensorboard", "--dashboard"}
-        ),
+        flags=frozenset({"--prune", "--no-prune", "--tensorboard", "--dashboard"}),
         result=results.SWEEP,
     ),
     "extend": Verb(

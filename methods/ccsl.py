@@ -25,13 +25,13 @@ picture's row of the bank.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kinoray.backbones.backbone import Backbone
-from kinoray.config import Capacity, Count, Share, Weight, config, from_task
+from kinoray.config import Capacity, Count, Share, Weight, config
 from kinoray.equations import info_nce, similarities, soft_cross_entropy
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, Replay, Rows, StepInfo, StepOutput, Task
@@ -44,17 +44,17 @@ from kinoray.rule import Rule
 class Config:
     """Hyper-parameters of the rule; the defaults are the paper's (Secs. 3.2-3.4, 4.1)."""
 
-    learner_weight: Annotated[Weight, from_task(2)] = 0.9
+    learner_weight: Weight = 0.9
     """Of the learner's own loss (lambda 1); the first task has it alone, at 1."""
-    extra_weight: Annotated[Weight, from_task(2)] = 0.1
+    extra_weight: Weight = 0.1
     """Of the contrast with exemplars (lambda 2); 0 turns it off."""
-    distill_weight: Annotated[Weight, from_task(2)] = 0.1
+    distill_weight: Weight = 0.1
     """Of the distillation (lambda 3); 0 turns it off."""
-    distill_mean: Annotated[bool, from_task(2)] = False
+    distill_mean: bool = False
     """Mean over exemplars instead of Eq. 5's sum, which grows with their number in a step."""
     extra_queue: Capacity = 128
     """Keys in the queue of exemplars; 0 turns it off."""
-    teacher_keep: Annotated[Share, from_task(2)] = 0.996
+    teacher_keep: Share = 0.996
     """Share of the teacher kept at the end of each epoch (m_t, Eq. 3)."""
     exemplars: Literal["kmeans_variance", "random"] = "kmeans_variance"
     """How they are chosen: by clusters and the variance of views, or at random of every true class."""

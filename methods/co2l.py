@@ -14,13 +14,11 @@ release's factor temperature / 0.07 is part of `contrast_weight`.
 
 # B current rows   n current and replayed rows   G those of all ranks   D embedding
 
-from typing import Annotated
-
 import torch
 from torch import Tensor
 
 from kinoray.backbones.backbone import TwoTower
-from kinoray.config import Capacity, Positive, Weight, config, from_task
+from kinoray.config import Capacity, Positive, Weight, config
 from kinoray.equations import in_batch_nce, similarities, soft_cross_entropy
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
@@ -38,11 +36,11 @@ class Config:
     """Of the asymmetric contrast; 0 turns it off."""
     contrast_temperature: Positive = 0.07
     """Divides similarities in the contrast. BMU-MoCo's; Co2L has 0.5 for classes."""
-    relation_weight: Annotated[Weight, from_task(2)] = 1.0
+    relation_weight: Weight = 1.0
     """Of the relations; 0 turns them off."""
-    relation_temperature: Annotated[Positive, from_task(2)] = 0.2
+    relation_temperature: Positive = 0.2
     """Divides the current model's similarities."""
-    relation_old_temperature: Annotated[Positive, from_task(2)] = 0.01
+    relation_old_temperature: Positive = 0.01
     """Divides the old model's."""
 
 

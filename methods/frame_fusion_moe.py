@@ -18,7 +18,7 @@ tokens of a caption, so that ranks can draw it alike. The frame before the first
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from kinoray.backbones.attention import attend, attention_weights, identity_line
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
 from kinoray.backbones.experts import experts_in_use, top_k_gates
-from kinoray.config import Capacity, Count, Decay, Positive, Share, config, from_task
+from kinoray.config import Capacity, Count, Decay, Positive, Share, config
 from kinoray.equations import in_batch_nce
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepOutput, Stored, Task, TaskFacts
 
@@ -61,9 +61,9 @@ class Config:
     """Whether training adds noise to the router's logits."""
     prototypes: bool = True
     """Whether the router sees a task's prototype (Eq. 4); False: w/o TP, and one query for all tasks."""
-    beta: Annotated[Share, from_task(2)] = 0.6
+    beta: Share = 0.6
     """Share of the cross-task loss from the second task on (Eq. 9); 0: w/o L_CT."""
-    references: Annotated[Capacity, from_task(2)] = 0
+    references: Capacity = 0
     """Stored videos in each step's cross-task loss; 0 is the batch size."""
     reference_split: Literal["train", "test"] = "train"
     """Whose videos; the code takes test videos."""

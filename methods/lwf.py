@@ -13,12 +13,12 @@ other modality. LwF has a head per task and trains the new head alone first; ret
 
 # B rows   G rows over all ranks   D embedding
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from kinoray.config import Positive, Weight, config, from_task
+from kinoray.config import Positive, Weight, config
 from kinoray.equations import similarities, soft_cross_entropy
 from kinoray.method import BaseMethod, Batch, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
@@ -29,11 +29,11 @@ from kinoray.rule import Rule, encoded
 class Config:
     """Hyper-parameters of the rule."""
 
-    distill_weight: Annotated[Weight, from_task(2)] = 1.0
+    distill_weight: Weight = 1.0
     """Of the rule's term; 0 turns it off. LwF's own weight is 1; the supplement gives none."""
-    distill_of: Annotated[Literal["features", "similarities"], from_task(2)] = "features"
+    distill_of: Literal["features", "similarities"] = "features"
     """What old and current model agree in."""
-    distill_temperature: Annotated[Positive, from_task(2)] = 0.14
+    distill_temperature: Positive = 0.14
     """Divides the similarities: LwF's 2 times the 0.07 that makes them logits."""
 
 

@@ -22,7 +22,7 @@ and so is fine-tuning.
 
 import copy
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from kinoray.backbones.backbone import Backbone
 from kinoray.backbones.projected import normalised_mlp
 from kinoray.backbones.staged import StagedBackbone
-from kinoray.config import Count, Weight, config, from_task
+from kinoray.config import Count, Weight, config
 from kinoray.equations import negative_cosine, unit
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepOutput, TaskFacts, trainable
 from kinoray.momentum import Frozen
@@ -40,9 +40,9 @@ from kinoray.momentum import Frozen
 class Config:
     """Hyper-parameters; those of the learner are SimSiam's."""
 
-    laterals: Annotated[bool, from_task(2)] = True
+    laterals: bool = True
     """Whether columns hear older ones; False: a network for each task, alone."""
-    alpha_start: Annotated[Weight, from_task(2)] = 0.1
+    alpha_start: Weight = 0.1
     """Scales of laterals start evenly in [0, alpha_start). The paper has "random small values" (ours); mammoth 1."""
     projector_layers: Count = 2
     """Linear layers of the projector."""

@@ -16,13 +16,13 @@ Differs: weights of the backbone alone have importances, as in that benchmark; h
 # P weights
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from kinoray.config import Positive, Weight, config, from_task
+from kinoray.config import Positive, Weight, config
 from kinoray.method import BaseMethod, Batch, StepInfo, StepOutput, Task
 from kinoray.rule import Rule
 
@@ -31,7 +31,7 @@ from kinoray.rule import Rule
 class Config:
     """Hyper-parameters of the rule."""
 
-    importance_weight: Annotated[Weight, from_task(2)] = 0.4
+    importance_weight: Weight = 0.4
     """Of the penalty (c); 0 turns it off. 0.4 is the UCL benchmark's."""
     importance_damping: Positive = 1.0
     """Keeps importances of weights that did not move finite (xi)."""

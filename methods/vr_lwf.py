@@ -11,12 +11,10 @@ the sentences are embedded by the old model, once a task. Columns are normalised
 
 # B rows   G rows over all ranks   N random sentences   D embedding
 
-from typing import Annotated
-
 import torch
 
 from kinoray.backbones.backbone import TwoTower
-from kinoray.config import Count, Positive, Weight, config, from_task
+from kinoray.config import Count, Positive, Weight, config
 from kinoray.equations import similarities, soft_cross_entropy
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, StepOutput, Task, TaskFacts, Tokens
@@ -30,7 +28,7 @@ TEXTS_AT_A_TIME = 100
 class Config:
     """Hyper-parameters of the rule; ZSCL's code's."""
 
-    distill_weight: Annotated[Weight, from_task(1)] = 1.0
+    distill_weight: Weight = 1.0
     """Of the rule's term; 0 turns it off."""
     distill_temperature: Positive = 2.0
     distill_scale: Positive = 99.48

@@ -15,12 +15,12 @@ Columns are normalised over the whole batch, of all ranks.
 
 # R reference rows   G reference rows over all ranks   D embedding
 
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from kinoray.config import Capacity, Positive, Weight, config, from_task
+from kinoray.config import Capacity, Positive, Weight, config
 from kinoray.equations import similarities, soft_cross_entropy
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, Reference, StepInfo, StepOutput, Task
@@ -32,7 +32,7 @@ from kinoray.rule import Rule, encoded
 class Config:
     """Hyper-parameters of the rule; ZSCL's code's."""
 
-    distill_weight: Annotated[Weight, from_task(1)] = 1.0
+    distill_weight: Weight = 1.0
     """Of the rule's term; 0 turns it off."""
     distill_texts: bool = False
     """Whether the texts of the reference set are distilled, too, each half with the weight (ZSCL's own loss)."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -22,32 +22,8 @@ Capacity = Annotated[int, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-@dataclass(frozen=True)
-class FromTask:
-    """What `from_task` leaves at a field."""
-
-    number: int
-
-
-def from_task(number: int) -> FromTask:
-    """Marks a method's setting that changes nothing, not one bit, before the `number`-th task (the first is 1).
-
-        distill: Annotated[Share, from_task(2)] = 0.5
-
-    Runs that differ in such settings alone share the state they have in common (`lineage.prefixes`): losses on earlier
-    tasks, distillation, replay that begins with the second task. A setting that shapes modules or draws numbers does
-    change something.
-    """
-    if number < 1:
-        raise ValueError(f"`from_task` counts tasks from 1, but got {number}.")
-    return FromTask(number)
-
-
-def matters_from(cls: type) -> dict[str, int]:
-    """Field -> number of the first task in which it can change anything, 1 unless marked by `from_task`."""
-    metadata = {name: info.metadata for name, info in cls.__pydantic_fields__.items()}  # type: ignore[attr-defined]
-    numbers = {name: [m.number for m in marks if isinstance(m, FromTask)] for name, marks in metadata.items()}
-    return {name: max(given, default=1) for name, given in numbers.items()}
+def from_task(number: int) -> None:
+    """Does nothing. Method files of earlier versions, copies in run folders among them, mark settings with it."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

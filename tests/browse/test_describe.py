@@ -33,7 +33,7 @@ class Config:
 
 def test_a_setting_comes_with_its_default_range_and_docstring() -> None:
     m, size, on = settings_of(Config, TEXT)
-    assert m == {"name": "m", "default": 0.99, "range": ">= 0, <= 1", "from_task": 1, "about": "Kept in each average."}
+    assert m == {"name": "m", "default": 0.99, "range": ">= 0, <= 1", "about": "Kept in each average."}
     assert (size["range"], size["about"]) == (">= 1", "")
     assert (on["range"], on["about"]) == ("true, false", "Whether.")
 
@@ -50,8 +50,7 @@ def test_every_method_tells_all_its_settings(name: str) -> None:
 def test_a_rule_is_told_with_its_learner() -> None:
     facts = describe("lwf:base_moco")
     assert facts["role"] == "rule" and facts["learner"]["name"] == "base_moco"
-    weight = facts["settings"][0]
-    assert (weight["name"], weight["from_task"]) == ("distill_weight", 2)
+    assert facts["settings"][0]["name"] == "distill_weight"
     assert "distill_weight" in facts["spaces"][""]
 
 

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,17 +17,33 @@ from typer.testing import CliRunner
 
 import kinoray
 from kinoray.cli.main import app
+from kinoray.disk.durable import sha256
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
+from kinoray.execution import extend as extending
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run
+from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Stopped
 from kinoray.runs import record
+from kinoray.runs.demands import counts_tasks
 from kinoray.runs.method_source import methods_folder
 from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import tasks_of
+from kinoray.training import checkpoint
 from kinoray.training.checkpoint import newest
+
+WRITES = (
+    (extending, "write_text"),
+    (extending, "whole_file"),
+    (checkpoint, "write_text"),
+    (checkpoint, "sync"),
+    (checkpoint, "save_file"),
+    (Path, "rename"),
+)
+"""What beginning an extended run writes with."""
 
 
 def local(method, stream: Stream, folder: Path, **options):
@@ -112,19 +130,96 @@ def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None
 
 def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
-    for place in (
-        "kinoray.execution.extend.collect",
-        "kinoray.execution.extend.unpack",
-        "kinoray.lineage.prefixes.sync",
-        "kinoray.lineage.prefixes._link",
-    ):
+    before, calls = tree(old.folder), {"left": 0}
+
+    def failing(real):
+        def call(*arguments, **options):
+            calls["left"] -= 1
+            if calls["left"] == 0:
+                raise OSError(28, "No space left on device")
+            return real(*arguments, **options)
+
+        return call
+
+    for number in range(1, 100):
+        calls["left"] = number
         with monkeypatch.context() as patch:
-            patch.setattr(place, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            with pytest.raises(KinorayError, match="No space left"):
+            for place, name in WRITES:
+                patch.setattr(place, name, failing(getattr(place, name)))
+            patch.setattr(extending, "run", lambda _: pytest.fail("all was written"))
+            with pytest.raises((KinorayError, pytest.fail.Exception), match=r"No space left|all was written"):
                 grown(old, two)
+        if calls["left"] > 0:
+            break
         folders = [path for path in tmp_path.glob("*/seed-0") if path != old.folder]
-        assert not any(list(folder.glob("checkpoints/*")) for folder in folders)
+        if any(list(folder.glob("checkpoints/stage-*")) for folder in folders):
+            break  # the very last flush failed: it is there, and whole
+    assert number > 5
+    assert tree(old.folder) == before
     assert learned(grown(old, two).folder) == learned(local("base_moco", two, tmp_path / "whole").folder)
+
+
+KILLED = """
+import os, signal, sys
+import kinoray.execution.extend as extending
+from kinoray.training import checkpoint
+left = int(sys.argv[3])
+def dying(real):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **options)
+    return call
+for place in (extending, checkpoint):
+    for name in ("write_text", "whole_file", "sync", "save_file"):
+        if hasattr(place, name):
+            setattr(place, name, dying(getattr(place, name)))
+from kinoray.streams import TaskData
+from pathlib import Path
+extending.extend(sys.argv[1], TaskData("neon", Path(sys.argv[2])), num_workers=0, quiet=True)
+"""
+
+
+@pytest.mark.parametrize("moment", [3, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_kill_while_beginning_leaves_all_or_nothing(moment, micro, tmp_path) -> None:
+    old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
+    words = [sys.executable, "-c", KILLED, str(old.folder), str(two.tasks[1].manifest), str(moment)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    (begun,) = [path for path in tmp_path.glob("*/seed-0") if path != old.folder]
+    assert (begun / "extended.json").exists() and not list(begun.glob("checkpoints/stage-???-?-step-????????"))
+    assert learned(grown(old, two).folder) == learned(local("base_moco", two, tmp_path / "whole").folder)
+    assert not list(begun.glob("checkpoints/*.tmp-*"))
+
+
+def test_logs_and_bad_samples_are_taken_over(micro, tmp_path) -> None:
+    old = local("base_moco", tasks_of(micro, 1), tmp_path)
+    bad = {"task": "paper", "id": "x", "uri": "x.mp4", "stage": "open", "error": "VideoError", "message": "no"}
+    RunMonitor(str(old.folder)).report_bad([bad])
+    new = grown(old, tasks_of(micro, 2))
+    assert list(RunMonitor(str(new.folder)).bad) == [("paper", "x")]
+    lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (old.folder, new.folder)]
+    assert lines[1][: len(lines[0])] == lines[0]
+
+
+def test_what_was_taken_over_is_counted_apart_also_when_it_was_taken_over_before(micro, tmp_path) -> None:
+    one, two, three = (tasks_of(micro, count) for count in (1, 2, 3))
+    first = local("base_moco", one, tmp_path)
+    paid = newest(first.folder / "checkpoints", print).state["cost"]
+    began = time.monotonic()
+    second = grown(first, two)
+    took = time.monotonic() - began
+    assert second.cost["adopted_s"] == pytest.approx(paid["wall_s"] - paid["start_s"], abs=1e-3)
+    assert second.cost["adopted_train_s"] == pytest.approx(paid["train_s"], abs=1e-3)
+    assert second.cost["adopted_steps"] == 4 and second.cost["steps"] == 8
+    assert second.cost["wall_s"] <= took
+    own = newest(second.folder / "checkpoints", print).state["cost"]
+    third = grown(second, three)
+    spent = second.cost["adopted_s"] + own["wall_s"] - own["start_s"]
+    assert third.cost["adopted_s"] == pytest.approx(spent, abs=1e-2)
+    assert third.cost["adopted_train_s"] == pytest.approx(paid["train_s"] + own["train_s"], abs=1e-2)
+    assert third.cost["adopted_steps"] == 8 and third.cost["steps"] == 12
 
 
 # The number of tasks
@@ -143,6 +238,27 @@ def test_a_run_that_made_no_room_is_refused_and_one_that_planned_is_extended(mic
     assert learned(tight.folder)["state_digest"] != learned(roomy.folder)["state_digest"]
     with pytest.raises(UsageError, match="made room for 3 tasks"):
         grown(new, tasks_of(micro, 4), method=Rings)
+
+
+SOURCE = """
+from kinoray.methods.base_moco import RECIPES, Config
+from kinoray.methods.base_moco import Method as Base
+
+class Method(Base):
+    uses_num_tasks = {uses}
+"""
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_a_method_says_whether_it_uses_the_number_of_tasks(uses, micro, tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(SOURCE.format(uses=uses))
+    assert counts_tasks(resolved(str(file), micro, tmp_path)) is uses
+
+
+@pytest.mark.parametrize(("method", "counts"), [("bmu_moco", False), (Late, False), (PerBlock, False), (Rings, True)])
+def test_a_ring_memory_counts_tasks(method, counts, micro, tmp_path) -> None:
+    assert counts_tasks(resolved(method, micro, tmp_path)) is counts
 
 
 # A run folder that knows itself
@@ -225,13 +341,44 @@ def test_what_cannot_be_extended_is_refused_in_one_line(micro, tmp_path) -> None
 def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
     last = newest(old.folder / "checkpoints", print).folder
-    whole = (last / "method.safetensors").read_bytes()
-    (last / "method.safetensors").write_bytes(whole[:-1])
-    with pytest.raises(CheckpointCorrupt, match="not what was committed"):
+    features = next(old.folder.glob("features/test-*"))
+    for file in (last / "method.safetensors", features):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(CheckpointCorrupt, match=f"lost its last state: .*{file.name} does not match its SHA-256"):
+            grown(old, two)
+        file.unlink()
+        with pytest.raises(CheckpointCorrupt, match=r"has lost its last state: .*No such file.* Train it again\."):
+            grown(old, two)
+        file.write_bytes(whole)
+    assert list(tmp_path.glob("*/seed-0")) == [old.folder]
+    grown(old, two)
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "features"])
+def test_a_strangers_record_names_no_file_elsewhere(kind, micro, tmp_path) -> None:
+    """A cloned folder of runs may say what it likes; nothing outside of it is read, copied or replaced."""
+    old, two = local("base_moco", tasks_of(micro, 1), tmp_path / "runs"), tasks_of(micro, 2)
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    folder = newest(old.folder / "checkpoints", print).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if kind == "checkpoint":
+        manifest["files"][os.path.relpath(mine, folder)] = {"bytes": 4, "sha256": sha256(mine)}
+    else:
+        state = json.loads((folder / "state.json").read_text())
+        next(iter(state["tested"]["features"].values()))["file"] = os.path.relpath(mine, old.folder / "features")
+        (folder / "state.json").write_text(json.dumps(state))
+        size = (folder / "state.json").stat().st_size
+        manifest["files"]["state.json"] = {"bytes": size, "sha256": sha256(folder / "state.json")}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointCorrupt, match="is no name of a file"):
         grown(old, two)
-    (last / "method.safetensors").unlink()
-    with pytest.raises(CheckpointCorrupt, match="has lost its last state"):
-        grown(old, two)
+    if kind == "checkpoint":
+        messages: list[str] = []
+        newest(old.folder / "checkpoints", messages.append)
+        assert "is no name of a file" in messages[0]
+    assert mine.read_text() == "mine" and mine.stat().st_nlink == 1
 
 
 # Task files

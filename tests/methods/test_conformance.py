@@ -14,13 +14,11 @@ from kinoray.rule import Rule
 from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
 from kinoray.streams import Stream
 from kinoray.testing.engine import on_two_ranks
-from kinoray.testing.promise import BrokenPromise
 from kinoray.testing.promises import (
     PROMISES,
     Promise,
     learns_two_tasks,
     resumes_bit_for_bit,
-    settings_matter_when_they_say,
     two_ranks_equal_one,
 )
 from kinoray.testing.small_stream import suited
@@ -67,20 +65,6 @@ def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Pa
     for subject in subjects:
         for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
             promise(subject)
-
-
-class Hasty(Late):
-    """Says that `distill` matters from the second task on, and uses it in the first."""
-
-    def loss(self, batch):
-        output = super().loss(batch)
-        output.objectives = output.objectives * (1 + self.config.distill)
-        return output
-
-
-def test_a_setting_that_matters_earlier_than_it_says_is_found(micro, tmp_path: Path) -> None:
-    with pytest.raises(BrokenPromise, match=r"setting distill says that it matters from task 2 on, .*test_conformance"):
-        settings_matter_when_they_say(Subject(find_method(Hasty), micro, tmp_path))
 
 
 def test_a_packaged_method_has_its_three_files() -> None:

@@ -11,11 +11,11 @@ from support.rules import OFF, Distill, Pairs, Rehearse, assert_same, base_moco,
 from support.toys import TOYS, Exemplars, Opposed, ToyConfig
 
 from kinoray.backbones import load_backbone
-from kinoray.config import Positive, Recipe, build, config, matters_from, names_of
+from kinoray.config import Positive, Recipe, build, config, names_of
 from kinoray.errors import UsageError
-from kinoray.lineage.prefix_key import counts_tasks
 from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
+from kinoray.runs.demands import counts_tasks
 from kinoray.runs.method_source import find_method, method_names
 from kinoray.testing.engine import built, run_spec, spec_of, state_of
 
@@ -91,11 +91,9 @@ def test_a_term_of_a_rule_leaves_a_generator_alone() -> None:
 # What a composed class says of itself
 
 
-def test_the_settings_are_those_of_both_with_their_marks_and_ranges() -> None:
+def test_the_settings_are_those_of_both_with_their_ranges() -> None:
     both = compose(Distill, base_moco)
     assert set(names_of(both.Config)) == {"distill_weight", "temperature", "m", "queue_size"}
-    assert matters_from(both.Config)["distill_weight"] == 2
-    assert matters_from(both.Config)["m"] == 1
     with pytest.raises(UsageError, match="m=3"):
         build(both.Config, {"m": 3}, "x")
     with pytest.raises(UsageError, match="distill_weight"):

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from kinoray.config import Recipe, config
-from kinoray.lineage import prefix_key as prefix_keys
+from kinoray.errors import UsageError
 from kinoray.method import BaseMethod
 from kinoray.runs import resolve
 from kinoray.runs.method_source import find_method, methods_folder
@@ -26,15 +28,14 @@ def more_settings(name: str) -> type[BaseMethod]:
     return config(type("Config", (cls.Config,), {"__annotations__": {"new_knob": float}, "new_knob": 0.5}))
 
 
-def test_a_new_field_at_its_default_renames_no_run_no_prefix_and_no_sweep(micro, tmp_path, monkeypatch) -> None:
+def test_a_new_field_at_its_default_renames_no_run_and_no_sweep(micro, tmp_path, monkeypatch) -> None:
     def names() -> list[str]:
         run = resolved("bmu_moco", micro, tmp_path, settings=FIXED | {"m_hat": 0.9, "learning_rate": 1e-3})
         sweep = plan.make_plan(SweepRequest("bmu_moco", stream=micro, settings=FIXED, space="momenta", runs=tmp_path))
-        return [run.folder.parent.name, sweep.folder.name, prefix_keys.prefix_key(run, 1, 1)]
+        return [run.folder.parent.name, sweep.folder.name]
 
     before = names()
-    for module in (resolve, prefix_keys):
-        monkeypatch.setattr(module, "Recipe", LongerRecipe)
+    monkeypatch.setattr(resolve, "Recipe", LongerRecipe)
     monkeypatch.setattr(find_method("bmu_moco").load(), "Config", more_settings("bmu_moco"))
     longer = resolved("bmu_moco", micro, tmp_path, settings=FIXED)
     assert longer.recipe.new_field == 3 and longer.settings["new_knob"] == 0.5
@@ -74,3 +75,14 @@ def test_a_run_folder_holds_the_code_of_an_own_method_and_the_record_where_it_ca
     shipped = resolved("base_moco", micro, tmp_path / "runs")
     assert open_run(shipped, 1, 0, print)["method_source"] == {"kind": "kinoray"}
     assert not (shipped.folder / "method.py").exists()
+
+
+def test_a_method_file_that_marks_settings_as_earlier_versions_did_is_read(micro, tmp_path) -> None:
+    path, text = tmp_path / "mine.py", (methods_folder() / "base_moco.py").read_text()
+    old = "    temperature: Positive = "
+    assert old in text
+    marked = text.replace(old, "    temperature: Annotated[Positive, from_task(2)] = ")
+    path.write_text("from typing import Annotated\nfrom kinoray.config import from_task\n" + marked)
+    assert resolved(path, micro, tmp_path, settings={"temperature": 0.2}).settings["temperature"] == 0.2
+    with pytest.raises(UsageError, match="temperature"):
+        resolved(path, micro, tmp_path, settings={"temperature": -1.0})

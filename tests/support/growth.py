@@ -1,14 +1,13 @@
-"""Streams, a method and comparisons for tests of shared prefixes and extended runs."""
+"""Methods and comparisons for tests of extended runs, and of runs that go on elsewhere."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
 
-from kinoray.config import Positive, Share, config, from_task
-from kinoray.lineage.prefixes import prefix_key, publish
+from kinoray.config import Positive, Share, config
 from kinoray.method import Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.runs.resolve import Resolved
@@ -20,7 +19,7 @@ from support.toys import _Toy
 @config
 class LateConfig:
     temperature: Positive = 0.1
-    distill: Annotated[Share, from_task(2)] = 0.5
+    distill: Share = 0.5
 
 
 class Late(_Toy):
@@ -62,12 +61,10 @@ class Rings(Late):
         return StepOutput(objectives=output.objectives - near)
 
 
-def learn(run: Resolved, stages: int | None = None, share: bool = False) -> Path:
-    """Run in this process, to the end or for some stages, publishing after each if asked; returns the folder."""
+def learn(run: Resolved, stages: int | None = None) -> Path:
+    """Run in this process, to the end or for some stages; returns the folder."""
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=False, say=lambda text: None)
     for done in stages_of(spec):
-        if share:
-            assert publish(spec.folder, done, prefix_key(run, spec.threads, done))
         if done == stages:
             break
     return run.folder

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from kinoray.config import Count, Positive, config, from_task
+from kinoray.config import Count, Positive, config
 from kinoray.execution.rank_session import RankSession
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
@@ -49,7 +49,7 @@ class Pairs(_Toy):
 
 @config
 class DistillConfig:
-    distill_weight: Annotated[float, Field(ge=0), from_task(2)] = 0.5
+    distill_weight: Annotated[float, Field(ge=0)] = 0.5
 
 
 class Distill(Rule):

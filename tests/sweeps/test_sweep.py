@@ -292,13 +292,6 @@ def test_bad_input_is_one_line_and_nothing_is_made(micro, tmp_path, options, mes
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bound_of_prefixes_that_is_no_number_is_refused_before_ray_starts(micro, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("KINORAY_PREFIX_BYTES", "20 GB")
-    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_, **__: pytest.fail("started"))
-    with pytest.raises(UsageError, match=r"KINORAY_PREFIX_BYTES=20 GB: .* whole number"):
-        sweep("bmu_moco", stream=micro, trials=1, space="momenta", settings=FIXED, runs=tmp_path, name="s", quiet=True)
-
-
 def test_more_trials_at_a_time_than_there_is_room_for_are_refused() -> None:
     assert share_of(16, None, 0, 1, 2, 0).concurrent == 2
     assert share_of(16, None, 0, 1, 16, 0).threads == 1

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 import kinoray.config
 from kinoray import backbones, streams
 from kinoray.browse.listing import first_paragraph
-from kinoray.config import Recipe, defaults_of, differing, matters_from, plain
+from kinoray.config import Recipe, defaults_of, differing, plain
 from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, family_file, stated
@@ -112,18 +112,17 @@ def _backbone(name: str, family: str) -> dict[str, Any]:
 
 
 def settings_of(cls: type, text: str) -> list[dict[str, Any]]:
-    """Name, default, range, first task that it matters in, and docstring of every field of a config.
+    """Name, default, range and docstring of every field of a config.
 
     text: the source of the file that the class stands in.
     """
-    docs, defaults, first = field_docs(text, cls.__name__), defaults_of(cls), matters_from(cls)
+    docs, defaults = field_docs(text, cls.__name__), defaults_of(cls)
     infos: Mapping[str, Any] = cls.__pydantic_fields__  # type: ignore[attr-defined]
     return [
         {
             "name": name,
             "default": defaults.get(name),
             "range": allowed(info),
-            "from_task": first[name],
             "about": docs.get(name, ""),
         }
         for name, info in infos.items()

@@ -71,8 +71,7 @@ def _settings_lines(title: str, settings: list[dict[str, Any]]) -> Iterator[str]
     for setting in settings:
         value = f"{setting['name']}={as_typed(setting.get('value', setting['default']))}"
         allowed = f"({setting['range']}) " if setting["range"] else ""
-        later = f" From task {setting['from_task']} on." if setting["from_task"] > 1 else ""
-        yield f"  {value:<26} {allowed}{setting['about']}{later}".rstrip()
+        yield f"  {value:<26} {allowed}{setting['about']}".rstrip()
 
 
 def _by_stream(title: str, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What must survive a crash: durable writes, locks, leases, JSON lines, and where things lie."""
+"""What must survive a crash: durable writes, locks, JSON lines, and where things lie."""

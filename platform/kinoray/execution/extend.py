@@ -17,20 +17,18 @@ extended, unless they planned for it: `kinoray run ... --set planned_tasks=8` ma
 
 import json
 import shutil
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
-from kinoray.disk.durable import storage_error, write_text
-from kinoray.disk.folders import expanded
+from kinoray.disk.durable import sha256, storage_error, whole_file, write_text
+from kinoray.disk.folders import expanded, own_file
 from kinoray.display.text import printer
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.run import run
-from kinoray.lineage.prefix_key import counts_tasks
-from kinoray.lineage.prefixes import EXTENDED, collect, has_state, unpack
+from kinoray.runs.demands import counts_tasks
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 from kinoray.runs.finding import load_all
 from kinoray.runs.record import open_run
@@ -41,6 +39,7 @@ from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.rendering import checked_first
+from kinoray.training.checkpoint import Checkpoint, Position, commit, has_state, take_fence, verified
 
 
 @config
@@ -84,7 +83,7 @@ def extend(
     results = Results()
     for old, request, longer in planned:
         with hold_run(longer):
-            if not has_state(longer.folder):
+            if not has_state(longer.folder / "checkpoints"):
                 _begin(old, longer, request.num_workers or 0, say)
         result = run(request)
         assert isinstance(result, Result) and result.folder == longer.folder
@@ -163,20 +162,56 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
 
 def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
     """Put the finished run's last state into the new run's folder; whole, or the new run has none."""
+    last, features = _last_state(old)
     (longer.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
     record = open_run(longer, old.run["threads"], num_workers, say)
     for kind in ("code", "method"):
         if old.run["digests"][kind] != record["digests"][kind]:
             say(f"Note: the {kind}'s source changed since {longer.label} learned its first {len(old.tasks)} tasks.")
     origin = {"format": 2, "from": label_of(old), "state_digest": old.outcome["state_digest"]}
-    write_text(longer.folder / EXTENDED, json.dumps(origin, indent=1))
-    draft = longer.folder / "checkpoints" / f"extend.tmp-{uuid.uuid4().hex[:8]}"
     try:
-        collect(old.folder, len(old.tasks), draft)
-        unpack(draft, longer.folder)
-    except FileNotFoundError as error:
-        raise CheckpointCorrupt(f"{old.folder} has lost its last state ({error.filename}); train it again.") from None
+        write_text(longer.folder / "extended.json", json.dumps(origin, indent=1))
+        (longer.folder / "features").mkdir(exist_ok=True)
+        for source in features:
+            with whole_file(longer.folder / "features" / source.name) as draft:
+                shutil.copyfile(source, draft)
+        for name in ("metrics.jsonl", "bad_samples.jsonl"):
+            if (old.folder / name).exists():
+                write_text(longer.folder / name, (old.folder / name).read_text())
+        checkpoints = longer.folder / "checkpoints"
+        tensors = {path.stem: last.tensors(path.stem) for path in sorted(last.folder.glob("*.safetensors"))}
+        state = last.state | {"cost": _adopted(last.state["cost"], old.cost["steps"])}
+        commit(checkpoints, last.position, tensors, state, take_fence(checkpoints))
     except OSError as error:
         raise storage_error(error, longer.folder) from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _last_state(old: Result) -> tuple[Checkpoint, list[Path]]:
+    """A finished run's last checkpoint and the feature files that it names. Raises: CheckpointCorrupt."""
+    try:
+        last = verified(old.folder / "checkpoints" / Position(len(old.tasks)).name)
+        facts = list(last.state["tested"]["features"].values())
+        features = [own_file(old.folder / "features", fact["file"]) for fact in facts]
+        for file, fact in zip(features, facts, strict=True):
+            if sha256(file) != fact["sha256"]:
+                raise CheckpointCorrupt(f"{file.name} does not match its SHA-256.")
+    except (CheckpointCorrupt, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointCorrupt(f"{old.folder} has lost its last state: {error} Train it again.") from None
+    return last, features
+
+
+def _adopted(cost: Mapping[str, float], steps: float) -> dict[str, float]:
+    """What a run cost, as it stands in the cost of the run that goes on from it, apart from its own.
+
+    Args:
+        cost: By the checkpoint that the new run begins with; maybe of a run that was extended itself.
+        steps: All optimizer steps so far.
+
+    Returns:
+        `adopted_s` seconds without starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps.
+    """
+    return {
+        "adopted_s": cost.get("adopted_s", 0.0) + cost["wall_s"] - cost["start_s"],
+        "adopted_train_s": cost.get("adopted_train_s", 0.0) + cost["train_s"],
+        "adopted_steps": steps,
+    }

@@ -33,7 +33,7 @@ COSTS = {
     "eval_s": "evaluation",
     "checkpoint_s": "checkpoints",
 }
-ADOPTED = "stages taken over from other runs, not in the wall time"
+ADOPTED = "stages taken over from another run, not in the wall time"
 
 
 def write_report(folder: str | Path) -> Path:

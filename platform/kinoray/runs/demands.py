@@ -17,6 +17,12 @@ def needs_of(run: Resolved) -> Needs:
     return checked_needs(cls.needs(cls.Config(**run.settings)))
 
 
+def counts_tasks(run: Resolved) -> bool:
+    """Whether the number of tasks can reach the state: the method states it, or its ring memory shares slots by it."""
+    replay = needs_of(run).replay
+    return run.method.load().uses_num_tasks or (replay is not None and replay.policy == "ring")
+
+
 def check_division(run: Resolved, workers: int) -> None:
     """Refuse a run whose rows of a step, current or replayed, do not divide over its workers.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of
-from kinoray.runs.method_source import methods_folder
 
 VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
 BESIDE = ("methods", "search_spaces", "cluster")
@@ -20,11 +19,6 @@ def code_digest() -> str:
     folder = Path(__file__).parents[1]
     files = [p.relative_to(folder) for p in sorted(folder.rglob("*.py"))]
     return digest_of({str(p): (folder / p).read_text() for p in files if p.parts[0] not in BESIDE})
-
-
-def methods_digest() -> str:
-    """SHA-256 over all methods that come with kinoray: one may build on another."""
-    return digest_of({path.name: path.read_text() for path in sorted(methods_folder().glob("*.py"))})
 
 
 def versions() -> dict[str, str]:

@@ -16,10 +16,6 @@ step_s: seconds per optimizer step, data and evaluation left out. parameters: tr
 """
 
 
-COSTS = ("wall_s", "adopted_s", "adopted_steps")
-"""What a trial's runs cost and what shared prefixes spared them: seconds, seconds, optimizer steps."""
-
-
 def aims(record: Mapping[str, Any]) -> dict[str, str]:
     """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs.
 

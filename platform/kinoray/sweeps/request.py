@@ -83,7 +83,6 @@ class SweepRequest:
     retry: bool = False
     """Run failed trials again."""
     warm_start: Annotated[str | Path | None, Option("Try its best settings first.", metavar="SWEEP")] = None
-    share_prefixes: Annotated[bool, Option("Train once what trials have in common.", bool)] = True
     smoke: Annotated[bool, Option("Two steps a task.", bool)] = False
     tensorboard: Annotated[bool, Option("Write TensorBoard files of the trials.", bool)] = False
     log: Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")] = ()

@@ -172,7 +172,7 @@ class SweepResult:
     def saved_s(self) -> float:
         """Seconds that pruning saved, estimated from the tasks left out at the mean time of complete trials' tasks."""
         costs = [t.user_attrs.get("metrics", {}) for t in self.complete]
-        known = [c["wall_s"] + c.get("adopted_s", 0.0) for c in costs if c.get("wall_s")]
+        known = [c["wall_s"] for c in costs if c.get("wall_s")]
         if not known:
             return 0.0
         per_task = sum(known) / len(known) / self.record["num_tasks"]
@@ -183,11 +183,6 @@ class SweepResult:
     def spent_s(self) -> float:
         """Seconds that all trials' runs took, starts and evaluations included."""
         return sum(t.user_attrs.get("metrics", {}).get("wall_s", 0.0) for t in self.trials)
-
-    @property
-    def prefix_saved_s(self) -> float:
-        """Seconds that shared prefixes saved: what the runs that learned the adopted tasks took for them."""
-        return sum(t.user_attrs.get("metrics", {}).get("adopted_s", 0.0) for t in self.trials)
 
     def plot(self) -> "Figure":
         """History, and the objective over each knob; with two objectives the front."""
@@ -213,7 +208,6 @@ class SweepResult:
             "importance": self.importance,
             "pareto": self.pareto["trial"].tolist() if len(self.objectives) > 1 else None,
             "saved_s": round(self.saved_s, 1),
-            "prefix_saved_s": round(self.prefix_saved_s, 1),
             "spent_s": round(self.spent_s, 1),
         }
 

@@ -18,8 +18,6 @@ from kinoray.errors import RunFailed
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.run import on_workers
 from kinoray.execution.run_rank import stage_by_stage
-from kinoray.lineage.prefix_key import prefix_key
-from kinoray.lineage.sharing import LOOK_EVERY_S, Prefix
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Signals, Stopped
 from kinoray.runs import ways
@@ -30,8 +28,10 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import alone, make_spec
 from kinoray.streams import Stream
-from kinoray.sweeps.objectives import COSTS, of_then
+from kinoray.sweeps.objectives import of_then
 
+LOOK_EVERY_S = 0.5
+"""How often a trial looks for the stop file, the progress of its workers, and a run that another trial holds."""
 STOP_FILE = "stop"
 """While it lies in the sweep's folder, every trial commits after its current step and stops."""
 
@@ -51,8 +51,6 @@ class Job:
     """Ray workers of each run; 0 trains in the trial's process."""
     cpus: float = 1.0
     """CPUs of each run with workers."""
-    shared_tasks: int = 0
-    """How many first tasks trials may have in common (`lineage.prefix_key.shared_tasks`)."""
     then: tuple[RunRequest, ...] = ()
     """What is run on the encoders of a trial's runs at their end (`Plan.then`)."""
 
@@ -123,7 +121,6 @@ class SeedRun:
     def __init__(self, job: Job, run: Resolved) -> None:
         self.job, self.run = job, run
         self.notes: list[str] = []
-        self.prefix: Prefix | None = None
         self.training: Training | None = None
         """None before `open`, and for a run that was finished already."""
 
@@ -132,10 +129,9 @@ class SeedRun:
         return outcome_of(self.run)
 
     @property
-    def clock(self) -> dict[str, float]:
-        """What the run cost so far and was spared, over all its processes (`COSTS`)."""
-        cost = self.outcome.get("cost", {})
-        return {name: cost.get(name, 0.0) for name in COSTS}
+    def wall_s(self) -> float:
+        """Seconds that the run took so far, over all its processes."""
+        return self.outcome.get("cost", {}).get("wall_s", 0.0)
 
     @property
     def finished(self) -> bool:
@@ -148,14 +144,9 @@ class SeedRun:
             return
         if not (self.run.folder / "run.json").exists():
             (self.run.folder / MADE_BY).write_text(Path(self.job.folder).name + "\n")
-        record = open_run(self.run, self.job.threads, self.job.workers, self.notes.append)
-        if self.job.shared_tasks:
-            tasks = range(1, self.job.shared_tasks + 1)
-            keys = [prefix_key(self.run, record["threads"], task, self.job.workers) for task in tasks]
-            self.prefix = Prefix(self.run.folder, keys)
-            self.prefix.begin(self.job.stop_file)
+        open_run(self.run, self.job.threads, self.job.workers, self.notes.append)
         kind = OnWorkers if self.job.workers else InProcess
-        self.training = kind(self.job, self.run, self.prefix)
+        self.training = kind(self.job, self.run)
         self.training.start()
 
     def reach(self, task: int) -> None:
@@ -171,7 +162,7 @@ class SeedRun:
         }
         cost = outcome.get("cost", {})
         if "train_s" in cost:
-            # Steps that another run made are as good a measure: prefixes are shared among equal machines only.
+            # Of an extended run, and of a sweep that was begun when trials shared tasks, also the steps taken over.
             values["step_s"] = (cost["train_s"] + cost.get("adopted_train_s", 0.0)) / max(1, sum(self.run.steps[:task]))
         return values
 
@@ -179,8 +170,6 @@ class SeedRun:
         """Leave the run where it stands; the same run goes on from there."""
         if self.training is not None:
             self.training.close()
-        if self.prefix:
-            self.prefix.close()
         outcome = self.outcome
         if outcome.get("state") == "running":
             with suppress(OSError):
@@ -191,8 +180,8 @@ class SeedRun:
 class InProcess:
     """A run that advances stage by stage in the trial's process, no further than `reach` lets it."""
 
-    def __init__(self, job: Job, run: Resolved, prefix: Prefix | None) -> None:
-        self.job, self.run, self.prefix = job, run, prefix
+    def __init__(self, job: Job, run: Resolved) -> None:
+        self.job, self.run = job, run
         self.stages: Generator[int, None, bool] | None = None
 
     def start(self) -> None:
@@ -207,8 +196,6 @@ class InProcess:
         try:
             while True:
                 tasks_done = next(self.stages)
-                if self.prefix:
-                    self.prefix.share(tasks_done)
                 if tasks_done >= task and not last:
                     return
         except StopIteration as end:
@@ -226,8 +213,8 @@ class InProcess:
 class OnWorkers:
     """A run on Ray workers of its own, in a thread of the trial's process; it runs ahead of `reach`."""
 
-    def __init__(self, job: Job, run: Resolved, prefix: Prefix | None) -> None:
-        self.job, self.run, self.prefix = job, run, prefix
+    def __init__(self, job: Job, run: Resolved) -> None:
+        self.job, self.run = job, run
         self.signals = Signals()
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._work, daemon=True)
@@ -252,8 +239,6 @@ class OnWorkers:
             if self.job.stop_file.exists():
                 self.signals.number = signal.SIGTERM
             time.sleep(LOOK_EVERY_S)
-        if self.prefix:
-            self.prefix.share(task)
 
     def _has_reached(self, task: int, last: bool) -> bool:
         outcome = outcome_of(self.run)

@@ -18,7 +18,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from kinoray.sweeps.objectives import COSTS, falls_behind
+from kinoray.sweeps.objectives import falls_behind
 from kinoray.sweeps.samplers import make_sampler
 from kinoray.sweeps.study import patiently, requeue
 
@@ -133,7 +133,7 @@ class StudySearch(_NotPickled, Searcher):
 
     def _save(self, trial: optuna.Trial, result: dict[str, Any]) -> None:
         """Where the trial's runs are, on which node it is, and its other numbers, as attributes of the trial."""
-        numbers = {k: v for k, v in result.items() if k in (*self.better, *COSTS) and isinstance(v, int | float)}
+        numbers = {k: v for k, v in result.items() if k in (*self.better, "wall_s") and isinstance(v, int | float)}
         attributes = {name: result[name] for name in ("folders", "then", "made", "node") if name in result} | {
             "metrics": numbers
         }

@@ -18,7 +18,6 @@ from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
 from kinoray.display.text import printer
 from kinoray.errors import RunFailed, UsageError
-from kinoray.lineage.prefix_key import shared_tasks
 from kinoray.processes.signals import Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.cautions import cautions, data_facts
@@ -65,8 +64,7 @@ def sweep(method: Any, **options: Any) -> Any:
     prune: after each task keep the best half, or the best share given; False keeps all. keep_best: trials whose
     checkpoints stay (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials
     again. warm_start: another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the
-    trials in the sweep's folder. share_prefixes: trials that agree in all that matters so far learn those tasks once
-    (`config.from_task`); it costs nothing where no knob matters later. dashboard: show the study in optuna-dashboard on
+    trials in the sweep's folder. dashboard: show the study in optuna-dashboard on
     loopback until the sweep ends. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
     tasks are copied to. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
@@ -158,13 +156,11 @@ def _run(
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
-    from kinoray.lineage.prefixes import bytes_asked_for
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.sweeps.seed_run import Job
     from kinoray.sweeps.tune import carry_out
 
     request, seeds = plan.request, record["seeds"]
-    bytes_asked_for()  # refused now and not in each trial
     with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):
         cpus, nodes = num_cpus(), node_cpus()
         beside = [*filter(None, [plan.base.reference]), *(r.stream for r in plan.then if isinstance(r.stream, Stream))]
@@ -182,7 +178,6 @@ def _run(
             threads=threads,
             workers=plan.workers,
             cpus=share.run_cpus,
-            shared_tasks=_shared(plan) if request.share_prefixes else 0,
             then=_on(stream, plan),
         )
         complete = [t for t in _trials(study) if t.state is TrialState.COMPLETE]
@@ -240,11 +235,6 @@ def _on(stream: Stream, plan: Plan) -> tuple[RunRequest, ...]:
         seen = replace(request.stream, tasks=(sets[request.stream.name],))
         requests.append(replace(request, stream=seen, runs=str(plan.folder.parent)))
     return tuple(requests)
-
-
-def _shared(plan: Plan) -> int:
-    """How many first tasks its trials may have in common."""
-    return shared_tasks(distributions(plan.space), plan.base.method.load(), len(plan.base.stream.tasks))
 
 
 def _fitting(params: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,12 +18,11 @@ import numpy as np
 from kinoray.disk.durable import write_json
 from kinoray.display.text import one_line
 from kinoray.errors import Busy, RunFailed, StorageFull
-from kinoray.lineage.sharing import LOOK_EVERY_S
 from kinoray.runs.made_by import made_by
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_folder import failed, hold_run
-from kinoray.sweeps.objectives import COSTS, of_then
-from kinoray.sweeps.seed_run import Halt, Job, SeedRun
+from kinoray.sweeps.objectives import of_then
+from kinoray.sweeps.seed_run import LOOK_EVERY_S, Halt, Job, SeedRun
 from kinoray.sweeps.trial_links import link_run
 
 LOCK_WAIT_S = 3600.0
@@ -72,9 +71,7 @@ class TrialRun:
         """Run what comes then on the encoder of every seed, to its end."""
         for seed in self.seeds:
             for request in self.job.then:
-                job = replace(
-                    self.job, run=replace(request, backbone=f"run:{seed.run.folder}"), then=(), shared_tasks=0
-                )
+                job = replace(self.job, run=replace(request, backbone=f"run:{seed.run.folder}"), then=())
                 run = job.resolved({}, seed.run.seed)
                 self.then.append(self._locked_run(job, run, run.label))
                 self.then[-1].open()
@@ -90,15 +87,14 @@ class TrialRun:
         known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
         if name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.clocks, known | {name: self.active.clock})
+            write_json(self.clocks, known | {name: {"wall_s": self.active.wall_s}})
         return self.active
 
-    def _cost(self) -> dict[str, float]:
-        """Seconds that the trial's runs took, starts included, and what prefixes spared them, in all its processes."""
+    def _wall_s(self) -> float:
+        """Seconds that the trial's runs took, starts included, in all its processes."""
         before = json.loads(self.clocks.read_text())
-        clocks = [(seed.clock, before[seed.run.folder.name]) for seed in self.seeds]
-        clocks += [(then.clock, before[then.run.label]) for then in self.then]
-        return {name: sum(max(0.0, now[name] - first[name]) for now, first in clocks) for name in COSTS}
+        names = {seed.run.folder.name: seed for seed in self.seeds} | {then.run.label: then for then in self.then}
+        return sum(max(0.0, run.wall_s - before[name]["wall_s"]) for name, run in names.items())
 
     def _values_then(self) -> dict[str, float]:
         """Validation metrics of what came then, means over the seeds and the downstream sets."""
@@ -120,7 +116,7 @@ class TrialRun:
         for name in self.job.known_after(self.task):
             if name not in report or not math.isfinite(report[name]):
                 raise RunFailed(f"{name} on the validation splits is {report.get(name, 'not there')}.")
-        report |= self._cost()
+        report["wall_s"] = self._wall_s()
         report["folders"] = [str(seed.run.folder) for seed in self.seeds]
         report["then"] = [str(then.run.folder) for then in self.then]
         runs, own = [*self.seeds, *self.then], Path(self.job.folder).name

@@ -11,20 +11,17 @@ passes through. `PROMISES` lists them in the order in which they are worth readi
 import copy
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from operator import eq
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import cloudpickle
 import torch
 
-from kinoray.config import matters_from, plain
-from kinoray.lineage.prefix_key import counts_tasks
+from kinoray.config import plain
 from kinoray.momentum import Frozen, Momentum
-from kinoray.runs.demands import facts_of
-from kinoray.runs.resolve import Resolved
+from kinoray.runs.demands import counts_tasks, facts_of
 from kinoray.runs.run_spec import RunSpec
 from kinoray.testing.engine import (
     built,
@@ -37,7 +34,6 @@ from kinoray.testing.engine import (
     state_of,
 )
 from kinoray.testing.promise import BrokenPromise, expect, place_of
-from kinoray.testing.small_stream import tasks_of
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest
 from kinoray.training.finite import not_finite
@@ -177,19 +173,6 @@ def counts_tasks_as_it_says(subject: Subject) -> None:
     expect(not differ, what, place_of(subject.cls, "__init__"))
 
 
-def settings_matter_when_they_say(subject: Subject) -> None:
-    """A setting marked `from_task(n)` changes nothing before task n."""
-    for name, task in matters_from(subject.cls.Config).items():
-        if task > 1:
-            usual, other = with_another(subject, name, task)
-            stages = min(task - 1, len(usual.stream.tasks))
-            own = usual.stream == subject.stream and stages == 1
-            first = subject.first_task if own else committed_after(spec_on(subject.device, usual), stages)
-            differ = _differing(first, committed_after(spec_on(subject.device, other), stages), eq)
-            what = f"setting {name} says that it matters from task {task} on, but changes {_first(differ)} before"
-            expect(not differ, what, place_of(subject.cls, "loss"))
-
-
 def two_ranks_equal_one(subject: Subject) -> None:
     """Two ranks equal one, in values, gradients and state."""
     alone, ranks = one_step(subject.spec_of_two), subject.two_ranks
@@ -209,24 +192,6 @@ def two_ranks_equal_one(subject: Subject) -> None:
                 expect(near, f"{key} after a step on two ranks is not that of one: use `carry`", after_step)
     differ = _differing(ranks[0]["after"], ranks[1]["after"])
     expect(not differ, f"after a step the two ranks hold another {_first(differ)}: use `carry`, `gather`", after_step)
-
-
-def with_another(subject: Subject, field: str, task: int) -> tuple[Resolved, Resolved]:
-    """The usual run, with so many tasks that one before `task` is learned, and one that differs in one setting alone.
-
-    Raises: BrokenPromise for a setting that takes one value only.
-    """
-    stream, cls = tasks_of(subject.stream, min(5, max(2, task))), subject.cls
-    first = subject.resolved(field, stream)
-    old = first.settings[field]
-    config: Any = cls.Config
-    words = get_args(config.__pydantic_fields__[field].annotation)
-    values: Any = [0, 1, old + 1, old / 2, old * 2] if isinstance(old, (int, float)) else words
-    for value in [not old] if isinstance(old, bool) else values:
-        with suppress(ValueError):
-            if value != old and cls.Config(**first.settings | {field: value}):
-                return first, subject.resolved(field, stream, settings={field: value})
-    raise BrokenPromise(f"{field} takes no other value than {old}", place_of(cls, "__init__"))
 
 
 def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
@@ -262,6 +227,5 @@ PROMISES: tuple[Promise, ...] = (
     keeps_no_state_in_plain_attributes,
     resumes_bit_for_bit,
     counts_tasks_as_it_says,
-    settings_matter_when_they_say,
     two_ranks_equal_one,
 )

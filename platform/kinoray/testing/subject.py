@@ -52,9 +52,9 @@ class Subject:
         """The small stream under the first protocol that the method suits."""
         return suited(self.method, self.small)
 
-    def resolved(self, name: str, stream: Stream | None = None, **options: Any) -> Resolved:
+    def resolved(self, name: str, **options: Any) -> Resolved:
         """A run of it that has not started, below a folder of its own."""
-        return resolved(self.method, stream or self.stream, self.folder / name, **options)
+        return resolved(self.method, self.stream, self.folder / name, **options)
 
     @cached_property
     def spec(self) -> RunSpec:

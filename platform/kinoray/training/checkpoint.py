@@ -118,16 +118,20 @@ def commit(
     return final
 
 
+def has_state(folder: Path) -> bool:
+    """Whether a folder of checkpoints holds a committed one, whole or damaged."""
+    return bool(_committed(folder))
+
+
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint whose files all match; damaged ones are named and passed over.
 
     Raises: CheckpointCorrupt when checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
     """
-    candidates = sorted((p for p in folder.glob("stage-*") if ".tmp-" not in p.name), reverse=True)
     problems = []
-    for path in candidates:
+    for path in reversed(_committed(folder)):
         try:
-            checkpoint = _verified(path)
+            checkpoint = verified(path)
         except CheckpointCorrupt as error:
             problems.append(str(error))
             continue
@@ -142,14 +146,19 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 def _prune(folder: Path, committed: Path, keep: int) -> None:
     """Remove all but the newest checkpoints up to the one just committed, and all behind it: whoever commits there went
     on from an earlier one because those are damaged, and they must not take the place of good ones."""
-    there = sorted(p for p in folder.glob("stage-*") if ".tmp-" not in p.name)
+    there = _committed(folder)
     place = there.index(committed) + 1
     for old in (*there[: max(0, place - keep)], *there[place:]):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _verified(path: Path) -> Checkpoint:
-    """Check every file against the manifest before anything is loaded."""
+def _committed(folder: Path) -> list[Path]:
+    """Checkpoints that were committed, oldest first."""
+    return sorted(path for path in folder.glob("stage-*") if ".tmp-" not in path.name)
+
+
+def verified(path: Path) -> Checkpoint:
+    """A checkpoint, every file checked against the manifest before anything is loaded. Raises: CheckpointCorrupt."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])

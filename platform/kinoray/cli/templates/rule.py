@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from kinoray.config import config, from_task
+from kinoray.config import config
 from kinoray.method import BaseMethod, Batch, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
 from kinoray.rule import Rule
@@ -21,7 +21,7 @@ from kinoray.rule import Rule
 class Config:
     """The rule's own settings, named by its role so that they never meet a learner's; the defaults are the paper's."""
 
-    my_method_weight: Annotated[float, Field(ge=0), from_task(2)] = 0.5
+    my_method_weight: Annotated[float, Field(ge=0)] = 0.5
     """Of the rule's term beside the learner's loss; 0 leaves the learner as it is alone. Sec. 4.1."""
 
 

@@ -1,1 +1,0 @@
-"""Runs that begin where others were."""
