@@ -10,7 +10,6 @@ from support.run_folders import make_run
 
 from kinoray.cli import completion
 from kinoray.cli.main import app
-from kinoray.runs.about import name_run
 
 
 def test_methods_and_learners_behind_a_rule_and_streams_are_offered() -> None:
@@ -19,12 +18,11 @@ def test_methods_and_learners_behind_a_rule_and_streams_are_offered() -> None:
     assert "moving-cvlm" in completion.streams("moving-c")
 
 
-def test_runs_are_offered_by_folder_and_by_readable_name(tmp_path: Path) -> None:
+def test_runs_are_offered_by_folder(tmp_path: Path) -> None:
     run = make_run(tmp_path).parent
-    name_run(run, "base one")
     context = typer.Context(typer.main.get_command(app))
     context.params["root"] = str(tmp_path)
-    assert completion.runs(context, "base") == [run.name, "base one"]
+    assert completion.runs(context, "base") == [run.name]
     assert completion.runs(context, "bmu") == []
 
 

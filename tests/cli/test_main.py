@@ -224,7 +224,7 @@ def test_a_place_that_cannot_be_written_is_one_line_and_no_bug(code: int, kino, 
     def refused(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code), "/read/only/foo.py")
 
-    monkeypatch.setattr("kinoray.runs.selection.select_runs", refused)
+    monkeypatch.setattr("kinoray.runs.finding.select_runs", refused)
     left, out, err = kino("compare", "run")
     assert (left, out) == (2, "") and err.startswith(f"/read/only/foo.py: {os.strerror(code)}. ")
     assert "traceback" not in err and len(err.splitlines()) == 1

@@ -19,12 +19,10 @@ from kinoray.disk.folders import cache_folder, runs_root
 from kinoray.disk.remote import open_remote
 from kinoray.errors import StorageFull, UsageError
 from kinoray.runs.experiment_file import read_experiment
-from kinoray.runs.finding import load_all
+from kinoray.runs.finding import load_all, select_runs
 from kinoray.runs.method_source import find_method
-from kinoray.runs.removal import find_removal
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
-from kinoray.runs.selection import select_runs
 from kinoray.streams import Stream, load_stream
 from kinoray.streams.own_folder import own_folder
 from kinoray.sweeps.result import SweepResult
@@ -62,7 +60,6 @@ def test_weights_may_lie_in_the_home(home: Path, micro: Stream) -> None:
     [
         (read_experiment, "~/none.yaml"),
         (load_all, "~/none"),
-        (lambda path: find_removal(path, "~"), "~/none"),
         (find_method, "~/none.py"),
         (manifests_of, "~/none.parquet"),
         (lambda path: select_runs([path]), "~/none*"),
@@ -75,10 +72,10 @@ def test_what_is_not_there_is_looked_for_in_the_home(home: Path, read: Callable[
 
 
 def test_a_word_of_the_command_line_is_what_the_shell_makes_of_two(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["kinoray", "--plot=~/a.png", "--set=a=~", "--tag=~5"])
+    monkeypatch.setattr(sys, "argv", ["kinoray", "--plot=~/a.png", "--set=a=~", "--metric=~5"])
     with pytest.raises(SystemExit):
         main()
-    assert sys.argv[1:] == [f"--plot={home}/a.png", "--set=a=~", "--tag=~5"]
+    assert sys.argv[1:] == [f"--plot={home}/a.png", "--set=a=~", "--metric=~5"]
 
 
 @pytest.fixture

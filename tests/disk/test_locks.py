@@ -43,7 +43,7 @@ def test_a_disk_without_locks_is_one_line(held, code: int, tmp_path: Path, monke
 
 @pytest.mark.parametrize("held", [lambda folder: hold(folder, "busy"), wait_for_lock])
 def test_a_folder_that_is_removed_between_opening_and_locking_is_held_anew(held, tmp_path: Path, monkeypatch) -> None:
-    """As by `kinoray rm` of a run that starts: nobody holds a file that is no more."""
+    """As by `rm -r` of a run that starts: nobody holds a file that is no more."""
     folder, removed, usual = tmp_path / "run", [], locks._flock
 
     def after_removal(*arguments: object) -> None:

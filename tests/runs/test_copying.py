@@ -15,7 +15,6 @@ from support.s3_server import BUCKET, KEYS, s3_server
 import kinoray
 from kinoray.disk.remote import Remote, RemoteError, check_uri, open_remote
 from kinoray.errors import UsageError
-from kinoray.runs.about import name_run, read_about
 from kinoray.runs.copier import Copier
 from kinoray.runs.copying import MANIFEST, copy_folder, copy_runs, fetch_run
 from kinoray.runs.made_by import MADE_BY
@@ -95,17 +94,6 @@ def test_a_run_that_went_on_is_not_taken_back_to_its_copy(run: Path, tmp_path: P
     assert files_of(run) == before
     copy_runs([run], to)
     assert fetch_run(name, to, tmp_path / "elsewhere") == [tmp_path / "elsewhere" / name]
-
-
-def test_names_tags_and_notes_come_along_and_those_that_are_there_stay(run: Path, tmp_path: Path) -> None:
-    to, name = uri(tmp_path / "there"), f"{run.parent.name}/seed-0"
-    name_run(run.parent, "mine", ("paper",))
-    copy_runs([run], to)
-    (back,) = fetch_run(name, to, tmp_path / "back")
-    assert read_about(back.parent) == read_about(run.parent)
-    name_run(back.parent, None, ("later",))
-    fetch_run(name, to, tmp_path / "back")
-    assert set(read_about(back.parent).tags) == {"paper", "later"}
 
 
 def test_checkpoints_that_the_run_dropped_go_from_the_copy_and_other_files_stay(run: Path, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ def run_line(result: Result) -> dict[str, Any]:
     outcome = result.outcome  # read once: a list has a thousand of them
     return {
         "name": result.label,
-        "tags": list(result.about.tags),
         "stream": result.stream,
         "backbone": result.run["backbone"],
         "seed": result.seed,

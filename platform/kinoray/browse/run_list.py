@@ -12,10 +12,8 @@ from typing import Any
 from kinoray.browse.listing import run_line
 from kinoray.disk.folders import runs_root
 from kinoray.disk.locks import LOCK_FILE, is_held
-from kinoray.disk.usage import bytes_in
-from kinoray.display.text import clock, show, size
+from kinoray.display.text import clock, show
 from kinoray.errors import UsageError
-from kinoray.runs.about import ABOUT
 from kinoray.runs.finding import seed_folders
 from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.result import Result
@@ -25,7 +23,7 @@ Stamp = tuple[tuple[int, int], ...]
 """Times and sizes of the files that a row follows from."""
 Known = dict[Path, tuple[Stamp, Row]]
 """What an earlier reading found, by folder."""
-READ = ("run.json", "result.json", MADE_BY, LOCK_FILE, f"../{ABOUT}")
+READ = ("run.json", "result.json", MADE_BY, LOCK_FILE)
 DAMAGED = "damaged"
 """State of a run whose files cannot be read."""
 
@@ -83,7 +81,6 @@ def _row(folder: Path) -> Row:
         "settings": result.overrides,
         "sweep": sweep,
         "date": _date(result.finished_at or (folder / "run.json").stat().st_mtime),
-        "bytes": bytes_in(folder),
     }
 
 
@@ -102,10 +99,8 @@ def _damaged(folder: Path, error: str) -> Row:
     row |= {"cost_s": None, "error": error, "folder": str(folder), "method": "", "kind": name, "protocol": ""}
     return row | {
         "settings": {},
-        "tags": [],
         "sweep": "",
         "date": _date(folder.stat().st_mtime),
-        "bytes": bytes_in(folder),
     }
 
 
@@ -129,7 +124,7 @@ def run_lines(rows: Sequence[Row]) -> Iterator[str]:
         where = Path(first["folder"]).parent.name
         named = f"{first['stream']:<{stream}}  {name:<{label}}"
         scores = "  ".join(f"{name} {show(value):>5}" for name, value in mean_scores(seeds).items())
-        yield f"{_head(seeds)}  {named}  {seed_numbers(seeds):<10}  {scores}  {where}{_tags(first)}".rstrip()
+        yield f"{_head(seeds)}  {named}  {seed_numbers(seeds):<10}  {scores}  {where}".rstrip()
     for sweep, made in sweeps.items():
         yield f"{_head(made)}  {made[0]['stream']:<{stream}}  {len(made)} runs of trials of {sweep}"
 
@@ -146,19 +141,15 @@ def by_sweep(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {sweep: list(made) for sweep, made in groupby(trials, key=lambda row: row["sweep"])}
 
 
-def _tags(row: Row) -> str:
-    return "".join(f"  #{tag}" for tag in row["tags"])
-
-
 def _run_of(row: Mapping[str, Any]) -> str:
     return str(Path(row["folder"]).parent)
 
 
 def _head(rows: Sequence[Row]) -> str:
-    """States, newest date, wall time, disk."""
+    """States, newest date, wall time."""
     cost_s = total_cost_s(rows)
     took = "–" if cost_s is None else clock(cost_s)
-    return f"{states(rows):<9}  {newest(rows)}  {took:>8}  {size(sum(row['bytes'] for row in rows)):>8}"
+    return f"{states(rows):<9}  {newest(rows)}  {took:>8}"
 
 
 def states(rows: Sequence[Row]) -> str:

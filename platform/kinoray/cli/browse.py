@@ -77,7 +77,7 @@ def _print_runs(which: Sequence[str], root: Path | None, as_json: bool) -> None:
 
     rows = list_runs(root)
     if which:
-        from kinoray.runs.selection import select_runs
+        from kinoray.runs.finding import select_runs
 
         meant = {folder.resolve() for folder in select_runs(which, root)}
         rows = [row for row in rows if meant & {(folder := Path(row["folder"]).resolve()), folder.parent}]

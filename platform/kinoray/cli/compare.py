@@ -27,7 +27,7 @@ def compare_command(
     debug: Debug = False,
 ) -> None:
     """The papers' table of runs. Scores and forgetting per task and overall, means and intervals over seeds."""
-    from kinoray.runs.selection import select_runs
+    from kinoray.runs.finding import select_runs
 
     comparison = kinoray.compare(select_runs(runs, root), metric)
     if plot is not None:
@@ -53,6 +53,6 @@ def report_command(
     debug: Debug = False,
 ) -> None:
     """One self-contained HTML page about a run or a sweep. A run's page shows all its seeds."""
-    from kinoray.runs.selection import select_run
+    from kinoray.runs.finding import select_run
 
     print(kinoray.write_report(select_run(run, root)))

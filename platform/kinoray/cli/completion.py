@@ -21,12 +21,10 @@ def streams(incomplete: str) -> list[str]:
 
 
 def runs(context: typer.Context, incomplete: str) -> list[str]:
-    """Folders of the runs folder, which `--runs` may have named, and the readable names of runs."""
+    """Folders of the runs folder, which `--runs` may have named."""
     from kinoray.disk.folders import runs_root
-    from kinoray.runs.about import ABOUT, read_about
 
     given = context.params.get("root")
     home = runs_root(Path(given) if given else None)
     names = [folder.name for folder in sorted(home.glob("*/")) if not folder.name.startswith(".")]
-    names += [read_about(file.parent).name for file in sorted(home.glob(f"*/{ABOUT}"))]
-    return [name for name in names if name and name.startswith(incomplete)]
+    return [name for name in names if name.startswith(incomplete)]

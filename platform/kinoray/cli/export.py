@@ -26,7 +26,7 @@ def mlflow_command(
 ) -> None:
     """Copy finished runs into MLflow. Each is one MLflow run; what is there already is left alone."""
     from kinoray.report.export_mlflow import export_mlflow
-    from kinoray.runs.selection import select_runs
+    from kinoray.runs.finding import select_runs
 
     exported = export_mlflow(select_runs(folders, root), to, experiment)
     if as_json:
@@ -55,7 +55,7 @@ def weights_command(
 ) -> None:
     """A run's encoder as safetensors that load without kinoray."""
     from kinoray.execution.export_weights import export_weights
-    from kinoray.runs.selection import select_run
+    from kinoray.runs.finding import select_run
 
     folder = export_weights(select_run(run, root), out, method=method)
     print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))

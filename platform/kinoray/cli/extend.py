@@ -32,8 +32,8 @@ def extend_command(
     """
     from kinoray.cli import printing
     from kinoray.execution.extend import extend
+    from kinoray.runs.finding import select_run
     from kinoray.runs.result import Results
-    from kinoray.runs.selection import select_run
 
     done = extend(
         select_run(run, root),

@@ -18,7 +18,6 @@ import typer
 
 import kinoray
 from kinoray.cli import (
-    about,
     browse,
     check,
     cluster,
@@ -31,7 +30,6 @@ from kinoray.cli import (
     jobs,
     new_method,
     pretrain,
-    removal,
     reproduce,
     run,
     search,
@@ -140,11 +138,7 @@ app.command("dashboard")(export.dashboard_command)
 app.command("list")(browse.list_command)
 app.command("describe")(describe.describe_command)
 app.command("check")(check.check_command)
-app.command("tag")(about.tag_command)
-app.command("note")(about.note_command)
 app.command("copy")(copying.copy_command)
 app.command("fetch")(copying.fetch_command)
-app.command("rm")(removal.rm_command)
-app.command("prune")(removal.prune_command)
 app.command("doctor")(browse.doctor_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

@@ -13,7 +13,7 @@ from kinoray.runs.request import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., None])
 
-WHICH_RUNS = "Runs: folders, names, patterns ('bmu_*'), or method=M stream=S tag=T SETTING=V."
+WHICH_RUNS = "Runs: folders, names, patterns ('bmu_*'), or method=M stream=S state=finished SETTING=V."
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

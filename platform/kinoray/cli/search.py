@@ -32,7 +32,7 @@ def search_command(
 ) -> None:
     """Find a run's clips that are nearest to a text or a video. Nothing is embedded but the query."""
     from kinoray.report.search import search
-    from kinoray.runs.selection import select_run
+    from kinoray.runs.finding import select_run
 
     result = search(select_run(run, root), text, like=like, k=k, split=split, method=method)
     written = result.write(out) if out is not None else None

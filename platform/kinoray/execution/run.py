@@ -9,7 +9,6 @@ import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,6 @@ from kinoray.processes.background import threads
 from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
-from kinoray.runs.about import check_free, name_run
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copier import copying
 from kinoray.runs.demands import check_division, default_workers
@@ -64,7 +62,6 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
     """
     require_loggers(requests[0].log)
     wanted = [each_seed(request) for request in requests]
-    _check_names(requests, wanted)
     fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
     different = {run.folder: run for runs in wanted for run in runs}.values()
     say = printer(requests[0].quiet)
@@ -73,9 +70,6 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
             stack.enter_context(hold_run(run))
             if fresh[run.folder]:
                 set_aside(run.folder)
-        for request, runs in zip(requests, wanted, strict=True):
-            if request.name or request.tags:
-                name_run(runs[0].folder.parent, request.name, tuple(request.tags))
         unfinished = [run for run in different if not is_finished(run, say)]
         folders = [run.folder for run in different]
         with (
@@ -123,17 +117,6 @@ def _clips(task: TaskData) -> dict[str, int]:
 
 
 # One or several runs
-
-
-def _check_names(requests: Sequence[RunRequest], wanted: Sequence[Sequence[Resolved]]) -> None:
-    """Raises: UsageError where a readable name is another run's, or two of these would have it."""
-    holders: dict[str, Path] = {}
-    for request, runs in zip(requests, wanted, strict=True):
-        if request.name:
-            run = runs[0].folder.parent
-            check_free(run, request.name)
-            if holders.setdefault(request.name, run) != run:
-                raise UsageError(f"The name {request.name!r} is given to two runs. One run has one name.")
 
 
 def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]) -> None:

@@ -9,9 +9,8 @@ from kinoray.disk.folders import runs_root
 from kinoray.disk.json_lines import read_jsonl
 from kinoray.disk.locks import is_held
 from kinoray.display.progress import WINDOW
-from kinoray.runs.finding import find_runs
+from kinoray.runs.finding import find_runs, select_runs
 from kinoray.runs.result import SWEEP_RECORD, Result
-from kinoray.runs.selection import select_runs
 from kinoray.sweeps.result import SweepResult
 
 
@@ -54,7 +53,7 @@ class SweepStatus:
 def status(runs: str | Path | None = None, which: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """The runs and the sweeps of a runs folder that are on: {"runs": [...], "sweeps": [...]}, plain values.
 
-    runs: the folder; None: KINORAY_RUNS, else ./runs. which: some of them, as `runs.selection` reads it; (): all.
+    runs: the folder; None: KINORAY_RUNS, else ./runs. which: some of them, as `runs.finding` reads it; (): all.
     """
     root = runs_root(runs)
     live = [run_status(result, root) for result in find_runs(root) if is_held(result.folder)]

@@ -19,7 +19,6 @@ from kinoray.disk.locks import LOCK_FILE, hold
 from kinoray.disk.remote import Remote, RemoteError, check_uri, chunks_of, open_remote
 from kinoray.display.text import size
 from kinoray.errors import UsageError
-from kinoray.runs.about import ABOUT
 from kinoray.runs.made_by import runs_of_sweep
 from kinoray.runs.result import SWEEP_RECORD
 
@@ -138,12 +137,10 @@ def _fetch_folder(there: Remote, folder: Path) -> Path:
         if here > (copied := _newest(stamps)):
             raise UsageError(
                 f"{folder} is ahead of its copy in {there.shown}: {here} here, {copied or 'nothing'} there. Copy it "
-                "again; or, to go back to the copy, remove it first (kinoray rm)."
+                "again; or, to go back to the copy, remove it first (rm -r)."
             )
         for name, stamp in stamps.items():
-            path = folder.parent / ABOUT if name == ABOUT else folder / name
-            if name == ABOUT and path.is_file():  # what is said of it here stays
-                continue
+            path = folder / name
             if path.is_file() and path.stat().st_size == stamp.bytes and sha256(path) == stamp.sha256:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,8 +171,6 @@ def _snapshot(folder: Path) -> Iterator[dict[str, tuple[IO[bytes], int]]]:
             opened: dict[str, tuple[IO[bytes], int]] = {}
             try:
                 files = {path.relative_to(folder).as_posix(): path for path in _committed(folder)}
-                if (about := folder.parent / ABOUT).is_file() and (folder / "run.json").is_file():
-                    files[ABOUT] = about  # what people said of the run goes with each of its seeds
                 for name, path in files.items():
                     opened[name] = stack.enter_context(path.open("rb")), path.stat().st_size
             except FileNotFoundError:

@@ -18,7 +18,6 @@ from typing_extensions import dataclass_transform
 from kinoray.disk.folders import runs_root
 from kinoray.disk.remote import check_uri
 from kinoray.errors import UsageError, unknown
-from kinoray.runs.about import check_words
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -118,10 +117,6 @@ class RunRequest:
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
     log: Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")] = ()
-    name: Annotated[str | None, Option("A readable name for lists and tables. [method and settings]")] = None
-    """No two runs of a runs folder share one."""
-    tags: Annotated[Names, Option("A word to find the run by; repeatable.", list, "tag", metavar="TAG")] = ()
-    """Added to those that the run has."""
     copy_to: Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")] = None
     dashboard: Annotated[bool, Option("Show Ray's dashboard while it lasts, here.", bool, in_file=False)] = False
     fresh: Annotated[bool, Option("Start over instead of resuming.", bool, in_file=False)] = False
@@ -130,7 +125,6 @@ class RunRequest:
     quiet: Annotated[bool, Option("No progress.", bool, in_file=False)] = False
 
     def __post_init__(self) -> None:
-        check_words(self.name, self.tags)
         if self.copy_to is not None:
             check_uri(self.copy_to, runs_root(self.runs))
         if self.num_workers == 0:

@@ -17,7 +17,6 @@ from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
-from kinoray.runs.about import About, read_about
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.made_by import made_by
@@ -70,16 +69,6 @@ class Result:
         return made_by(self.folder)
 
     @property
-    def about(self) -> About:
-        """What people said of the run: its readable name, tags, notes."""
-        return read_about(self.folder.absolute().parent)
-
-    @property
-    def name(self) -> str:
-        """The readable name that somebody gave the run, "" without one; its seeds share it."""
-        return self.about.name
-
-    @property
     def finished_at(self) -> float:
         """When its last result was written, in seconds since 1970; 0 while there is none."""
         file = self.folder / "result.json"
@@ -122,13 +111,11 @@ class Result:
 
     @property
     def label(self) -> str:
-        """The run's readable name, else its method with its overrides, as tables show it."""
+        """The run's method with its overrides, as tables show it."""
         return self.label_without({})
 
     def label_without(self, shared: Mapping[str, Any], with_backbone: bool = False) -> str:
         """The label without overrides that go without saying, and, if asked, with the backbone."""
-        if name := self.name:
-            return name
         overrides = {"backbone": self.run["backbone"]} | self.overrides if with_backbone else self.overrides
         changed = ", ".join(f"{name}={value}" for name, value in overrides.items() if name not in shared)
         marks = {"joint": self.joint, "zero-shot": self.zero_shot, "as released": self.run.get("as_released", False)}
