@@ -193,14 +193,18 @@ def test_a_kill_while_beginning_leaves_all_or_nothing(moment, micro, tmp_path) -
     assert not list(begun.glob("checkpoints/*.tmp-*"))
 
 
-def test_logs_and_bad_samples_are_taken_over(micro, tmp_path) -> None:
-    old = local("base_moco", tasks_of(micro, 1), tmp_path)
+def test_logs_and_bad_samples_are_taken_over(micro, tmp_path, monkeypatch) -> None:
+    """Checkpoints hold the bad samples as well, but for those of earlier versions."""
+    old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
     bad = {"task": "paper", "id": "x", "uri": "x.mp4", "stage": "open", "error": "VideoError", "message": "no"}
     RunMonitor(str(old.folder)).report_bad([bad])
-    new = grown(old, tasks_of(micro, 2))
-    assert list(RunMonitor(str(new.folder)).bad) == [("paper", "x")]
-    lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (old.folder, new.folder)]
-    assert lines[1][: len(lines[0])] == lines[0]
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(extending, "run", lambda request: (_ for _ in ()).throw(Stopped("begun", signal.SIGTERM)))
+        grown(old, two)
+    (begun,) = [path for path in tmp_path.glob("*/seed-0") if path != old.folder]
+    assert list(RunMonitor(str(begun)).bad) == [("paper", "x")]
+    lines = (old.folder / "metrics.jsonl").read_text().splitlines()
+    assert (grown(old, two).folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
 
 
 def test_what_was_taken_over_is_counted_apart_also_when_it_was_taken_over_before(micro, tmp_path) -> None:
@@ -351,7 +355,7 @@ def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
         with pytest.raises(CheckpointCorrupt, match=r"has lost its last state: .*No such file.* Train it again\."):
             grown(old, two)
         file.write_bytes(whole)
-    assert list(tmp_path.glob("*/seed-0")) == [old.folder]
+    assert list(tmp_path.glob("*/seed-0/run.json")) == [old.folder / "run.json"]
     grown(old, two)
 
 
