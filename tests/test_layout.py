@@ -23,7 +23,7 @@ FLOORS = """
 errors metrics equations families on_device | config disk processes display | seeds backbones
 | decoding momentum monitoring features
 | data | method datasets
-| rehearsal rule | streams training methods search_spaces | evaluation | runs | browse tracking
+| rehearsal rule | streams training methods search_spaces | evaluation | runs | browse
 | execution | sweeps | report cluster testing | papers | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""

@@ -1,42 +1,17 @@
 """`kinoray export` and `kinoray dashboard`: finished runs and sweeps in other people's tools."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kinoray.cli import completion
-from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
+from kinoray.cli.options import Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
-
-
-@export_app.command("mlflow")
-def mlflow_command(
-    folders: Annotated[list[str], typer.Argument(metavar="FOLDER...", help=WHICH_RUNS, autocompletion=completion.runs)],
-    to: Annotated[str, typer.Option("--to", metavar="URI", help="As sqlite:///mlflow.db or http://host:5000.")],
-    experiment: Annotated[str | None, typer.Option(help="Its name in MLflow. [the run's stream]")] = None,
-    root: Runs = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Copy finished runs into MLflow. Each is one MLflow run; what is there already is left alone."""
-    from kinoray.report.export_mlflow import export_mlflow
-    from kinoray.runs.finding import select_runs
-
-    exported = export_mlflow(select_runs(folders, root), to, experiment)
-    if as_json:
-        rows = [{"folder": str(run.folder), "mlflow_run": run.mlflow_run, "new": run.new} for run in exported]
-        print(json.dumps({"runs": rows}, indent=1))
-        return
-    for run in exported:
-        print(printable(f"{run.folder}: {'run' if run.new else 'there already as'} {run.mlflow_run}"))
-    if not exported:
-        print("There are no finished runs.", file=sys.stderr)
 
 
 @export_app.command("weights")

@@ -16,6 +16,7 @@ from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.display.text import one_line, printer
 from kinoray.errors import KinorayError, RayLost, UsageError
+from kinoray.execution.trackers import logged, require_trackers
 from kinoray.execution.watch import attend, progress_of, update_bar
 from kinoray.processes.background import threads
 from kinoray.processes.cores import usable_cores
@@ -31,8 +32,6 @@ from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, alone, make_spec
 from kinoray.runs.ways import IN_PROCESS, SIDE_BY_SIDE, Way
 from kinoray.streams import TaskData
-from kinoray.tracking.beside import logged
-from kinoray.tracking.logger import require_loggers
 
 
 @shows_options(RunRequest)
@@ -60,7 +59,7 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
     committed.
     Returns: for each request its results, by seed.
     """
-    require_loggers(requests[0].log)
+    require_trackers(requests[0].log)
     wanted = [each_seed(request) for request in requests]
     fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
     different = {run.folder: run for runs in wanted for run in runs}.values()
@@ -73,7 +72,7 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
         unfinished = [run for run in different if not is_finished(run, say)]
         folders = [run.folder for run in different]
         with (
-            logged(requests[0].log, folders, folders[0] / "log.txt", printer(False)),
+            logged(requests[0].log, folders, printer(False)),
             copying(requests[0].copy_to, lambda: [f for f in folders if (f / "run.json").exists()], say),
         ):
             if unfinished:

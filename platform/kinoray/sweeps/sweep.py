@@ -18,6 +18,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
 from kinoray.display.text import printer
 from kinoray.errors import RunFailed, UsageError
+from kinoray.execution.trackers import logged, require_trackers
 from kinoray.processes.signals import Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.cautions import cautions, data_facts
@@ -40,8 +41,6 @@ from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import open_study, patiently, requeue, retried
 from kinoray.sweeps.trial_links import link_trials
 from kinoray.sweeps.view import SweepView
-from kinoray.tracking.beside import logged
-from kinoray.tracking.logger import require_loggers
 
 WARM_TRIALS = 5
 """Settings taken over from another sweep: its best."""
@@ -71,7 +70,7 @@ def sweep(method: Any, **options: Any) -> Any:
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
     request = request_of(SweepRequest, method, options)
-    require_loggers(request.log)
+    require_trackers(request.log)
     if request.dashboard:
         require_dashboard()
     say = printer(request.quiet)
@@ -92,7 +91,7 @@ def sweep(method: Any, **options: Any) -> Any:
         home = plan.folder.absolute()
         with (
             owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext(),
-            logged(request.log, (), home / "log.txt", printer(False), sweep=str(home)),
+            logged(request.log, (), printer(False), sweep=str(home)),
             copying(request.copy_to, lambda: parts_of(plan.folder), say),
         ):
             _go_on(plan, record, study, store, say)

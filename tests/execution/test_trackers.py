@@ -13,19 +13,15 @@ from support.run_folders import make_run
 from support.sweeps import job_of, whole_trial
 from support.trackers import Series, in_mlflow, in_tensorboard, in_wandb, wandb_records
 
+from kinoray.disk.folders import seed_label
 from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import UsageError
 from kinoray.execution.extend import extend
 from kinoray.execution.run import dry_run, run
+from kinoray.execution.trackers import Followed, Tail, follow, mlflow_name, require_trackers, scores_of
 from kinoray.processes.signals import Stopped
-from kinoray.report.export_mlflow import export_mlflow
 from kinoray.runs.result import Result
 from kinoray.testing.small_stream import tasks_of
-from kinoray.tracking.exported import name_of, scores_of
-from kinoray.tracking.follow import Followed, follow
-from kinoray.tracking.logger import require_loggers
-from kinoray.tracking.mlflow_store import named
-from kinoray.tracking.tail import Tail
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own
 ALL = ["tensorboard", "wandb", "mlflow"]
@@ -66,8 +62,8 @@ def assert_in_all(folder: Path, uri: str) -> None:
     in_events = {re.sub(r"[^-/\w.]", "_", name): series for name, series in wanted.items()}  # TensorBoard has no "@"
     assert_equal(in_tensorboard(folder), in_events, single=True)
     assert_equal(in_wandb(folder), wanted)
-    in_store = in_mlflow(uri, name_of(result), result.stream)
-    assert_equal(in_store, {named(name): series for name, series in wanted.items()})
+    in_store = in_mlflow(uri, seed_label(result.folder), result.stream)
+    assert_equal(in_store, {mlflow_name(name): series for name, series in wanted.items()})
 
 
 def test_a_run_that_was_stopped_and_went_on_is_in_all_trackers_with_each_step_once(micro, tmp_path, monkeypatch):
@@ -86,8 +82,6 @@ def test_a_run_that_was_stopped_and_went_on_is_in_all_trackers_with_each_step_on
     go()  # finished, and logged: nothing is written again
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("events*")}
     assert_in_all(folder, uri)
-    (there,) = export_mlflow([folder], uri)
-    assert not there.new, "an export leaves a run alone that was logged live"
 
 
 def test_an_extended_run_is_in_all_trackers_from_its_first_task_on(micro, tmp_path) -> None:
@@ -131,7 +125,7 @@ def test_a_rewound_file_is_read_again_and_nothing_is_logged_twice(tmp_path) -> N
     ]
 
 
-def test_what_a_killed_logger_did_not_note_is_purged_when_it_goes_on(tmp_path) -> None:
+def test_what_a_killed_tracker_did_not_note_is_purged_when_it_goes_on(tmp_path) -> None:
     folder = make_run(tmp_path, state="running")
     lines = read_jsonl(folder / "metrics.jsonl")
     replace_lines(folder / "metrics.jsonl", lines[:5])
@@ -185,7 +179,7 @@ def test_each_trial_of_a_sweep_is_a_run_under_the_sweep(micro, tmp_path) -> None
     assert child.data.tags[f"kinoray.sweep.{sweep.name}"] == "0"
 
 
-def test_a_logger_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp_path, capsys) -> None:
+def test_a_tracker_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp_path, capsys) -> None:
     plan = dry_run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
     folder = Path(plan["folder"]) / "seed-0"
     folder.mkdir(parents=True)
@@ -198,15 +192,15 @@ def test_a_logger_that_fails_is_one_line_and_the_run_ends_as_without(micro, tmp_
     assert line.endswith("The same command with `--log tensorboard` goes on from there.")
 
 
-def test_loggers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:
-    require_loggers(ALL)
+def test_trackers_are_checked_before_anything_starts(kino, tmp_path, monkeypatch) -> None:
+    require_trackers(ALL)
     for command in (["run", "base_moco"], ["sweep", "base_moco"], ["reproduce", "bmu-table3"]):
         code, out, err = kino(*command, "--log", "tensorbord", "--runs", tmp_path / "runs")
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert "tensorboard" in err
-    monkeypatch.setattr("kinoray.tracking.logger.find_spec", lambda name: None)
+    monkeypatch.setattr("kinoray.execution.trackers.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'kinoray\[track\]'"):
-        require_loggers(["wandb"])
+        require_trackers(["wandb"])
     assert not (tmp_path / "runs").exists()
 
 
