@@ -1,4 +1,4 @@
-"""How long a user waits: for a run's first optimizer step, for a finished run, for a thousand runs in a list or a page.
+"""How long a user waits: for a run's first optimizer step, for a finished run, for a thousand runs in a list.
 
     python benchmarks/first_step.py [--json] [--no-ray] [--rounds N] [--stream digits-5]
 
@@ -8,7 +8,7 @@ Cold, a run starts a Ray of its own; joined, it uses one that runs already (RAY_
 Each is a fresh process, in turns with `python -c "import torch"`, which no run can do without; the ratio to it is what
 a busy machine leaves comparable. A first step counts from the start of the process to the first line of metrics.jsonl,
 the plain trainer to the first line of its loop. The thousand runs are folders with made-up numbers, one in ten with
-checkpoints. The page's data are the rows of `kinoray ui`, read the first time, and again when nothing changed.
+checkpoints.
 
 Takes about five minutes; the embedded stream is rendered first where the cache lacks it. The towers of a stream
 of videos (`--stream moving-cvlm`) import transformers, which takes longer than torch.
@@ -47,16 +47,6 @@ resources = ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5})
 settings = {"train_loop_config": {"here": sys.argv[1] + "/here"}, "scaling_config": resources}
 TorchTrainer(loop, run_config=RunConfig(name="hello", storage_path=sys.argv[1]), **settings).fit()
 """
-READ_TABLE = """
-import json, sys, time
-from kinoray.browse.run_table import read_table
-known, took_s = {}, []
-for _ in range(2):
-    begun = time.perf_counter()
-    json.dumps(read_table(sys.argv[1], known))
-    took_s.append(time.perf_counter() - begun)
-print(*took_s)
-"""
 
 
 def run_of(stream: str) -> list[str]:
@@ -72,13 +62,6 @@ def waited(words: list[str]) -> float:
     begun = time.perf_counter()
     subprocess.run(words, check=True, capture_output=True)
     return time.perf_counter() - begun
-
-
-def page_data(folder: Path, reading: int) -> float:
-    """Seconds until the rows of `kinoray ui` are there, at the first or second reading of a process."""
-    words = [sys.executable, "-c", READ_TABLE, str(folder)]
-    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return float(told.split()[reading])
 
 
 def until_first_step(run: list[str], folder: Path, *words: str) -> float:
@@ -149,8 +132,6 @@ def measured(run: list[str], rounds: int, with_ray: bool) -> dict[str, list[floa
             "import torch": lambda: waited([sys.executable, "-c", "import torch"]),
             "finished run": lambda: waited(smoke),
             "list runs": lambda: waited(command("list", "runs", "--runs", str(root / "many"))),
-            "page data": lambda: page_data(root / "many", 0),
-            "page data again": lambda: page_data(root / "many", 1),
             "first step in one process": lambda: until_first_step(run, root / "one", "--num-workers", "0"),
         }
         seconds: dict[str, list[float]] = {}

@@ -165,7 +165,7 @@ def test_nothing_read_can_run_code() -> None:
             assert name == "kinoray.runs.method_source", name
 
 
-MAX_LINES, MAX_PARAMETERS = 330, 12
+MAX_LINES, MAX_PARAMETERS = 500, 12
 
 
 def test_no_file_is_too_long_to_read() -> None:

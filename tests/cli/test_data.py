@@ -100,9 +100,9 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
         (["prepare", "toi", "--root", "."], "There is no data set named 'toi'. Did you mean 'toy"),
         (["prepare", "toy", "--root", "nowhere"], "There is no folder"),
         (["check", "toy"], "toy is not prepared. Run `kinoray data prepare toy --root DIR` first."),
-        (["stats", "toy"], "toy is not prepared."),
+        (["show", "toy", "a"], "toy is not prepared."),
         (["show", "toy", "v0"], "toy is not prepared."),
-        (["stats", "moving-cvln"], "Did you mean 'moving-cvlm'"),
+        (["show", "moving-cvln", "a"], "Did you mean 'moving-cvlm'"),
         (["show", "none.parquet", "v0"], "There is no manifest"),
     ],
 )
@@ -120,17 +120,6 @@ def test_check_exits_with_1_where_files_changed(kino: Command, ready: Path) -> N
     assert "`kinoray data prepare toy --root DIR`" in out
     code, out, _ = kino("data", "check", "toy", "--json", "--quiet")
     assert code == 1 and len(json.loads(out)["problems"]) == 1
-
-
-def test_stats_of_a_set_and_of_its_manifest(kino: Command, ready: Path, tmp_path: Path) -> None:
-    code, out, _ = kino("data", "stats", "toy", "--out", tmp_path / "toy.png")
-    cells = [line.split() for line in out.splitlines()]
-    assert code == 0 and cells[1] == ["toy", "train", "4", "8", "3", "0.00", "1.00", "4.50"]
-    assert "3 labels; most clips: label 0 3, label 1 3, label 2 2" in out
-    image = Image.open(tmp_path / "toy.png")
-    assert image.size == (int(15.0 * 130), int(3.6 * 130))
-    code, out, _ = kino("data", "stats", prepared_folder("toy") / "manifest.parquet", "--json")
-    assert code == 0 and sum(part["clips"] for part in json.loads(out)["parts"]) == 8
 
 
 def test_show_writes_a_sheet(kino: Command, ready: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from support.clips import grey_ramp, write_clip
 
 from kinoray.backbones import load_backbone, tiny, weights_folder
 from kinoray.browse import doctor
-from kinoray.browse.find_manifests import manifests_of
+from kinoray.browse.contact_sheet import manifests_of
 from kinoray.cli.main import main
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.disk.folders import cache_folder, runs_root

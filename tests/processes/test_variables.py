@@ -12,14 +12,6 @@ from kinoray.processes.pool import in_pool, one_process
 print(in_pool(1, os.getpid).result() > 0, one_process(int).submit(os.getpid).result() > 0)
 """
 
-COMPANION = """
-from pathlib import Path
-from kinoray.processes.companion import start_companion
-process = start_companion("kinoray.config", "", Path("log.txt"))
-process.communicate()
-print(process.returncode, Path("log.txt").read_text())
-"""
-
 RENDERING = """
 from pathlib import Path
 from kinoray.streams import moving, rendering
@@ -42,8 +34,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("code", "printed"),
-    [(POOL, "True True"), (COMPANION, "0"), (RENDERING, "5"), (SPAWN, "begun\nNone")],
-    ids=["pool", "companion", "rendering", "spawn"],
+    [(POOL, "True True"), (RENDERING, "5"), (SPAWN, "begun\nNone")],
+    ids=["pool", "rendering", "spawn"],
 )
 def test_a_users_file_with_a_standard_modules_name_is_not_run(tmp_path: Path, code: str, printed: str) -> None:
     """The script lies elsewhere, as that of `kinoray` does, so the program itself does not see the file either."""

@@ -16,15 +16,16 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from kinoray.browse.find_manifests import manifests_of
 from kinoray.data.guarded import apart
 from kinoray.data.manifest import PROBED, Manifest, read_manifest
+from kinoray.datasets import readers
+from kinoray.datasets.prepared import prepared_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
 from kinoray.disk.folders import expanded
 from kinoray.display.text import printable
-from kinoray.errors import UsageError
+from kinoray.errors import UsageError, unknown
 
 COLUMNS = 4
 CELL_PX = 240
@@ -152,6 +153,25 @@ def _glyphs() -> frozenset[int]:
     from matplotlib.ft2font import FT2Font
 
     return frozenset(FT2Font(_font_file()).get_charmap())
+
+
+def manifests_of(name: str) -> dict[str, Manifest]:
+    """Task -> manifest; a data set or a file counts as one task.
+
+    Raises: UsageError where there is none by that name, or the set is not prepared yet.
+    """
+    if name in readers.data_sets():
+        return {name: prepared_manifest(name)}
+    if name.endswith(".parquet"):
+        return {Path(name).stem: read_manifest(expanded(name))}
+    from kinoray.streams import family_of, load_stream, stream_families
+
+    families = stream_families()
+    if family_of(name) not in families and not expanded(name).is_dir():
+        raise unknown(
+            "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
+        )
+    return {task.name: read_manifest(task.manifest) for task in load_stream(name).tasks}
 
 
 def _find(manifests: dict[str, Manifest], name: str, id: str) -> tuple[Manifest, int]:

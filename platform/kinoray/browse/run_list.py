@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -11,55 +10,29 @@ from typing import Any
 
 from kinoray.browse.listing import run_line
 from kinoray.disk.folders import runs_root
-from kinoray.disk.locks import LOCK_FILE, is_held
+from kinoray.disk.locks import is_held
 from kinoray.display.text import clock, show
 from kinoray.errors import UsageError
 from kinoray.runs.finding import seed_folders
-from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.result import Result
 
 Row = dict[str, Any]
-Stamp = tuple[tuple[int, int], ...]
-"""Times and sizes of the files that a row follows from."""
-Known = dict[Path, tuple[Stamp, Row]]
-"""What an earlier reading found, by folder."""
-READ = ("run.json", "result.json", MADE_BY, LOCK_FILE)
 DAMAGED = "damaged"
 """State of a run whose files cannot be read."""
 
 
-def list_runs(runs: str | Path | None = None, known: Known | None = None) -> list[Row]:
+def list_runs(runs: str | Path | None = None) -> list[Row]:
     """Every seed of every run in the runs folder: state, stream, method, settings that differ, metrics, date, cost.
 
     `metrics` are those of the protocol on the test splits, and only of finished runs: a part of the tasks gives no
     headline, and a trial's test scores may choose nothing. `sweep` names the sweep whose trial it is. A run whose files
     cannot be read has the state "damaged", and why in `error`.
-
-    known: what an earlier call found, brought up to date here; only folders whose files changed, or whose run is on,
-    are read again.
     """
-    known = {} if known is None else known
-    folders = seed_folders(runs_root(runs))
-    for gone in known.keys() - set(folders):
-        del known[gone]
-    for folder in folders:
-        stamp = _stamp(folder)
-        if folder not in known or known[folder][0] != stamp or known[folder][1]["state"] == "running":
-            with contextlib.suppress(FileNotFoundError):  # removed while it was read
-                known[folder] = stamp, _row(folder)
-    return [known[folder][1] for folder in folders if folder in known]
-
-
-def _stamp(folder: Path) -> Stamp:
-    stamps = []
-    for name in READ:
-        try:
-            state = os.stat(f"{folder}/{name}")  # a thousand runs have four thousand: building a Path costs more
-        except FileNotFoundError:
-            stamps.append((0, 0))
-        else:
-            stamps.append((state.st_mtime_ns, state.st_size))
-    return tuple(stamps)
+    rows = []
+    for folder in seed_folders(runs_root(runs)):
+        with contextlib.suppress(FileNotFoundError):  # removed while it was read
+            rows.append(_row(folder))
+    return rows
 
 
 def _row(folder: Path) -> Row:

@@ -1,6 +1,5 @@
-"""`kinoray list`, `kinoray ui` and `kinoray doctor`: what there is, and what is missing."""
+"""`kinoray list` and `kinoray doctor`: what there is, and what is missing."""
 
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -11,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.cli import completion, printing
-from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
+from kinoray.cli.options import WHICH_RUNS, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
-from kinoray.processes.web_server import LOOPBACK
 
 
 class Kind(StrEnum):
@@ -43,24 +41,6 @@ def list_command(
     lister = {"methods": catalogue.list_methods, "streams": catalogue.list_streams}
     rows: list[dict[str, Any]] = list(lister.get(kind.value, catalogue.list_backbones)())
     printing.print_list(kind.value, rows, runs_root(root), as_json)
-
-
-def ui_command(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8050 on]")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; anybody who reaches it sees all runs.")] = (
-        LOOPBACK
-    ),
-    root: Runs = None,
-    debug: Debug = False,
-) -> None:
-    """One live page over all runs and sweeps, until Ctrl-C.
-
-    Filter, sort and group; curves, and configurations side by side.
-    """
-    from kinoray.browse.ui import serve
-
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(root, port, host, lambda address: print(f"{address}  (Ctrl-C ends it)", flush=True))
 
 
 def doctor_command(root: Runs = None, as_json: Json = False) -> None:

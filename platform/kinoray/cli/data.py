@@ -1,4 +1,4 @@
-"""`kinoray data`: prepare a data set, check it, count it, look at a clip. Every command is a public function."""
+"""`kinoray data`: prepare a data set, check it, look at a clip. Every command is a public function."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from kinoray.errors import UsageError
 if TYPE_CHECKING:
     from kinoray.datasets.prepare import Report
 
-data_app = typer.Typer(help="Data sets: prepare, check, count, look.", no_args_is_help=True)
+data_app = typer.Typer(help="Data sets: prepare, check, look.", no_args_is_help=True)
 
 SetName = Annotated[str, typer.Argument(metavar="NAME", help="A data set, as in `kinoray data list`.")]
 AnyName = Annotated[
@@ -125,30 +125,6 @@ def check_command(
         if checked.problems and not own:
             print_lines(f"Run `kinoray data prepare {name} --root DIR` to probe what changed.")
     raise typer.Exit(int(bool(checked.problems)))
-
-
-@data_app.command("stats")
-def stats_command(
-    name: AnyName,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw it (.png, .svg, .pdf).")] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Clips, lengths, words and labels of each split."""
-    from kinoray.browse import statistics as stats
-
-    statistics = stats.stats(name)
-    if out:
-        stats.write_figure(statistics, out)
-    if as_json:
-        print(json.dumps(statistics.to_json(), indent=1))
-        return
-    _print_table(stats.table(statistics))
-    if statistics.labels:
-        most = ", ".join(f"{label} {count:,}" for label, count in list(statistics.labels.items())[:5])
-        print_lines(f"{len(statistics.labels):,} labels; most clips: {most}")
-    if out:
-        print_lines(f"Figure: {out}")
 
 
 @data_app.command("show")

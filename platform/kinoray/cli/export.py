@@ -1,4 +1,4 @@
-"""`kinoray export` and `kinoray dashboard`: finished runs and sweeps in other people's tools."""
+"""`kinoray export`: what a run learned, for other tools."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Runs
-from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
@@ -34,19 +33,3 @@ def weights_command(
 
     folder = export_weights(select_run(run, root), out, method=method)
     print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
-
-
-def dashboard_command(
-    sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="Its folder, or its name in the runs folder.")],
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="[the first free one from 8080 on]")] = None,
-    root: Runs = None,
-    debug: Debug = False,
-) -> None:
-    """A sweep's study in optuna-dashboard, until Ctrl-C. The sweep may be finished or going on."""
-    import contextlib
-
-    from kinoray.sweeps.dashboard import serve
-
-    folder = Path(sweep) if Path(sweep).exists() else runs_root(root) / sweep
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(folder, port, lambda address: print(f"{address}  (Ctrl-C ends it)", flush=True))

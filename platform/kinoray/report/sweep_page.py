@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from kinoray.display.plots import svg
 from kinoray.display.text import printable, show
-from kinoray.sweeps.plots import figures
 from kinoray.sweeps.result import SweepResult
 
 MOST_ROWS = 500
@@ -38,7 +37,7 @@ def _content(sweep: SweepResult) -> dict[str, Any]:
         "best": best,
         "tests": best.metrics if best else {},
         "headlines": sweep.protocol.headlines,
-        "figures": [(title, Markup(svg(figure))) for title, figure in figures(sweep)] if len(frame) else [],
+        "figures": [(title, Markup(svg(figure))) for title, figure in sweep.figures().items()],
         "columns": list(shown.columns),
         "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
         "left_out": len(frame) - len(shown),

@@ -86,7 +86,6 @@ class SweepRequest:
     smoke: Annotated[bool, Option("Two steps a task.", bool)] = False
     tensorboard: Annotated[bool, Option("Write TensorBoard files of the trials.", bool)] = False
     log: Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")] = ()
-    dashboard: Annotated[bool, Option("Show the study in optuna-dashboard, here.", bool)] = False
     dry_run: Annotated[bool, Option("Show what would run; start nothing.", bool)] = False
     quiet: Annotated[bool, Option("No progress.", bool)] = False
     copy_to: Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")] = None

@@ -2,10 +2,12 @@
 
 import html
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
@@ -151,14 +153,6 @@ class SweepResult:
         return pd.DataFrame(rows, columns=None if rows else ["trial", "state", "tasks", *self.objectives])
 
     @property
-    def curves(self) -> "pd.DataFrame":
-        """One row per trial and task: the objective after it."""
-        import pandas as pd
-
-        rows = [(t.number, k, v) for t in self.trials for k, v in sorted(t.intermediate_values.items())]
-        return pd.DataFrame(rows, columns=["trial", "task", self.objectives[0]])
-
-    @property
     def importance(self) -> dict[str, float]:
         """Share of the first objective's variance that each knob explains (fANOVA); {} below four complete trials."""
         if len(self.complete) < 4 or len({t.values[0] for t in self.complete}) < 2:
@@ -184,11 +178,38 @@ class SweepResult:
         """Seconds that all trials' runs took, starts and evaluations included."""
         return sum(t.user_attrs.get("metrics", {}).get("wall_s", 0.0) for t in self.trials)
 
-    def plot(self) -> "Figure":
-        """History, and the objective over each knob; with two objectives the front."""
-        from kinoray.sweeps.plots import sweep_figure
+    def figures(self) -> "dict[str, Figure]":
+        """What Optuna draws of the study, by title; {} where no trial is complete."""
+        from matplotlib import pyplot
+        from optuna.visualization import matplotlib as drawn
 
-        return sweep_figure(self)
+        if not self.complete:
+            return {}
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        study, name = self.study, self.objectives[0]
+        about: dict[str, Any] = {"target": lambda trial: trial.values[0], "target_name": f"{name}, validation"}
+        made: dict[str, Any] = {"Optimisation history": drawn.plot_optimization_history(study, **about)}
+        if len(self.objectives) == 1:
+            made["After each task"] = drawn.plot_intermediate_values(study)
+        if 1 < len(self.objectives) < 4:
+            made["Pareto front"] = drawn.plot_pareto_front(study, target_names=self.objectives)
+        if len(self.complete) > 1:
+            made["Slices"] = drawn.plot_slice(study, **about)
+            made["Parallel coordinates"] = drawn.plot_parallel_coordinate(study, **about)
+        if self.importance:
+            evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+            made["Importance"] = drawn.plot_param_importances(study, evaluator=evaluator, **about)
+        figures = {title: np.ravel(axes)[0].figure for title, axes in made.items()}
+        for figure in figures.values():
+            pyplot.close(figure)
+        return figures
+
+    def plot(self) -> "Figure":
+        """The objective over each knob. `optuna.visualization` draws more of `.study`. Raises: UsageError."""
+        figures = self.figures()
+        if not figures:
+            raise UsageError(f"{self.folder} has no complete trial yet: there is nothing to draw.")
+        return figures.get("Slices", figures["Optimisation history"])
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""

@@ -6,6 +6,7 @@ missing is run. Nothing of Tune's own state is stored.
 """
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import checked_first, nothing_rendered
-from kinoray.sweeps.dashboard import require_dashboard, shown
+from kinoray.sweeps.journal import JOURNAL
 from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
@@ -63,16 +64,13 @@ def sweep(method: Any, **options: Any) -> Any:
     prune: after each task keep the best half, or the best share given; False keeps all. keep_best: trials whose
     checkpoints stay (None: all). storage: URL of a data base instead of the journal file. retry: run failed trials
     again. warm_start: another sweep's folder, whose best settings are tried first. tensorboard: keep event files of the
-    trials in the sweep's folder. dashboard: show the study in optuna-dashboard on
-    loopback until the sweep ends. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
+    trials in the sweep's folder. log: loggers that follow the trials' runs. copy_to: URI of a store that finished
     tasks are copied to. dry_run: return what would happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
     request = request_of(SweepRequest, method, options)
     require_trackers(request.log)
-    if request.dashboard:
-        require_dashboard()
     say = printer(request.quiet)
     if request.dry_run:
         with nothing_rendered():
@@ -113,8 +111,10 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
         say(f"{'Several objectives' if several else 'The objective is known at the end'}: nothing is pruned.")
     for line in cautions(data_facts(plan.base.stream)):
         say(f"Note: {line}")
-    with shown(plan.folder, printer(False)) if request.dashboard else contextlib.nullcontext():
-        _run(plan, record, study, store, missing, say)
+    if not record.get("storage"):
+        journal = shlex.quote(str(plan.folder / JOURNAL))
+        say(f"To see the study grow: cp {journal} copy.log && optuna-dashboard copy.log --host 127.0.0.1")
+    _run(plan, record, study, store, missing, say)
 
 
 def _trials(study: optuna.Study) -> list[FrozenTrial]:
