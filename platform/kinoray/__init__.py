@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kinoray.report.page import write_report
     from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
-    from kinoray.runs.copying import copy_runs, fetch_run
     from kinoray.runs.finding import load
     from kinoray.runs.request import RunRequest
     from kinoray.runs.result import Result, Results
@@ -71,8 +70,6 @@ _WHERE = {
     "export_weights": "execution.export_weights",
     "Comparison": "report.tables",
     "write_report": "report.page",
-    "copy_runs": "runs.copying",
-    "fetch_run": "runs.copying",
     "check": "testing.suite",
     "shutdown": "processes.ray_session",
     "momentum_weights": "execution.momentum_store",

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +22,6 @@ from kinoray.data.manifest import write_manifest
 from kinoray.disk.durable import write_json
 from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.runs.copying import fetch_run
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.streams import TaskData
@@ -480,7 +480,7 @@ def test_a_trial_on_ray_workers_gives_what_one_in_its_process_gives_and_is_copie
     assert digests[0] == digests[1]
     assert results[0].best.values == results[1].best.values
     for name in ("s", results[1].best.runs[0].folder.parent.name):
-        fetch_run(name, copies, tmp_path / "fetched")
+        shutil.copytree(tmp_path / "copies" / name, tmp_path / "fetched" / name)
     best = SweepResult(tmp_path / "fetched" / "s").best
     assert best.values == results[1].best.values
     assert best.runs[0].outcome["state_digest"] == digests[1], "the copy that was made on the way is whole"

@@ -22,7 +22,6 @@ from kinoray.cli import (
     check,
     cluster,
     compare,
-    copying,
     data,
     describe,
     export,
@@ -136,7 +135,5 @@ app.command("search")(search.search_command)
 app.command("list")(browse.list_command)
 app.command("describe")(describe.describe_command)
 app.command("check")(check.check_command)
-app.command("copy")(copying.copy_command)
-app.command("fetch")(copying.fetch_command)
 app.command("doctor")(browse.doctor_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

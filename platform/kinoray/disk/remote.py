@@ -7,7 +7,6 @@ Keys stand in no URI, which would be seen in the list of processes: S3 clients f
 AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or in the machine's role.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -60,19 +59,6 @@ class Remote:
             with self.files.open_output_stream(path) as sink:
                 for chunk in chunks:
                     sink.write(chunk)
-
-    def read(self, name: str) -> Iterator[bytes]:
-        """The bytes of a file, piece by piece. Raises: RemoteError."""
-        with self._as_remote_error(), self.files.open_input_stream(f"{self.base}/{name}") as source:
-            while chunk := source.read(CHUNK):
-                yield chunk
-
-    def digest(self, name: str) -> str:
-        """SHA-256 of a file's bytes, read back."""
-        digest = hashlib.sha256()
-        for chunk in self.read(name):
-            digest.update(chunk)
-        return digest.hexdigest()
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -23,7 +23,7 @@ from kinoray.processes.cores import usable_cores
 from kinoray.processes.signals import Signals, Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.cautions import cautions, data_facts
-from kinoray.runs.copier import copying
+from kinoray.runs.copying import copying
 from kinoray.runs.demands import check_division, default_workers
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.resolve import Resolved, each_seed, resolve
@@ -73,7 +73,7 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
         folders = [run.folder for run in different]
         with (
             logged(requests[0].log, folders, printer(False)),
-            copying(requests[0].copy_to, lambda: [f for f in folders if (f / "run.json").exists()], say),
+            copying(requests[0].copy_to, lambda: [f for f in folders if (f / "run.json").exists()], printer(False)),
         ):
             if unfinished:
                 _start(unfinished, requests[0], say)

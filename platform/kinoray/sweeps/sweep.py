@@ -23,8 +23,7 @@ from kinoray.execution.trackers import logged, require_trackers
 from kinoray.processes.signals import Stopped, caught_signals, is_interactive
 from kinoray.runs import ways
 from kinoray.runs.cautions import cautions, data_facts
-from kinoray.runs.copier import copying
-from kinoray.runs.copying import parts_of
+from kinoray.runs.copying import copying, parts_of
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
@@ -90,7 +89,7 @@ def sweep(method: Any, **options: Any) -> Any:
         with (
             owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext(),
             logged(request.log, (), printer(False), sweep=str(home)),
-            copying(request.copy_to, lambda: parts_of(plan.folder), say),
+            copying(request.copy_to, lambda: parts_of(plan.folder), printer(False)),
         ):
             _go_on(plan, record, study, store, say)
     return SweepResult(plan.folder)
