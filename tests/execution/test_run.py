@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
+from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
@@ -258,8 +260,8 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monk
         ({"settings": {"m_hat": 1.5}}, r"m_hat=1\.5: Input should be less than or equal to 1"),
         ({"settings": {"batch_size": "many"}}, r"batch_size='many'"),
         ({"joint": True, "zero_shot": True}, "give one of them"),
-        ({"num_workers": -1}, "`num_workers` must be 0 or more"),
-        ({"seed": -1}, "`seed` must be 0 or more"),
+        ({"num_workers": -1}, "`num_workers` is -1: input should be"),
+        ({"seed": -1}, "`seed` is -1: input should be"),
         ({"method": "./nowhere.py"}, "no method file"),
     ],
 )
@@ -386,3 +388,37 @@ def test_the_name_of_a_run_follows_from_all_that_can_change_its_result(micro, tm
     assert len(set(names)) == len(names)
     assert folder(seed=3) == names[0]
     assert folder(settings={"m": 0.99}) == names[0]
+
+
+def half_way(micro, folder: Path, seed: int = 0) -> Path:
+    """The folder of a run that stopped with two whole checkpoints."""
+    result = local("base_moco", micro, folder, seed=seed)
+    for name in ("result.json", "matrix.parquet", "ranks.parquet"):
+        (result.folder / name).unlink()
+    return result.folder
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> None:
+    ours, other = (half_way(micro, tmp_path, seed) for seed in (0, 1))
+    digest = local("base_moco", micro, tmp_path / "whole").outcome["state_digest"]
+    last = max(path.name for path in (ours / "checkpoints").glob("stage-*"))
+    shutil.rmtree(ours / "checkpoints" / last)
+    shutil.copytree(other / "checkpoints" / last, ours / "checkpoints" / last)
+    capsys.readouterr()
+    done = run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
+    assert done.outcome["state_digest"] == digest
+    assert f"{last} is of another run, {other.parent.name}/seed-1." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kept", "said"), [(8, ""), (7, "ends at step 2 of task 2"), (2, "task 1"), (0, "is empty")])
+def test_a_log_that_lost_lines_before_its_checkpoint_is_said(micro, tmp_path, capsys, kept: int, said: str) -> None:
+    """Of two tasks with four steps each; a disk lost what was not synced."""
+    folder = half_way(micro, tmp_path)
+    steps = [record for record in read_jsonl(folder / "metrics.jsonl") if "loss" in record]
+    assert len(steps) == 8
+    replace_lines(folder / "metrics.jsonl", steps[:kept])
+    capsys.readouterr()
+    done = run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
+    err = capsys.readouterr().err
+    assert ("what lay between is lost" in err) == bool(said) and said in err
+    assert done.state == "finished"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from kinoray.disk.folders import seed_label
 from kinoray.errors import RunFailed
 from kinoray.evaluation.ranking import from_tensors, to_tensors
 from kinoray.execution.clock import Clock
@@ -46,7 +47,7 @@ class Commits:
 
     def newest(self, say: Callable[[str], None]) -> Checkpoint | None:
         """The newest whole checkpoint. Raises: RunFailed where the ranks see different ones."""
-        checkpoint = newest(self.folder, say=say)
+        checkpoint = newest(self.folder, say, seed_label(self.folder.parent))
         positions = {position for position in gather_objects(checkpoint and checkpoint.position, self.world)}
         if len(positions) > 1:
             raise RunFailed(

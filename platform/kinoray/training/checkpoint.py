@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kinoray.disk.durable import sha256, storage_error, sync, write_text
-from kinoray.disk.folders import own_file
+from kinoray.disk.folders import own_file, seed_label
 from kinoray.errors import CheckpointCorrupt, RunFailed
 
 FORMAT = 1
@@ -104,6 +104,7 @@ def commit(
         for name in files:
             sync(beside / name)
         manifest = {"format": FORMAT, "stage": position.stage, "phase": position.phase, "step": position.step}
+        manifest["run"] = seed_label(folder.parent)
         write_text(beside / "manifest.json", json.dumps(manifest | {"files": files}))
         if (folder / "fence").read_text() != fence:
             raise RunFailed(f"{folder}: another attempt of this run has started; this one stops.")
@@ -123,15 +124,20 @@ def has_state(folder: Path) -> bool:
     return bool(_committed(folder))
 
 
-def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint whose files all match; damaged ones are named and passed over.
+def newest(folder: Path, say: Callable[[str], None], run: str = "") -> Checkpoint | None:
+    """The newest checkpoint whose files all match; damaged ones, and those of other runs, are named and passed over.
+
+    Args:
+        folder: The checkpoints of a run.
+        say: Takes a line about what was passed over.
+        run: The name of the run that goes on (its digest and seed are in it); "" takes the checkpoint of any.
 
     Raises: CheckpointCorrupt when checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
     """
     problems = []
     for path in reversed(_committed(folder)):
         try:
-            checkpoint = verified(path)
+            checkpoint = verified(path, run)
         except CheckpointCorrupt as error:
             problems.append(str(error))
             continue
@@ -157,10 +163,15 @@ def _committed(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("stage-*") if ".tmp-" not in path.name)
 
 
-def verified(path: Path) -> Checkpoint:
-    """A checkpoint, every file checked against the manifest before anything is loaded. Raises: CheckpointCorrupt."""
+def verified(path: Path, run: str = "") -> Checkpoint:
+    """A checkpoint, every file checked against the manifest before anything is loaded. Raises: CheckpointCorrupt.
+
+    run: as of `newest`; manifests of before 0.2 name none.
+    """
     try:
         manifest = json.loads((path / "manifest.json").read_text())
+        if run and (owner := manifest.get("run", run)) != run:
+            raise CheckpointCorrupt(f"{path.name} is of another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         for name, fact in manifest["files"].items():
             file = own_file(path, name)
