@@ -116,8 +116,6 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
         print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
     if result.saved_s:
         print(f"Pruning saved about {result.saved_s:.0f} s of training.")
-    if result.prefix_saved_s:
-        print(f"Shared prefixes saved about {result.prefix_saved_s:.0f} s of training.")
     print(f"Report: {page}")
     if run_winner:
         print(printable(f"The winner on fresh seeds: {run_winner}"))
