@@ -1,10 +1,11 @@
-"""How the result of a job is read: the line of its log that names the folder, and what is in such a folder."""
+"""How the result of a job is read: the last line of its log that names folders, and what is in such folders."""
 
+import json
+import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinoray.errors import UsageError
 from kinoray.runs.finding import load_all
@@ -15,51 +16,42 @@ if TYPE_CHECKING:
 
     from kinoray.sweeps.result import SweepResult
 
+IN_JOB = "KINORAY_JOB"
+"""Variable of a submitted command, which then ends with a line that names its folders."""
+LINE = re.compile(r'\{"kind": "(runs|sweep|table)", "folders": (\[.+\])\}')
 
-@dataclass(frozen=True)
-class Kind:
-    """Patterns that a line with a folder has, as the command prints it and in its JSON, and what opens the folders.
 
-    RUNS in a pattern stands for the results' folder.
+def print_folders(kind: str, folders: Iterable[Path]) -> None:
+    """In a job, one line of JSON that names what it made: "runs", a "sweep" or a "table", and the folders."""
+    if os.environ.get(IN_JOB):
+        print(json.dumps({"kind": kind, "folders": [str(folder.absolute()) for folder in folders]}), flush=True)
+
+
+def open_result(lines: Sequence[str], job: str) -> "Result | Results | SweepResult | pd.DataFrame | None":
+    """What a job's log names last; None where it names nothing.
+
+    Args:
+        lines: The log.
+        job: Its name, for errors.
+
+    Raises:
+        UsageError: Where a folder is not to be seen from here.
     """
-
-    printed: str
-    in_json: str
-    open: Callable[[Sequence[Path]], Any]
-
-    def folders(self, log: str, runs: str) -> list[Path]:
-        """The folders that a log names."""
-        patterns = (pattern.replace("RUNS", re.escape(runs)) for pattern in (self.printed, self.in_json))
-        matches = (re.findall(pattern, log, re.MULTILINE) for pattern in patterns)
-        return [Path(folder) for folder in next((some for some in matches if some), [])]
-
-
-def check_reachable(folders: Sequence[Path], job: str) -> None:
-    """Raises: UsageError where a folder is not to be seen from here."""
+    named = next(filter(None, map(LINE.fullmatch, reversed(lines))), None)
+    if named is None:
+        return None
+    folders = [Path(folder) for folder in json.loads(named[2])]
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{job}: {folder} is a folder of the cluster that cannot be reached from here.")
+    if named[1] == "sweep":
+        from kinoray.sweeps.result import SweepResult
 
+        return SweepResult(folders[-1])
+    if named[1] == "table":  # a row per point, or per cell
+        import pandas as pd
 
-def _runs(folders: Sequence[Path]) -> Result | Results:
-    loaded = Results(run for folder in folders for run in load_all(folder))
-    return loaded if len(loaded) > 1 else loaded[0]
-
-
-def _sweep(folders: Sequence[Path]) -> "SweepResult":
-    from kinoray.sweeps.result import SweepResult
-
-    return SweepResult(folders[-1])
-
-
-def _table(folders: Sequence[Path]) -> "pd.DataFrame":
-    """The table of `kinoray reproduce`: a row per point, or per cell."""
-    import pandas as pd
-
-    (table,) = folders[-1].glob("*.csv")
-    return pd.read_csv(table)
-
-
-RUNS = Kind(r"^Report: (.+)/report\.html$", r'^  "(.+)/report\.html",?$', _runs)
-SWEEP = Kind(r"^(RUNS/[^/\n]+)$", r'^ "folder": "(.+)",?$', _sweep)
-TABLE = Kind(r"^(RUNS/reproductions/[^/\n]+)$", r'^ "folder": "(.+)",?$', _table)
+        (table,) = folders[-1].glob("*.csv")
+        return pd.read_csv(table)
+    runs = Results(run for folder in folders for run in load_all(folder))
+    return runs if len(runs) > 1 else runs[0]

@@ -1,30 +1,40 @@
-"""What travels to a cluster: the installed package as one folder, the user's own files, and the words of the command.
+"""What travels to a cluster: the installed package as one folder, and the files that the command names.
 
-Nothing here knows Ray. Folders go, never a wheel: Ray installs a wheel with its dependencies, which hides the torch of
-the cluster's image. Data, weights and results do not travel; their paths are those of the cluster.
+One rule for every word of every command: a relative path that is here, below the current folder, travels and keeps its
+place, for the job starts in a folder of what travelled. Any other path is the cluster's own. Nothing here knows Ray.
+Folders go, never a wheel: Ray installs a wheel with its dependencies, which hides the torch of the cluster's image.
 """
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise, takewhile
 from pathlib import Path
 
-from kinoray.cluster import words as meanings
 from kinoray.cluster.install import requirements
-from kinoray.cluster.verbs import VERBS, Word, named, parsed
-from kinoray.cluster.words import SHIPPED, Upload, absolute
 from kinoray.config import digest_of
 from kinoray.disk.durable import sha256
 from kinoray.errors import UsageError
+from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, read_experiment
 
+LASTING = ("run", "sweep", "extend", "reproduce")
+"""Commands that leave a result, which is not made twice."""
+COMMANDS = (*LASTING, "search", "data")
+WRITTEN = ("--runs", "--out", "--root")
+"""Options with a place that the command writes to: the cluster's own, a relative one is made absolute here."""
+MOST_BYTES = 50_000_000
+"""What travels at most, in all."""
 VERSION = version("kinoray")
 PACKAGES = ("kinoray", "kinoray.methods", "kinoray.search_spaces", "kinoray.cluster")
-SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", ".*")
+SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "venv", ".*")
+"""What stays here of a folder; of most of it Ray would say nothing and leave it out itself."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +42,13 @@ class Shipment:
     """A command made ready for a cluster, in a folder of its own."""
 
     words: tuple[str, ...]
-    """The command with the paths it has on the cluster."""
+    """The command as it is typed there."""
     modules: tuple[Path, ...]
     """Folders that go on the path: `kinoray/`, and the metadata that tells its version."""
     work: Path
     """Folder in which the job starts; the user's files are in `files/`."""
     files: tuple[str, ...]
-    """The user's files, relative to `files/`."""
-    notes: tuple[str, ...]
-    """What is not sent though the command names it, a line each."""
+    """The user's files, relative to `files/` and to the current folder."""
     runs: str
     """Where the cluster keeps the results; "" where the command leaves none."""
     id: str
@@ -49,76 +57,113 @@ class Shipment:
     """Variables of the job."""
     libraries: tuple[str, ...] = ()
     """What pip is asked for on the cluster."""
-    unpacks: str = ""
-    """Folder beside the runs that shipped folders are put into; "" where there are none."""
 
     @property
     def entrypoint(self) -> str:
         """One shell command in which every word is quoted; `-P`: a method file named random.py hides nothing."""
-        python = ["python", "-P", "-m"]
-        unpacking = f"{shlex.join([*python, 'kinoray.cluster.unpack', 'kept', self.unpacks])} && " * bool(self.unpacks)
-        return f"{unpacking}cd files && exec {shlex.join([*python, 'kinoray', *self.words])}"
+        return f"cd files && exec {shlex.join(['python', '-P', '-m', 'kinoray', *self.words])}"
 
 
 def stage(
     typed: Sequence[str], folder: Path, environment: Mapping[str, str], runs: str | None, install: bool = False
 ) -> Shipment:
-    """Copy into `folder` what the command needs and rewrite its paths.
+    """Copy into `folder` what the command needs. Paths are read from the current folder.
 
-    typed: the command after `kinoray`. environment: variables of the job, part of its identity. runs: results' folder
-    where the command names none; None if it must. install: also the libraries. Paths are read from the current folder.
-    Raises: UsageError for a verb that is not submitted, a file that is not here, a path that means nothing there.
+    Args:
+        typed: The command after `kinoray`.
+        folder: An empty one.
+        environment: Variables of the job, part of its identity.
+        runs: Results' folder where the command names none; None if it must.
+        install: Whether the libraries travel, too.
+
+    Returns:
+        What is sent.
+
+    Raises:
+        UsageError: For a command that is not submitted, a file that is not here, more than `MOST_BYTES`.
     """
-    name = named(typed)
-    verb = VERBS[name]
-    parts = list(parsed(name, typed[len(name.split()) :]))
-    root = results_folder(parts, runs) if verb.in_runs else ""
+    verb = typed[0] if typed else ""
+    if verb not in COMMANDS:
+        raise UsageError(
+            f"What is submitted begins with {', '.join(COMMANDS[:-1])} or {COMMANDS[-1]}, as in `kinoray submit run "
+            "bmu_moco`."
+        )
+    start = 2 if verb == "data" else 1
+    words = _with_absolute_places(typed)
+    files = [path.as_posix() for path in travelling(words[start:])]
+    root = results_folder(words, runs) if verb != "data" else ""
+    if root and "--runs" not in words[:-1]:
+        words[1:1] = ["--runs", root]
     work = folder / "work"
-    upload = Upload(work / "files", work / "kept", root)
-    upload.files.mkdir(parents=True)
-    final = [*name.split(), *(["--runs", root] if root else [])]
-    final += [f"{part.prefix}{part.meaning(part.value, upload)}" for part in parts if part.option != "--runs"]
-    libraries = tuple(requirements()) if install else ()
-    (upload.files / "job.json").write_text(json.dumps({"words": final, "kinoray": VERSION}, indent=1))
+    (work / "files").mkdir(parents=True)
+    (work / "files" / "job.json").write_text(json.dumps({"words": words, "kinoray": VERSION}, indent=1))
+    for name in files:
+        (work / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(name, work / "files" / name)
     modules = stage_package(folder)
+    libraries = tuple(requirements()) if install else ()
     identity = digest_of(
         {
-            "words": final,
-            "files": {short: sha256(upload.files / short) for short in upload.shipped},
+            "words": words,
+            "files": {name: sha256(work / "files" / name) for name in files},
             "package": {str(p.relative_to(folder)): sha256(p) for m in modules for p in m.rglob("*") if p.is_file()},
             "environment": dict(environment),
             "libraries": libraries,
         }
     )
-    first = next((part.value for part in parts if not part.option), "")
-    stem = re.sub(r"[^A-Za-z0-9_]+", "-", Path(first).stem)[:40].strip("-")
+    named = takewhile(lambda word: not word.startswith("-"), typed[: start + 1])
+    stem = [re.sub(r"[^A-Za-z0-9_]+", "-", Path(word).stem)[:40].strip("-") for word in named]
     return Shipment(
-        words=tuple(final),
+        words=tuple(words),
         modules=modules,
         work=work,
-        files=tuple(upload.shipped),
-        notes=tuple(upload.notes),
-        runs=root if verb.result else "",
-        id="-".join(part for part in (*name.split(), stem, identity[:10]) if part),
+        files=tuple(files),
+        runs=root if verb in LASTING else "",
+        id="-".join([*filter(None, stem), identity[:10]]),
         environment=dict(environment),
         libraries=libraries,
-        unpacks=f"{root}/{SHIPPED}" if upload.kept.is_dir() else "",
     )
 
 
-def results_folder(parts: Sequence[Word], otherwise: str | None) -> str:
-    """Where the cluster keeps the results: the folder of --runs, else of an experiment file, else of a run that is
-    given by its path, else `otherwise`. Raises: UsageError where there is none of them."""
-    places = [part.value for part in parts if part.option == "--runs"][-1:]
-    for part in parts:
-        if part.meaning in (meanings.experiment, meanings.method_or_experiment):
-            places += meanings.runs_in(part.value)
-        elif part.meaning is meanings.run and not part.option:
-            places += meanings.runs_around(part.value)
-    places += [otherwise] if otherwise else []
-    if not places:
+def travelling(words: Sequence[str]) -> list[Path]:
+    """The files that words name, each once, relative to the current folder.
+
+    Raises:
+        UsageError: For a relative path that is not here, one that leads out of the current folder, or too many bytes.
+    """
+    here = Path.cwd().resolve()
+    files: dict[Path, None] = {}
+    bytes_of: Counter[str] = Counter()
+    for part in (part for word in words for part in _parts(word) if not os.path.isabs(part)):
+        if os.path.exists(part):
+            for path in _files_of(Path(part), here):
+                bytes_of[part] += path.stat().st_size if path not in files else 0
+                files[path] = None
+                if bytes_of.total() > MOST_BYTES:
+                    largest, mega = bytes_of.most_common(1)[0][0], MOST_BYTES // 10**6
+                    raise UsageError(
+                        f"{largest} is too large: more than {mega} MB would be sent along. Put it on the cluster and "
+                        "name its absolute path there."
+                    )
+        elif part.split(os.sep)[0] in (os.curdir, os.pardir) or part.endswith((".py", *EXPERIMENT_SUFFIXES)):
+            raise UsageError(f"There is no {part} here to send along. What is on the cluster has an absolute path.")
+    return list(files)
+
+
+def results_folder(words: Sequence[str], otherwise: str | None) -> str:
+    """Where the cluster keeps the results: the folder of --runs, else of an experiment file, else `otherwise`.
+
+    Raises:
+        UsageError: Where there is none of them.
+    """
+    named = dict(pairwise(words)).get("--runs")
+    if named is None and words[0] == "run":
+        written = (part for word in words for part in _parts(word) if part.endswith(EXPERIMENT_SUFFIXES))
+        found = [read_experiment(file)[0].get("runs") for file in written if os.path.exists(file)]
+        named = next(filter(None, found), None)
+    if not (named or otherwise):
         raise UsageError("Where does the cluster keep the results? Add --runs with a folder that all its nodes see.")
-    return absolute(places[0])
+    return _absolute(str(named or otherwise))
 
 
 def stage_package(folder: Path) -> tuple[Path, Path]:
@@ -138,3 +183,52 @@ def stage_package(folder: Path) -> tuple[Path, Path]:
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kinoray\nVersion: {VERSION}\n")
     return target, metadata
+
+
+def _parts(word: str) -> list[str]:
+    """What may be a path in a word: of `--stream=./clips:videos=./v` ./clips and ./v, of `lwf:./own.py` ./own.py.
+
+    A path that is here may have any of these signs in its name. Nothing of a URL is one.
+    """
+    value = word.partition("=")[2] if word.startswith("--") else word
+    if "://" in value:
+        return []
+    parts = [value] if os.path.exists(value) else re.split("[:,]", value)
+    return [part if os.path.exists(part) else part.rpartition("=")[2] for part in parts]
+
+
+def _files_of(path: Path, here: Path) -> Iterator[Path]:
+    """A file, or all files of a folder. Raises: UsageError where a path or a link leads out of the current folder."""
+    real = path.resolve()
+    if ".." in path.parts or real == here or not real.is_relative_to(here) or (path.is_symlink() and path.is_dir()):
+        raise UsageError(
+            f"{path} is not sent along: it leads out of the current folder, or is a link to a folder. Name it by its "
+            "absolute path on the cluster."
+        )
+    if path.is_dir():
+        names = os.listdir(path)
+        for name in sorted(set(names) - SKIPPED(str(path), names)):
+            yield from _files_of(path / name, here)
+    elif path.is_file():
+        yield path
+
+
+def _with_absolute_places(typed: Sequence[str]) -> list[str]:
+    """The words, with what follows an option of `WRITTEN` absolute. Raises: UsageError for a data base of the job's
+    own folder, which is gone with the job."""
+    words: list[str] = []
+    for word in typed:
+        option, equals, value = word.partition("=")
+        if re.search(r"(^|=)sqlite[^:]*://(?!//)", word):
+            raise UsageError(
+                f"{word} is gone with the job. Name a data base by its absolute path: sqlite:////shared/a.db."
+            )
+        if option in WRITTEN and equals:
+            words += [option, _absolute(value)]
+        else:
+            words.append(_absolute(word) if words and words[-1] in WRITTEN else word)
+    return words
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))

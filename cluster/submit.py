@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, is_loopback, one_line_errors
 from kinoray.cluster.install import pip
-from kinoray.cluster.results import check_reachable
+from kinoray.cluster.results import IN_JOB, open_result
 from kinoray.cluster.ship import Shipment, stage
-from kinoray.cluster.verbs import VERBS, named
 from kinoray.display.text import printable, printer
 from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
 
@@ -101,14 +100,13 @@ class Job:
         Raises: UsageError where there is nothing (yet), or not here.
         """
         info = self.info()
-        kind = VERBS[named(shlex.split(info["command"])[1:])].result
-        if kind is None:
-            raise UsageError(f"{self.id} prints what it finds: `kinoray jobs logs {self.id} --address {self.address}`.")
-        folders = kind.folders(self.logs(), info["runs"])
-        if info["exit_code"] is None or not folders:
-            raise UsageError(f"{self.id} has no result: it is {info['state']}{_because(info)}.")
-        check_reachable(folders, self.id)
-        return kind.open(folders)
+        if info["exit_code"] is None:
+            raise UsageError(f"{self.id} has no result yet: it is {info['state']}.")
+        result = open_result(self._lines(), self.id)
+        if result is None:
+            see = f"kinoray jobs logs {self.id} --address {self.address}"
+            raise UsageError(f"{self.id} {info['state']} and left no result{_because(info)}. What it printed: `{see}`.")
+        return result
 
     def _details(self) -> "JobDetails":
         try:
@@ -156,11 +154,21 @@ def submit(
 ) -> Job:
     """Run a kinoray command on a cluster: `submit("run bmu_moco --seeds 3", address="http://head:8265")`.
 
-    words: the command as typed after `kinoray`, in one string or as a list (`verbs` says which); files that it names
-    are shipped. address: the cluster's dashboard [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else this machine]. env:
-    environment of the job. again: also what has finished. without_token: send code beyond this machine without
-    RAY_AUTH_MODE=token. install: let pip bring the libraries that the image lacks, for this job; torch and Ray stay.
-    Raises: UsageError in one line, with nothing started.
+    Args:
+        words: The command as typed after `kinoray`, in one string or as a list. Files and folders that it names by
+            relative paths travel with it.
+        address: The cluster's dashboard [RAY_API_SERVER_ADDRESS, RAY_ADDRESS, else this machine].
+        env: Variables of the job.
+        again: Whether what has finished runs anew.
+        without_token: Whether code is sent beyond this machine without RAY_AUTH_MODE=token.
+        install: Whether pip brings the libraries that the image lacks, for this job; torch and Ray stay.
+        quiet: Whether nothing is said of it.
+
+    Returns:
+        The job, which may be one that is there.
+
+    Raises:
+        UsageError: In one line, with nothing started.
     """
     url = dashboard(address)
     is_near = is_loopback(url)
@@ -226,8 +234,6 @@ def _send(
             if "already exists" not in str(error):
                 raise
             continue
-        for note in shipment.notes:
-            say(f"Note: {note}")
         say(f"Submitted {name}; its results: {shipment.runs or 'what it prints'}")
         return Job(name, url, client)
 
@@ -237,7 +243,7 @@ def runtime_env(shipment: Shipment) -> dict[str, Any]:
     made: dict[str, Any] = {
         "working_dir": str(shipment.work),
         "py_modules": [str(folder) for folder in shipment.modules],
-        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), **shipment.environment},
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_S), IN_JOB: "1", **shipment.environment},
     }
     return made | ({"pip": pip(shipment.libraries)} if shipment.libraries else {})
 

@@ -3,7 +3,7 @@
     python benchmarks/faults/submit_two_disks.py [--json]
 
 The head, which starts the jobs, has no CPU for training; the other machine has two, and its own cache and temporary
-folder. `kinoray submit --follow` of a run, of a sweep on Ray workers and of `data stats`, the folder of runs shared:
+folder. `kinoray submit --follow` of a run, of a sweep on Ray workers and of `data list`, the folder of runs shared:
 each must end with 0. The same run with a folder of runs that the other machine does not see: 2, and one line that names
 the machine and the folder. Takes about three minutes.
 """
@@ -29,7 +29,7 @@ RUN = ["run", "moco", "--stream", STREAM, "--smoke", "--num-workers", "1"]
 JOBS = {
     "run": RUN,
     "sweep": ["sweep", "moco", "--stream", STREAM, "--smoke", "--trials", "2", "--workers-per-trial", "1"],
-    "data": ["data", "stats", STREAM],
+    "data": ["data", "list"],
 }
 """Those that write runs get the folder of runs."""
 

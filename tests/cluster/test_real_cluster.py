@@ -38,8 +38,9 @@ def follow_until(text: str, head: Head, *words: str, cwd: Path) -> None:
 @pytest.mark.ray
 def test_a_real_cluster_from_another_folder_with_the_package_alone(head: Head, tmp_path: Path) -> None:
     user = other_folder(tmp_path)
-    long = ["run", "bmu_moco", "--stream", "../clips", "--num-workers", "0", "--set", "epochs=100000"]
-    words = ["run", "./random.py", "--stream", "../clips", "--num-workers", "1", "--smoke"]
+    shutil.copytree(tmp_path / "clips", user / "mine")  # these travel, the others are the cluster's
+    long = ["run", "bmu_moco", "--stream", str(tmp_path / "clips"), "--num-workers", "0", "--set", "epochs=100000"]
+    words = ["run", "./random.py", "--stream", "mine", "--num-workers", "1", "--smoke"]
     where = ["--runs", str(tmp_path / "the runs; $(touch pwned)")]
     follow_until("step", head, *long, *where, cwd=user)
     (row,) = jobs_of(head, "run-bmu_moco")
@@ -89,8 +90,8 @@ def submit_a_sweep(head: Head, user: Path, where: list[str]) -> None:
     hold.touch()
     (user / "held.py").write_text((user / "random.py").read_text() + HELD.format(first=str(first), hold=str(hold)))
     (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
-    words = ["sweep", "./held.py", "--stream", "../clips", "--space", "space.yaml", "--trials", "2", *where]
-    words += ["--concurrent", "1", "--no-prune", "--smoke"]
+    words = ["sweep", "./held.py", "--stream", str(user.parent / "clips"), "--space", "space.yaml", *where]
+    words += ["--trials", "2", "--concurrent", "1", "--no-prune", "--smoke"]
     code, _, err = head.kino("submit", *words, cwd=user, token="wrong")
     assert code == 2 and "does not accept the token" in err and len(err.splitlines()) == 1
     follow_until("1/2 trial 0 complete", head, *words, cwd=user)
@@ -132,20 +133,20 @@ def printed(job):
     return json.JSONDecoder().raw_decode(log[log.index("{{\\n"):])[0]
 
 WHERE = [["--runs", {runs!r}], []]
-tiny = ["--stream", "../tasks", "--smoke"]
+tiny = ["--stream", {tasks!r}, "--smoke"]
 of_mine = ["./mine.py", "--space", "space.yaml", "--trials", "1", "--workers-per-trial", "0"]
 swept = sent("sweep", *of_mine, *tiny)
 run = ended(sent("run", "lwf:./mine.py", *tiny, "--num-workers", "0")).result()
 name = run.folder.parent.name
 table = sent("reproduce", "bmu-fig1", *tiny, "--seeds", "1")
-counted = sent("data", "stats", "../tasks", "--json", install=True, env={{"PIP_NO_INDEX": "1"}})
+checked = sent("data", "check", {tasks!r}, "--json", install=True, env={{"PIP_NO_INDEX": "1"}})
 print(json.dumps({{
     "run": [run.state, run.method, len(run.tasks)],
     "extend": ended(sent("extend", name, "--task", "new/task.yaml", "--num-workers", "0")).result().tasks[-1],
     "hits": len(printed(ended(sent("search", name, "a grey clip", "--json", "--out", "../hits.html")))["hits"]),
     "sweep": ended(swept).result().states["complete"],
     "table": sorted(set(ended(table).result()["settings"])),
-    "parts": len(printed(ended(counted))["parts"]),
+    "files": printed(ended(checked))["files"],
 }}))
 """
 
@@ -158,16 +159,18 @@ def test_every_verb_on_a_real_cluster_and_its_result_found_again(head: Head, tmp
     (user / "random.py").rename(user / "mine.py")
     (user / "new").mkdir()
     shutil.copytree(tmp_path / "clips", user / "new" / "street")
-    (user / "new" / "task.yaml").write_text("name: street\nfolder: ./street\n")
+    (user / "new" / "task.yaml").write_text(f"name: street\nfolder: {user}/new/street\n")
     (user / "space.yaml").write_text("temperature: {low: 0.05, high: 0.2}\n")
     (tmp_path / "clips").rename(tmp_path / "tasks")
     tasks = [f"{row},{'grey' if number < 6 else 'pale'}" for number, row in enumerate(rows[1:])]
     (tmp_path / "tasks" / "captions.csv").write_text("\n".join([f"{rows[0]},task", *tasks]) + "\n")
     runs = tmp_path / "the runs"
-    printed = head.python(f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs))}")
+    printed = head.python(
+        f"import os; os.chdir({str(user)!r})\n{EVERY.format(runs=str(runs), tasks=str(tmp_path / 'tasks'))}"
+    )
     answer = json.loads(printed.splitlines()[-1])
     assert answer.pop("run") == ["finished", "lwf:mine", 2]
-    assert answer == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "parts": 6}
-    assert (tmp_path / "hits.html").is_file() and len(list((runs / ".shipped").glob("*/street"))) == 1
-    code, out, err = head.kino("submit", "--follow", "data", "check", "../tasks", cwd=user)
+    assert answer == {"extend": "street", "sweep": 1, "table": ["published", "shared"], "hits": 2, "files": 12}
+    assert (tmp_path / "hits.html").is_file()
+    code, out, err = head.kino("submit", "--follow", "data", "check", "new/street", cwd=user)
     assert code == 0 and "all can be read" in out, out + err

@@ -1,20 +1,20 @@
-"""Commands sent to a cluster: what travels, under which name, what is said; a made-up one here."""
+"""Commands sent to a cluster, once: what is said, followed and found again; a made-up one here."""
 
+import contextlib
+import io
 import json
 import os
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
-import yaml
 
-from kinoray.cluster import client, ship, submit
+from kinoray.cluster import client, submit
+from kinoray.cluster.results import print_folders
 from kinoray.errors import UsageError
 
 Outcome = tuple[int, str, str]
@@ -86,148 +86,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     return fake
 
 
-def staged(words: str, folder: Path, runs: str | None = "runs") -> ship.Shipment:
-    return ship.stage(shlex.split(words), folder, {}, runs)
-
-
-# What travels
-
-
-def test_the_package_is_one_folder_that_works_alone(tmp_path: Path) -> None:
-    tree, metadata = ship.stage_package(tmp_path / "stage")
-    for file in ("cli/main.py", "methods/bmu_moco.py", "search_spaces/bmu_moco.py", "cluster/ship.py", "backbones"):
-        assert (tree / file).exists(), file
-    assert not [*tree.rglob("__pycache__"), *tree.rglob("*.egg-info")]
-    code = "import kinoray.methods, kinoray.cluster.ship as s; print(kinoray.__version__, s.__file__)"
-    place = {"PYTHONPATH": str(tree.parent)}
-    done = subprocess.run([sys.executable, "-c", code], env=place, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [metadata.name.split("-")[1].removesuffix(".dist"), str(tree / "cluster/ship.py")]
-
-
-def test_files_keep_their_place_and_strangers_get_one(cluster: Cluster, tmp_path: Path) -> None:
-    Path("mine").mkdir()
-    for path in (Path("mine/one.py"), Path("two.yaml"), tmp_path / "far.py"):
-        path.write_text("stream: moving-cvlm\n")
-    sent = staged(f"run mine/one.py {tmp_path}/far.py --config=two.yaml --set x=one.py", tmp_path / "s")
-    far = next(name for name in sent.files if "far" in name)
-    assert far.startswith("outside-") and set(sent.files) == {"mine/one.py", far, "two.yaml"}
-    assert sent.words[3:] == ("./mine/one.py", f"./{far}", "--config=./two.yaml", "--set", "x=one.py")
-    assert all((sent.work / "files" / name).is_file() for name in sent.files)
-
-
-def test_the_method_that_comes_after_a_sweep_travels_too(cluster: Cluster, tmp_path: Path) -> None:
-    Path("probe.py").write_text('"""A method."""\n')
-    sent = staged("sweep moco --then ./probe.py", tmp_path / "own")
-    assert set(sent.files) == {"probe.py"} and sent.words[-2:] == ("--then", "./probe.py")
-    assert staged("sweep moco --then classify", tmp_path / "ours").words[-2:] == ("--then", "classify")
-
-
-def test_no_path_of_here_reaches_the_cluster_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
-    here = Path.cwd()
-    Path("weights").mkdir()
-    for words, sent_as in (
-        ("--storage sqlite:///x.db", f"sqlite:///{here}/x.db"),
-        ("--storage sqlite:////data/x.db", "sqlite:////data/x.db"),
-        ("--storage postgresql://host/db", "postgresql://host/db"),
-        ("--warm-start ./first", f"{here}/first"),
-        ("--warm-start first", "first"),
-        ("--backbone vit-bert:./vit,weights", f"vit-bert:{here}/vit,{here}/weights"),
-        ("--backbone vit-bert:random", "vit-bert:random"),
-        ("--backbone tiny", "tiny"),
-    ):
-        sent = staged(f"sweep bmu_moco {words}", tmp_path / words.replace("/", "-").replace(" ", "-"))
-        assert sent.words[-1] == sent_as
-    with pytest.raises(UsageError, match="is gone with the job"):
-        staged("sweep bmu_moco --storage sqlite:///:memory:", tmp_path / "memory")
-
-
-def test_an_experiment_brings_its_method(cluster: Cluster, tmp_path: Path) -> None:
-    Path("own.py").write_text("")
-    Path("a.yaml").write_text("method: [./own.py, bmu_moco]\nruns: there\n")
-    sent = staged("run a.yaml", tmp_path / "s")
-    assert set(sent.files) == {"a.yaml", "own.py"} and sent.runs == str(Path.cwd() / "there")
-
-
-def test_what_an_experiment_names_gets_the_clusters_paths(cluster: Cluster, tmp_path: Path) -> None:
-    for name in ("own.py", "far.py"):
-        (Path.cwd() if name == "own.py" else tmp_path).joinpath(name).write_text("")
-    Path("clips").mkdir()
-    far = tmp_path / "far.py"
-    Path("a.toml").write_text(f'method = "{far}:own.py"\nstream = "clips"\nbackbone = "run:old"\nm_hat = 0.5\n')
-    sent = staged("run a.toml", tmp_path / "s")
-    written = yaml.safe_load((sent.work / "files" / "a.toml.yaml").read_text())
-    assert sent.words[-1] == "./a.toml.yaml" and len(sent.files) == 3
-    assert written.pop("method") == f"./{next(name for name in sent.files if 'far' in name)}:./own.py"
-    here = Path.cwd()
-    assert written == {"stream": f"{here}/clips", "backbone": f"run:{here}/old", "m_hat": 0.5}
-    Path("b.yaml").write_text("method: bmu_moco  # as it is\nstream: moving-cvlm\n")
-    sent = staged("run bmu_moco --config b.yaml", tmp_path / "t")
-    assert (sent.work / "files" / "b.yaml").read_text() == Path("b.yaml").read_text()
-
-
-def test_a_rule_and_its_learner_bring_their_files(cluster: Cluster, tmp_path: Path) -> None:
-    for name in ("rule.py", "own.py"):
-        Path(name).write_text("")
-    (tmp_path / "far.py").write_text("")
-    for words, sent_as, files in (
-        ("rule.py:base_moco", "./rule.py:base_moco", {"rule.py"}),
-        ("lwf:./own.py", "lwf:./own.py", {"own.py"}),
-        ("./rule.py:./own.py", "./rule.py:./own.py", {"rule.py", "own.py"}),
-    ):
-        sent = staged(f"run {words} --backbone tiny:/w", tmp_path / sent_as.replace("/", "-"))
-        assert sent.words[3:] == (sent_as, "--backbone", "tiny:/w") and set(sent.files) == files
-    far = staged(f"run rule.py:{tmp_path}/far.py", tmp_path / "far")
-    assert far.words[3].startswith("./rule.py:./outside-") and len(far.files) == 2
-    Path("a.yaml").write_text("method: rule.py:own.py\n")
-    assert set(staged("run a.yaml", tmp_path / "e").files) == {"a.yaml", "rule.py", "own.py"}
-
-
-def test_folders_become_absolute(cluster: Cluster, tmp_path: Path) -> None:
-    Path("clips").mkdir()
-    for words in ("run m --stream clips --runs r", "run m --stream=./clips --runs=r"):
-        sent = staged(words, tmp_path / str(len(words)))
-        assert f"{Path.cwd()}/clips" in " ".join(sent.words) and sent.words[1:3] == ("--runs", f"{Path.cwd()}/r")
-    assert staged("run m --stream moving-cvlm --runs s3://b/r", tmp_path / "u").runs == "s3://b/r"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("train bmu_moco", "begins with run, sweep, extend"),
-        ("run ./nothing.py", "There is no file ./nothing.py"),
-        ("run bmu_moco --config no.yaml", "There is no file no.yaml"),
-    ],
-)
-def test_what_cannot_be_sent_is_one_line(cluster: Cluster, tmp_path: Path, words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        staged(words, tmp_path / "s")
-
-
-def test_no_word_is_a_command_of_the_shell(cluster: Cluster, tmp_path: Path) -> None:
-    evil = ["a b", "x=';touch pwned;'", 'q="$(touch pwned)"', "`touch pwned`", "--name=&& touch pwned", "é\n*"]
-    sent = ship.stage(["run", *evil], tmp_path / "s", {}, "$(touch pwned) ; x")
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
-    python.chmod(0o755)
-    path = {"PATH": f"{python.parent}:/usr/bin:/bin"}
-    done = subprocess.run(["sh", "-c", sent.entrypoint], cwd=sent.work, env=path, capture_output=True, text=True)
-    runs = str(Path.cwd() / "$(touch pwned) ; x")
-    assert json.loads(done.stdout) == ["-P", "-m", "kinoray", "run", "--runs", runs, *evil]
-    assert not list(tmp_path.rglob("pwned"))
-
-
-def test_the_name_is_the_hash_of_all_that_is_run(cluster: Cluster, tmp_path: Path) -> None:
-    method = Path("my_method.py")
-    method.write_text("a = 1\n")
-    first = staged("run my_method.py --seed 1", tmp_path / "1").id
-    assert first.startswith("run-my_method-") and first == staged("run my_method.py --seed 1", tmp_path / "2").id
-    assert staged("run my_method.py --seed 2", tmp_path / "3").id != first
-    assert ship.stage(["run", "my_method.py", "--seed", "1"], tmp_path / "4", {"A": "b"}, "runs").id != first
-    method.write_text("a = 2\n")
-    assert staged("run my_method.py --seed 1", tmp_path / "5").id != first
-
-
 # Once, and again
 
 
@@ -274,7 +132,7 @@ def test_a_command_that_only_looks_looks_anew(cluster: Cluster) -> None:
     assert submit.submit("data check moving-cvlm", quiet=True) == first
     cluster.end(first.id, "SUCCEEDED", 0)
     assert submit.submit("data check moving-cvlm", quiet=True).id == f"{first.id}-2"
-    with pytest.raises(UsageError, match="prints what it finds"):
+    with pytest.raises(UsageError, match=r"finished and left no result.*kinoray jobs logs"):
         first.result()
 
 
@@ -335,35 +193,51 @@ def test_waiting_has_a_limit(cluster: Cluster) -> None:
         submit.submit("run bmu_moco", quiet=True).wait(timeout_s=0)
 
 
+def ends(cluster: Cluster, job: submit.Job, kind: str, folder: Path) -> None:
+    """Let the job end with what a command prints in its environment."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        for name, value in cluster.sent[-1]["env"]["env_vars"].items():
+            patch.setenv(name, value)
+        print_folders(kind, [folder])
+    cluster.end(job.id, "FAILED", 3)  # some runs failed
+    cluster.log[job.id] = f"a table\n{printed.getvalue()}4 rows are left\n"
+
+
 def test_the_result_is_where_the_job_says(cluster: Cluster, tmp_path: Path) -> None:
     from support.run_folders import make_run
 
     job = submit.submit("run bmu_moco", quiet=True)
-    with pytest.raises(UsageError, match="it is running"):
+    with pytest.raises(UsageError, match="has no result yet: it is running"):
         job.result()
-    folder = make_run(tmp_path / "runs")
-    cluster.end(job.id, "SUCCEEDED", 0)
-    cluster.log[job.id] = f"a table\nReport: {folder}/report.html\n"
-    assert job.result().folder == folder
-    cluster.log[job.id] = json.dumps({"runs": [], "reports": [f"{folder}/report.html"]}, indent=1) + "\n"
+    folder = make_run(tmp_path / "the 'rüns'")
+    ends(cluster, job, "runs", folder)
     assert job.result().folder == folder
     shutil.rmtree(folder)
     with pytest.raises(UsageError, match="cannot be reached from here"):
         job.result()
+    cluster.end(job.id, "FAILED", 1, "UsageError: no.\n")
+    cluster.log[job.id] = "UsageError: no.\n"
+    with pytest.raises(UsageError, match=r"failed and left no result \(UsageError: no\.\)"):
+        job.result()
 
 
-def test_the_result_of_a_sweep_is_the_sweep(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_result_of_a_sweep_is_the_sweep_and_of_a_figure_its_table(cluster: Cluster) -> None:
     folder = Path.cwd() / "runs" / "sweep-1"
     folder.mkdir(parents=True)
     record = {"protocol": "cvlm", "method": "bmu_moco", "stream": "moving-cvlm", "objectives": ["HM"]}
     (folder / "sweep.json").write_text(json.dumps(record))
-    Path("space.yaml").write_text("m_hat: {low: 0.9, high: 1.0}\n")
-    job = submit.submit("sweep bmu_moco --space space.yaml", quiet=True)
-    assert "files/space.yaml" in cluster.shipped
-    cluster.end(job.id, "FAILED", 3)  # some trials failed
-    for log in (f"sweep of bmu_moco\n{folder}\nImportance\n", json.dumps({"folder": str(folder), "a": 1}, indent=1)):
-        cluster.log[job.id] = f"{log}\n"
-        assert job.result().folder == folder
+    job = submit.submit("sweep bmu_moco", quiet=True)
+    ends(cluster, job, "sweep", folder)
+    assert job.result().folder == folder
+    pd.DataFrame({"m_hat": [0.9], "HM": [50.0]}).to_csv(folder / "bmu-fig4.csv", index=False)
+    job = submit.submit("reproduce bmu-fig4", quiet=True)
+    ends(cluster, job, "table", folder)
+    assert list(job.result()["HM"]) == [50.0]
+
+
+def test_a_terminals_command_names_no_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_folders("runs", [tmp_path])
+    assert capsys.readouterr().out == ""
 
 
 # The address and the token
@@ -463,7 +337,9 @@ def test_ctrl_c_leaves_the_job(kino: Callable[..., Outcome], cluster: Cluster) -
     [
         (["submit", "run", "bmu_moco", "--sede", "1"], "--sede"),
         (["submit", "run"], "METHOD"),
-        (["submit", "train", "x"], "begins with run, sweep, extend"),
+        (["submit", "train", "x"], "No such command 'train'"),
+        (["submit", "data", "chekc", "x"], "No such command 'chekc'"),
+        (["submit", "list", "runs"], "begins with run, sweep, extend"),
         (["submit", "--env", "A", "run", "bmu_moco"], "NAME=VALUE"),
         (["submit", "--address", "ray://x:1", "run", "bmu_moco"], "no address of a dashboard"),
         (["jobs", "status", "run-bmu"], "There is no job named 'run-bmu'. Did you mean 'run-bmu_moco-1'?"),
@@ -485,6 +361,8 @@ def test_a_dry_run_sends_nothing(kino: Callable[..., Outcome], cluster: Cluster)
     assert code == 0 and not cluster.sent and plan["package_bytes"] > 100_000
     assert plan["entrypoint"].endswith(f"kinoray run --runs {Path.cwd()}/runs bmu_moco --seed 4")
     assert plan["id"] == submit.submit("run bmu_moco --seed 4", quiet=True).id
+    Path("own.py").write_text("")
+    assert "\nfiles: own.py\n" in kino("submit", "--dry-run", "run", "own.py")[1]
 
 
 def test_jobs_are_listed_shown_and_stopped(kino: Callable[..., Outcome], cluster: Cluster) -> None:

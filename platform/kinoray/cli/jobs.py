@@ -75,13 +75,11 @@ def submit_command(
 
 def _check(context: typer.Context, words: Sequence[str]) -> None:
     """Read the words as the command itself would, so that a wrong one is known before anything is sent."""
-    from kinoray.cluster.verbs import named
-
-    names = named(words).split()
     command: Any = context.find_root().command
-    for name in names:
-        command = command.commands[name]
-    command.make_context(f"kinoray {' '.join(names)}", list(words[len(names) :]))
+    left = list(words)
+    while hasattr(command, "commands"):
+        name, command, left = command.resolve_command(context.find_root(), left or [""])
+    command.make_context(f"kinoray {name}", left)
 
 
 def _variable(pair: str) -> tuple[str, str]:
@@ -101,7 +99,7 @@ def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], i
         size = sum(p.stat().st_size for m in shipment.modules for p in m.rglob("*") if p.is_file())
     plan: dict[str, Any] = {"id": shipment.id, "address": url, "entrypoint": shipment.entrypoint}
     plan |= {"files": list(shipment.files), "package_bytes": size, "env": sorted(env), "runs": shipment.runs}
-    plan |= {"notes": list(shipment.notes), "libraries": list(shipment.libraries)}
+    plan |= {"libraries": list(shipment.libraries)}
     if as_json:
         print(json.dumps(plan, indent=1))
     else:

@@ -59,6 +59,7 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
     from kinoray.browse.listing import run_line
+    from kinoray.cluster.results import print_folders
     from kinoray.report.tables import compare
 
     groups: dict[Path, list[Result]] = {}
@@ -69,11 +70,12 @@ def print_results(results: Sequence["Result"], as_json: bool) -> None:
     if as_json:
         lines = [run_line(result) | {"cautions": result.cautions} for result in results]
         print(json.dumps({"runs": lines, "reports": pages}, indent=1))
-        return
-    for stream in dict.fromkeys(result.stream for result in results):
-        print_comparison(compare([result for result in results if result.stream == stream]))
-    for page in pages:
-        print(f"Report: {page}")
+    else:
+        for stream in dict.fromkeys(result.stream for result in results):
+            print_comparison(compare([result for result in results if result.stream == stream]))
+        for page in pages:
+            print(f"Report: {page}")
+    print_folders("runs", folders)
 
 
 def _page_of(folder: Path, results: Sequence["Result"]) -> Path:

@@ -46,6 +46,7 @@ def reproduce_command(
         return
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed points can be tried again. Give --retry failed.")
+    from kinoray.cluster.results import print_folders
     from kinoray.papers.reproduce import reproduce
 
     options = merged(options, {"stream": stream, "seeds": seeds, "seed": seed})
@@ -70,6 +71,7 @@ def reproduce_command(
         print(json.dumps(told[0] if len(told) == 1 else told, indent=1))
     else:
         print("\n\n".join(map(repr, made)))
+    print_folders("table", [part.folder for part in made])
     raise typer.Exit(max(map(exit_code, made)))
 
 

@@ -44,6 +44,7 @@ def sweep(
     **options: Any,
 ) -> None:
     """Search a method's settings. The same command goes on, more --trials extend, a finished sweep is shown."""
+    from kinoray.cluster.results import print_folders
     from kinoray.runs.experiment_file import merged
     from kinoray.sweeps.sweep import sweep as run_sweep
     from kinoray.sweeps.typed_space import typed_space
@@ -67,6 +68,7 @@ def sweep(
         print_outline(result, as_json)
         return
     _print_sweep(result, as_json, winners_command(request, result))
+    print_folders("sweep", [result.folder])
     raise typer.Exit(exit_code(result))
 
 
