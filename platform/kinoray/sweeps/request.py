@@ -73,7 +73,7 @@ class SweepRequest:
         Annotated[float, Field(gt=0)] | None, Option("Stop after so long.", float, "time-budget", metavar="SECONDS")
     ] = None
     """Running trials commit what they have."""
-    prune: Annotated[bool | float, Field(ge=0, le=1)] = True
+    prune: bool | float = True
     """Share of the trials that go on after each task; True: a half, False: all."""
     keep_best: Whole | None = KEEP_BEST
     """Trials whose checkpoints stay; None: all."""
