@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images for containers set it, and every process would compile anew what is not compiled yet: all tests, for one.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow check format count bench notebooks docs release
+.PHONY: setup demo test test-slow check format count bench soak notebooks docs release
 
 setup: $(STAMP)
 
@@ -60,8 +60,11 @@ format: setup
 count:
 	$(PYTHON) tests/count.py
 
-bench: setup
-	for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Speed; and campaigns of kills, damage and lost machines, which take hours.
+bench: SCRIPTS := benchmarks
+soak: SCRIPTS := tests/soak
+bench soak: setup
+	for script in $$(grep -l __main__ $(SCRIPTS)/*.py); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # The notebooks, executed, from notebooks/src.
 notebooks: setup

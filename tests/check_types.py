@@ -1,5 +1,5 @@
 """Build a wheel from a clean copy, install it beside the dependencies, and check its types with mypy, and those of the
-benchmarks over it: nothing else would tell that one no longer fits what it measures.
+benchmarks and campaigns over it: nothing else would tell that one no longer fits what it measures.
 
 Static checkers see the mapped folders as one package only in an installed wheel.
 """
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BENCHMARKS = REPOSITORY / "benchmarks"
+SCRIPTS = REPOSITORY / "benchmarks", REPOSITORY / "tests" / "soak"
 FOLDERS = ("platform", "methods", "search_spaces", "cluster")
 
 
@@ -31,10 +31,11 @@ def main() -> int:
         # In one process: mypy's workers have three seconds to start, which a busy machine does not always give them.
         mypy = [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml")]
         package = subprocess.run([*mypy, "-p", "kinoray"], cwd=target, check=False).returncode
-        scripts = [str(path.relative_to(BENCHMARKS)) for path in sorted(BENCHMARKS.rglob("*.py"))]
-        where = {"MYPYPATH": f"{target}{os.pathsep}{BENCHMARKS}", "MYPY_CACHE_DIR": str(target / ".mypy_cache")}
+        scripts = [str(path) for folder in SCRIPTS for path in sorted(folder.rglob("*.py"))]
+        path = os.pathsep.join(map(str, (target, *SCRIPTS)))
+        where = os.environ | {"MYPYPATH": path, "MYPY_CACHE_DIR": str(target / ".mypy_cache")}
         command = [*mypy, "--explicit-package-bases", *scripts]
-        return package or subprocess.run(command, cwd=BENCHMARKS, env=os.environ | where, check=False).returncode
+        return package or subprocess.run(command, cwd=target, env=where, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 
 def show_numbers(title: str, numbers: Mapping[str, float], file: Path | None, as_json: bool) -> None:
@@ -15,9 +14,3 @@ def show_numbers(title: str, numbers: Mapping[str, float], file: Path | None, as
         file.write_text(page, encoding="utf-8")
     if as_json:
         print(json.dumps({label: round(value, 3) for label, value in numbers.items()}))
-
-
-def show_lines(facts: Mapping[str, Any], as_json: bool) -> None:
-    """Print what was measured, numbers and others, a line each, or all as one object."""
-    width = max(map(len, facts))
-    print(json.dumps(facts) if as_json else "\n".join(f"{name:<{width}} {value}" for name, value in facts.items()))

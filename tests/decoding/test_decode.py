@@ -307,8 +307,8 @@ def test_errors_of_the_bindings_themselves_reject_the_clip(ramp, monkeypatch):
 
 @pytest.mark.slow
 def test_two_hundred_mutations_of_real_clips_neither_crash_nor_hang_nor_change_a_bit(monkeypatch):
-    """The campaign of `benchmarks/mutations.py`, which runs 5,000; it renders clips where the real ones are absent."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    """The campaign of `tests/soak/mutations.py`, which runs 5,000; it renders clips where the real ones are absent."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "tests" / "soak"))
     mutations = importlib.import_module("mutations")
     outcomes = mutations.campaign(200, seed=1)
     assert outcomes["mutations"] == 200 and outcomes["bad"] == [] and outcomes["unrepeated"] <= 1

@@ -105,7 +105,7 @@ def test_the_decay_makes_one_matrix_of_logits_and_its_gradient_and_no_other() ->
     assert [name for name, _ in made] == ["aten::addmm"]
     with Watch():
         loss.backward()
-    # Backwards, the gradient of the logits and what `logsumexp` makes of the logits for it; `decay.py` has the peak.
+    # Backwards, the gradient of the logits and what `logsumexp` makes of the logits for it.
     assert len({place for _, place in made}) <= 4
 
 

@@ -20,7 +20,7 @@ from kinoray.sweeps.share import replace_threads, share_of
 from kinoray.sweeps.study import open_study
 from kinoray.sweeps.sweep import sweep
 
-BENCHMARKS = REPOSITORY / "benchmarks"
+SOAK = REPOSITORY / "tests" / "soak"
 
 
 # The study's storage
@@ -200,8 +200,8 @@ def digests_of(swept: SweepResult, number: int) -> list[str]:
 
 @pytest.mark.slow
 def test_a_killed_driver_costs_no_trial() -> None:
-    """The campaign of `benchmarks/sweep_kills.py`, cut short; it exits with 1 at any deviation."""
-    script, words = BENCHMARKS / "sweep_kills.py", "--only driver --kills 1 --steps 12 --seed 5"
+    """The campaign of `tests/soak/sweep_kills.py`, cut short; it exits with 1 at any deviation."""
+    script, words = SOAK / "sweep_kills.py", "--only driver --kills 1 --steps 12 --seed 5"
     command = [sys.executable, str(script), *words.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of those that hold a NaN or an infinity; each device is waited for once.
 
     Looks at the smallest and the largest number of each, and a NaN is both: a twelfth of the time that
-    `isfinite().all()` takes for large weights on a CPU (`benchmarks/finite.py`).
+    `isfinite().all()` takes for large weights on a CPU.
     """
     numbers = {name: value.detach() for name, value in tensors.items() if value.is_floating_point() and value.numel()}
     good: dict[str, bool] = {}

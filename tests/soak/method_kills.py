@@ -1,6 +1,6 @@
 """Does every method survive? Kill its run at random moments, go on with the same command, compare the end bit by bit.
 
-    python benchmarks/method_kills.py [--json] [--kills 5] [--seed S] [--abreast 2] [--only NAME ...] [--keep FOLDER]
+    python tests/soak/method_kills.py [--json] [--kills 5] [--seed S] [--abreast 2] [--only NAME ...] [--keep FOLDER]
 
 Every method that comes with kinoray, and every rule around every learner that a protocol joins it with, on a small
 stream of two tasks under the first protocol that it suits, in one process (`num_workers=0`); VideoMoCo also on a 3D

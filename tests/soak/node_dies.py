@@ -1,6 +1,6 @@
 """A node dies, and the other one has CPUs for the ranks alone: the run must decode beside its training, and say so.
 
-    python benchmarks/faults/node_dies.py [--json] [--steps 12]
+    python tests/soak/node_dies.py [--json] [--steps 12]
 
 Nodes of two and one CPU, two ranks, nothing cached. On commit 255cf7f both ranks came back on the head with all of its
 CPUs, and nobody was left to decode: the run waited for ever, in silence. It must end as on two nodes that live. Takes
@@ -16,11 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from faults.two_runs import STREAM, digest
-from shared.nodes import Nodes, two_nodes
-from shared.numbers_page import show_lines
+from measured import show_lines
+from nodes import Nodes, two_nodes
+from two_runs import STREAM, digest
 
 METHOD = "base_moco"
 LIMIT_S = 900

@@ -1,6 +1,6 @@
 """Jobs on two machines with disks of their own, both on this one: do they end, and is what is missing said?
 
-    python benchmarks/faults/submit_two_disks.py [--json]
+    python tests/soak/submit_two_disks.py [--json]
 
 The head, which starts the jobs, has no CPU for training; the other machine has two, and its own cache and temporary
 folder. `kinoray submit --follow` of a run, of a sweep on Ray workers and of `data list`, the folder of runs shared:
@@ -17,10 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from shared.machines import machines
-from shared.numbers_page import show_lines
+from machines import machines
+from measured import show_lines
 
 CPUS = 2
 LIMIT_S = 600.0

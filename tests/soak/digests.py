@@ -1,7 +1,7 @@
 """Does a change move a number? Nine small runs, the digests of how they end, and whether a kill moves them.
 
-    python benchmarks/digests.py [--json] [--num-workers N] [--only NAME ...] [--against FILE]
-    PYTHONPATH=FOLDER python benchmarks/digests.py --json > FILE        # of another version, whose package is in FOLDER
+    python tests/soak/digests.py [--json] [--num-workers N] [--only NAME ...] [--against FILE]
+    PYTHONPATH=FOLDER python tests/soak/digests.py --json > FILE        # of another version, whose package is in FOLDER
 
 Each run is carried out by `kinoray run` in a folder of its own, to its end; then once more in a fresh folder, where its
 process group gets SIGKILL as soon as it has a commit and half of its records, and the same command is given again. Both

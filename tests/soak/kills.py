@@ -1,6 +1,6 @@
 """Does a run survive? Kill it at chosen and at random moments, go on with the same command, compare the end bit by bit.
 
-    python benchmarks/kills.py [--json] [--kills N] [--terms N] [--per-run 1] [--nodes N] [--seed S] [--workers 0,1,2]
+    python tests/soak/kills.py [--json] [--kills N] [--terms N] [--per-run 1] [--nodes N] [--seed S] [--workers 0,1,2]
                                [--cache off,empty] [--no-points] [--keep FOLDER]
 
 A small stream of real clips is learned to its end undisturbed, with 0, 1 and 2 workers, each without a frame cache and
@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
-from shared.nodes import Nodes, two_nodes
-from shared.titles import kind_of
+from nodes import Nodes, two_nodes
+from titles import kind_of
 
 POINTS = ("mid-task", "between tasks", "end_task", "evaluation")
 STEPS = int(os.environ.get("KINORAY_KILLS_STEPS", "150"))

@@ -10,8 +10,7 @@ from typing import Any
 from unittest import mock
 
 import psutil
-
-from shared.titles import kind_of
+from titles import kind_of
 
 CPUS = 3, 2
 """Of the head and of the other node: the head alone has one for each of two workers, and one to decode."""

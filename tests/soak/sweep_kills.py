@@ -1,6 +1,6 @@
 """Does a sweep survive? One fault at a time, then the same command again; the same trials must have ended the same.
 
-    python benchmarks/sweep_kills.py [--json] [--kills 5] [--steps 40] [--seed S]
+    python tests/soak/sweep_kills.py [--json] [--kills 5] [--steps 40] [--seed S]
         [--only driver,process,workers,nan,disk,lock]
 
 A sweep of `bmu_moco` over m and m_hat on a small stream of real clips runs undisturbed. Then, each in a folder of its

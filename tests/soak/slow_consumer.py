@@ -1,6 +1,6 @@
 """Trainers that stop reading: decoding must stop, too, hold no CPU, and leave the object store unspilled.
 
-    python benchmarks/faults/slow_consumer.py [--seconds 30] [--ranks 4] [--store-mb 1000]
+    python tests/soak/slow_consumer.py [--seconds 30] [--ranks 4] [--store-mb 1000]
 
 Ray Data's own limits in bytes do nothing without its reservation of resources; what bounds an execution here is how far
 decoding may run ahead (`ray_rows.ahead`), which is looked at from outside: with one rank and Ray's own object store, or
@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from ray._private.internal_api import get_memory_info_reply, get_state_from_address
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import decode
 
 from kinoray.data.pipeline import decode_clips, decode_slots

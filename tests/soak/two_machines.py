@@ -1,6 +1,6 @@
 """A run over two machines with disks of their own, both on this one: does it span them and outlive what happens there?
 
-    python benchmarks/faults/two_machines.py [--json] [--steps 20]
+    python tests/soak/two_machines.py [--json] [--steps 20]
 
 Only the folder of runs is shared; temporary folder and cache are each machine's own. Two CPUs each, four ranks:
 
@@ -25,11 +25,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from faults.two_runs import digest
-from shared.machines import Machines, machines
-from shared.numbers_page import show_lines
+from machines import Machines, machines
+from measured import show_lines
+from two_runs import digest
 
 METHOD, STREAM = "bmu_moco", "digits-5"
 CPUS, RANKS = 2, 4

@@ -1,6 +1,6 @@
 """Two runs of two people on one cluster of two CPUs, nothing cached: both must end, and equal to a run alone.
 
-    python benchmarks/faults/two_runs.py [--json] [--steps 12]
+    python tests/soak/two_runs.py [--json] [--steps 12]
 
 Each run's rank holds a CPU, so none is left for Ray Data's tasks. On commit 255cf7f both waited for ever, in silence.
 Now each decodes beside its training after half a minute without a row, and says so. Takes about four minutes.
@@ -16,9 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from shared.numbers_page import show_lines
+from measured import show_lines
 
 STREAM, METHOD = "moving-cvlm", "base_moco"
 LIMIT_S = 900

@@ -16,8 +16,7 @@ from typing import Any
 from unittest import mock
 
 import psutil
-
-from shared.titles import kind_of
+from titles import kind_of
 
 STORE_BYTES = 200_000_000
 JOIN_S = 180.0

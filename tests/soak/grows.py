@@ -1,7 +1,7 @@
 """A cluster that grows: one machine of two CPUs, and a run whose two ranks ask for two each. The autoscaler must start
 another machine, and both must work.
 
-    python benchmarks/faults/grows.py [--json] [--steps 20]
+    python tests/soak/grows.py [--json] [--steps 20]
 
 The autoscaler is Ray's own, its machines are processes here (its provider for tests, which wants port 6379). A run that
 names nothing fits into the two CPUs and asks for no machine. Takes about three minutes.
@@ -21,10 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from shared.numbers_page import show_lines
+from measured import show_lines
 
 HEAD, JOINING = "ray.head.default", "small"
 LIMIT_S, LOOK_S, START_S = 600, 0.5, 60.0
