@@ -1,15 +1,14 @@
 """Read a stranger's pickle without letting it run anything: plain values and arrays of numbers, nothing else.
 
-A pickle is a program; what reaches code in it are the names it looks up. Here every name is answered from a short list
-of stand-ins, which cannot be changed, and the first other name ends the reading before anything was called. What comes
-out holds dict, list, tuple, set, frozenset, str, bytes, int, float, bool, None and `numpy.ndarray` of numbers only.
+A pickle is a program; what reaches code in it are the names it looks up. `find_class` answers those of a short list,
+and the first other name ends the reading before anything was called. What comes out holds dict, list, tuple, set,
+frozenset, str, bytes, int, float, bool, None and `numpy.ndarray` of numbers only.
 """
 
 import io
 import pickle
 import pickletools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,31 +29,8 @@ class _Refused(Exception):
     """Something in a pickle that is not plain data."""
 
 
-@dataclass(frozen=True)
-class _StandIn:
-    """What a name in a pickle becomes: something to call, and nothing else."""
-
-    make: Callable[..., Any]
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self.make(*arguments)
-
-    def __setstate__(self, state: Any) -> None:
-        raise _Refused("a change of what a name means")
-
-
-class _Dict(dict[Any, Any]):
-    """`defaultdict(list)` and its like: how it was asked to be made is ignored, its items follow."""
-
-    def __init__(self, *ignored: Any) -> None:
-        super().__init__()
-
-    def __setstate__(self, state: Any) -> None:
-        raise _Refused("attributes of a dictionary")
-
-
 class _DType:
-    """The type of an array's elements."""
+    """The type of an array's elements. NumPy's own takes a state that may say anything of memory."""
 
     def __init__(self, text: Any, *ignored: Any) -> None:
         self.value = np.dtype(str(text))
@@ -62,11 +38,8 @@ class _DType:
             raise _Refused(f"arrays of {text!s:.40}")
 
     def __setstate__(self, state: Any) -> None:
-        _, order, subarray, names = state[:4]
-        if subarray is not None or names is not None:
-            raise _Refused("structured arrays")
-        if order in ("<", ">"):
-            self.value = self.value.newbyteorder(order)
+        if state[1] in ("<", ">"):
+            self.value = self.value.newbyteorder(state[1])
 
 
 class _Array:
@@ -80,7 +53,7 @@ class _Array:
         self.value = _from_bytes(data, dtype, shape, "F" if is_fortran else "C")
 
 
-def _from_bytes(data: Any, dtype: _DType, shape: Any, order: Any, *ignored: Any) -> np.ndarray:
+def _from_bytes(data: Any, dtype: _DType, shape: Any, order: Any) -> np.ndarray:
     if isinstance(data, str):  # Python 2 wrote bytes as text
         data = data.encode("latin1")
     return np.frombuffer(data, dtype.value).reshape(tuple(shape), order=order).copy(order=order)
@@ -104,25 +77,27 @@ def _encode(text: str, encoding: str) -> bytes:
 
 
 BUILT_IN = (list, dict, tuple, set, frozenset, str, int, float, bool)
-ALLOWED = {
-    "collections.defaultdict": _StandIn(_Dict),
-    "collections.OrderedDict": _StandIn(_Dict),
-    "_codecs.encode": _StandIn(_encode),
-    "numpy.dtype": _StandIn(_DType),
-    "numpy.ndarray": _StandIn(_Array),
-    **{f"{module}.{t.__name__}": _StandIn(t) for module in ("builtins", "__builtin__") for t in BUILT_IN},
-    **{f"numpy.{core}.multiarray._reconstruct": _StandIn(_Array) for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _StandIn(_scalar) for core in ("core", "_core")},
-    **{f"numpy.{core}.numeric._frombuffer": _StandIn(_from_buffer) for core in ("core", "_core")},
+ALLOWED: dict[str, Callable[..., Any]] = {
+    "collections.defaultdict": lambda *ignored: {},
+    "collections.OrderedDict": dict,
+    "_codecs.encode": _encode,
+    "numpy.dtype": _DType,
+    "numpy.ndarray": _Array,
+    **{f"{module}.{t.__name__}": t for module in ("builtins", "__builtin__") for t in BUILT_IN},
+    **{f"numpy.{core}.multiarray._reconstruct": _Array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
+    **{f"numpy.{core}.numeric._frombuffer": _from_buffer for core in ("core", "_core")},
 }
 """Every name that a pickle may use, as Python 2 and 3 and NumPy before and since 2.0 write them."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in ALLOWED:
+        make = ALLOWED.get(f"{module}.{name}")
+        if make is None:
             raise _Refused(f"the name {f'{module}.{name}':.80}")
-        return ALLOWED[f"{module}.{name}"]
+        # A new function each time: a pickle can set attributes of what it is given, and must change nothing that stays.
+        return lambda *arguments: make(*arguments)
 
     def persistent_load(self, pid: Any) -> Any:
         raise _Refused("a reference to something outside the file")
