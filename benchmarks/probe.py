@@ -3,7 +3,7 @@
     python benchmarks/probe.py [--json] [--keep] [--stream shapes-5] [--seeds 3] [--runs FOLDER]
 
 MoCo learns the stream's tasks one after the other; at the end `cssl` has fitted the fast probe to the whole stream's
-classes (`evaluation.linear_probe`). Then `classify` probes the same frozen encoder on all tasks at once, by MoCo's
+classes (`evaluation.classification`). Then `classify` probes the same frozen encoder on all tasks at once, by MoCo's
 linear classification (`train=head`: 100 epochs of SGD at its rate; for these small sets in batches of 64, and without
 augmentation, as validation chose). Both see the same training pictures and are tested on the same test pictures.
 

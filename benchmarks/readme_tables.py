@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinoray.display.markup import markdown_table
-from kinoray.display.text import show
+from kinoray.display.text import markdown_table, show
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
 

@@ -98,8 +98,7 @@ def against_actor(folder: Path, facts: dict[str, Any], few: Tensor, rounds: int)
     """Time of the actor's answer over that of the in-process call."""
     import ray
 
-    from kinoray.execution.feature_actor import FeatureActor
-    from kinoray.execution.feature_store import LiveFeatureStore, committed_features
+    from kinoray.execution.feature_store import FeatureActor, LiveFeatureStore, committed_features
     from kinoray.processes.actors import call, start_actor
 
     record = {"method": "m", "stream": "s", "protocol": "ctvr", "seed": 0, "tasks": ["all"]}

@@ -105,9 +105,8 @@ def simulate(table: Table, space: dict[str, Any], sampler: str, seed: int, trial
     """The points that a sweep would try, in order."""
     import optuna
 
-    from kinoray.sweeps.samplers import make_sampler
     from kinoray.sweeps.space import distributions
-    from kinoray.sweeps.study import quiet_optuna
+    from kinoray.sweeps.study import make_sampler, quiet_optuna
 
     quiet_optuna()
     knobs = distributions(space)

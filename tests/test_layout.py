@@ -129,7 +129,7 @@ def test_the_engine_imports_no_method() -> None:
 
 
 def test_ray_stays_in_a_handful_of_files() -> None:
-    allowed = ("execution.run", "execution.watch", "execution.workers", "execution.momentum_store", "monitoring.gauges")
+    allowed = ("execution.run", "execution.workers", "execution.momentum_store", "monitoring.run_monitor")
     allowed += (
         "execution.feature_store",
         "execution.live_curve",
@@ -144,8 +144,8 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "processes.ray_session",
     )
     allowed += ("datasets.probing",)
-    allowed += ("sweeps.study_search", "sweeps.trial_process", "sweeps.tune", "sweeps.share", "browse.doctor")
-    allowed += ("monitoring.run_monitor", "cluster.client", "cluster.submit")
+    allowed += ("sweeps.study_search", "sweeps.trial", "sweeps.sweep", "sweeps.share", "browse.doctor")
+    allowed += ("cluster.client", "cluster.submit")
     users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
     assert users <= {f"kinoray.{name}" for name in allowed}
 

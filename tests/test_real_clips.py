@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kinoray
-from kinoray.data import clip_reading, process_rows
+from kinoray.data import process_rows, slots
 from kinoray.data.manifest import read_manifest
 from kinoray.runs.result import Result
 
@@ -70,7 +70,7 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
     ]
 
     decoded: set[str] = set()
-    with_frames, fetch_clip = process_rows._with_frames, clip_reading.fetch_clip
+    with_frames, fetch_clip = process_rows._with_frames, slots.fetch_clip
 
     def sent(feed, slot, row, in_cache):
         row = with_frames(feed, slot, row, in_cache)
@@ -85,7 +85,7 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
         return fetched
 
     monkeypatch.setattr(process_rows, "_with_frames", sent)
-    monkeypatch.setattr(clip_reading, "fetch_clip", read_here)
+    monkeypatch.setattr(slots, "fetch_clip", read_here)
     # One epoch shows every training clip once; the rest is for validation and test.
     result = bare_run(own_folder(tmp_path / "clips", clips_folder, table), tmp_path / "runs", epochs=1)
 

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from kinoray.browse.listing import list_backbones, list_methods, list_streams
     from kinoray.browse.run_list import list_runs
     from kinoray.cluster.submit import list_jobs, submit
-    from kinoray.execution.export_weights import export_weights
     from kinoray.execution.extend import extend
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
-    from kinoray.execution.open_method import open_method
+    from kinoray.execution.open_method import export_weights, open_method
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
@@ -67,7 +66,7 @@ _WHERE = {
     "Found": "report.search",
     "feature_store": "execution.feature_store",
     "open_method": "execution.open_method",
-    "export_weights": "execution.export_weights",
+    "export_weights": "execution.open_method",
     "Comparison": "report.tables",
     "write_report": "report.page",
     "check": "testing.suite",

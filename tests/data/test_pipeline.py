@@ -22,7 +22,7 @@ from ray.data.block import BlockAccessor
 from support import clips
 from support.waiting import wait_until
 
-from kinoray.data import clip_reading, guarded, pipeline, process_rows, ray_rows
+from kinoray.data import guarded, pipeline, process_rows, ray_rows, slots
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_clips, decode_rows, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
@@ -199,14 +199,14 @@ def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, mo
         if len(slept) == 2:
             (videos / "away.mp4").rename(videos / "8.mp4")
 
-    monkeypatch.setattr(clip_reading.time, "sleep", comes_back)
+    monkeypatch.setattr(slots.time, "sleep", comes_back)
     (videos / "8.mp4").rename(videos / "away.mp4")
     assert_same(list(decode_rows(feed)), expected)
-    assert slept == list(clip_reading.MISSING_WAITS_S[:2])
+    assert slept == list(slots.MISSING_WAITS_S[:2])
 
 
 def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, feed, monkeypatch, one_process):
-    monkeypatch.setattr(clip_reading.time, "sleep", lambda wait_s: None)
+    monkeypatch.setattr(slots.time, "sleep", lambda wait_s: None)
     (videos / "8.mp4").rename(videos / "away.mp4")
     try:
         with pytest.raises(RunFailed, match=r"8\.mp4 \(clip two2\) is missing under .*names it\. Bring it back"):
@@ -219,7 +219,7 @@ def test_failing_storage_stops_the_run(feed, monkeypatch, one_process):
     def fails(*_):
         raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
 
-    monkeypatch.setattr(clip_reading, "fetch_clip", fails)
+    monkeypatch.setattr(slots, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):
         list(decode_rows(feed))
 
@@ -484,7 +484,7 @@ class HeldUp(ClipFeed):
         return super().decode(group, slot)
 
 
-KILLED = [{"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": clip_reading.KILLED}]
+KILLED = [{"id": "one3", "uri": "3.mp4", "stage": "decode", "error": "ProcessDied", "message": slots.KILLED}]
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from support import clips
 
 from kinoray.decoding import decode
+from kinoray.decoding import frame_cache as entries
 from kinoray.decoding import frame_cache as frame_caching
-from kinoray.decoding import frame_files as entries
 from kinoray.decoding import read_clip as read
 from kinoray.decoding.clip import Clip, Probe
-from kinoray.decoding.frame_cache import OFF, Cache, fetch_clip, frame_cache, holds_clip
-from kinoray.decoding.frame_files import Entries
+from kinoray.decoding.frame_cache import OFF, Cache, Entries, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError, VideoError
@@ -405,7 +404,7 @@ def test_a_removed_folder_is_made_again(videos, cache):
 KILLED = """
 import os, signal, sys
 import numpy as np
-from kinoray.decoding import frame_files as entries
+from kinoray.decoding import frame_cache as entries
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 entries.Entries(sys.argv[1], 0).write("ab" * 16, np.zeros((4, 8, 8, 3), np.uint8))
 """

@@ -18,7 +18,7 @@ from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
-from kinoray.sweeps.objectives import aims, falls_behind, objectives_of
+from kinoray.sweeps.study import aims, falls_behind, objectives_of
 
 PROTOCOL = '''
 """Nearest class mean: a picture belongs to the class, of all tasks so far, with the nearest mean feature."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from kinoray.evaluation.linear_probe import Labelled, fit_probe, probe_loss, with_ones
+from kinoray.evaluation.classification import Labelled, fit_probe, probe_loss, with_ones
 
 
 def blobs(count: int, noise: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Labelled:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinoray.evaluation import nearest as nearest_file
-from kinoray.evaluation.nearest import nearest, votes
+from kinoray.evaluation import classification as nearest_file
+from kinoray.evaluation.classification import nearest, votes
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:

@@ -17,8 +17,7 @@ from torch import Tensor
 import kinoray
 from kinoray.errors import BadData
 from kinoray.evaluation import tester
-from kinoray.evaluation.classification import bank_of, pictures, places_in, probe_of, ranks_among
-from kinoray.evaluation.linear_probe import PENALTY
+from kinoray.evaluation.classification import PENALTY, bank_of, pictures, places_in, probe_of, ranks_among
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.rank_session import RankSession
 from kinoray.method import BaseMethod
@@ -27,7 +26,7 @@ from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
-from kinoray.sweeps.objectives import objectives_of
+from kinoray.sweeps.study import objectives_of
 from kinoray.testing.engine import StopAfter, digest_of_run, fresh_session, run_spec, spec_of
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.loop import RunState

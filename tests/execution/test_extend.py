@@ -25,9 +25,9 @@ from kinoray.execution.run import run
 from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.processes.signals import Stopped
 from kinoray.runs import record
-from kinoray.runs.demands import counts_tasks
 from kinoray.runs.method_source import methods_folder
 from kinoray.runs.reopen import recorded_stream
+from kinoray.runs.resolve import counts_tasks
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.testing.engine import resolved

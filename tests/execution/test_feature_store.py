@@ -10,8 +10,7 @@ from support.waiting import kill_actor
 import kinoray
 from kinoray.errors import UsageError
 from kinoray.execution.commits import Stores
-from kinoray.execution.feature_actor import FeatureActor
-from kinoray.execution.feature_store import LiveFeatureStore, committed_features, feature_store
+from kinoray.execution.feature_store import FeatureActor, LiveFeatureStore, committed_features, feature_store
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import stage_by_stage
 from kinoray.monitoring.run_monitor import RunMonitor

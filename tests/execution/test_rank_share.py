@@ -7,7 +7,7 @@ import pytest
 from kinoray.errors import UsageError
 from kinoray.execution import rank_share
 from kinoray.execution.rank_share import PATIENCE, RankShare, patient, share_of_rank
-from kinoray.execution.watch import _awaited
+from kinoray.execution.run import _awaited
 from kinoray.runs.request import RunRequest
 
 

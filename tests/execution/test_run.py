@@ -16,16 +16,16 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
-from kinoray.disk.json_lines import read_jsonl, replace_lines
+from kinoray.disk.durable import read_jsonl, replace_lines
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
 from kinoray.processes.signals import Stopped
-from kinoray.runs.demands import check_division, default_workers, needs_of
 from kinoray.runs.record import open_run
+from kinoray.runs.request import IN_PROCESS, ray_workers, why_workers
+from kinoray.runs.resolve import check_division, default_workers, needs_of
 from kinoray.runs.run_folder import hold_run
 from kinoray.runs.run_spec import make_spec
-from kinoray.runs.ways import IN_PROCESS, on_workers, why_workers
 from kinoray.streams import TaskData
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
@@ -307,14 +307,20 @@ def test_more_workers_than_gpus_are_refused_and_never_put_on_cpus(micro, tmp_pat
 
 
 def test_a_run_says_and_records_which_way_it_takes_and_why(micro, tmp_path) -> None:
-    ours, two = resolved("base_moco", micro, tmp_path), on_workers(2, why_workers(1, 2, False))
+    ours, two = resolved("base_moco", micro, tmp_path), ray_workers(2, why_workers(1, 2, False))
     make_spec(ours, num_workers=2, decode_slots=1, gpu=False, say=pytest.fail, way=two)
     assert json.loads((ours.folder / "run.json").read_text())["way"] == str(two)
     for way, message in (
         (two, "on 2 Ray workers, as --num-workers 2 asks (TorchTrainer; "),
-        (on_workers(1, why_workers(1, None, False)), "on 1 Ray worker, the default of a single run (TorchTrainer; "),
-        (on_workers(2, why_workers(3, None, True)), "on 2 Ray workers, as workers with resources of their own are "),
-        (on_workers(2, why_workers(3, None, False)), "on 2 Ray workers, the default where there are GPUs ("),
+        (
+            ray_workers(1, why_workers(1, None, False)),
+            "on 1 Ray worker, the default of a single run (TorchTrainer; ",
+        ),
+        (
+            ray_workers(2, why_workers(3, None, True)),
+            "on 2 Ray workers, as workers with resources of their own are ",
+        ),
+        (ray_workers(2, why_workers(3, None, False)), "on 2 Ray workers, the default where there are GPUs ("),
         (IN_PROCESS, "in this process, as --num-workers 0 asks (no Ray; "),
     ):
         assert message in _outlook([ours], way, 4)

@@ -13,8 +13,8 @@ from support.run_folders import make_run
 from support.sweeps import job_of, whole_trial
 from support.trackers import Series, in_mlflow, in_tensorboard, in_wandb, wandb_records
 
+from kinoray.disk.durable import read_jsonl, replace_lines
 from kinoray.disk.folders import seed_label
-from kinoray.disk.json_lines import read_jsonl, replace_lines
 from kinoray.errors import UsageError
 from kinoray.execution.extend import extend
 from kinoray.execution.run import dry_run, run

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinoray.execution import watch
-from kinoray.execution.watch import attend
+from kinoray.execution.run import attend
 from kinoray.processes.actors import start_actor
 
 
@@ -22,7 +21,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
             over.set()
         return {"notes": [], "doing": "", "begun": answers.pop(0) if answers else True}
 
-    monkeypatch.setattr(watch, "PATIENCE_S", -1.0)
+    monkeypatch.setattr("kinoray.execution.run.PATIENCE_S", -1.0)
     monkeypatch.setattr("ray.get", answer)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.0})

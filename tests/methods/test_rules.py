@@ -15,8 +15,8 @@ from kinoray.config import Positive, Recipe, build, config, names_of
 from kinoray.errors import UsageError
 from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
-from kinoray.runs.demands import counts_tasks
 from kinoray.runs.method_source import find_method, method_names
+from kinoray.runs.resolve import counts_tasks
 from kinoray.testing.engine import built, run_spec, spec_of, state_of
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}

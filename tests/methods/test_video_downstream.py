@@ -24,7 +24,7 @@ from kinoray.streams import Stream, downstream_set, moving_actions
 from kinoray.streams.events import EVENTS
 from kinoray.sweeps.plan import make_plan
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.seed_run import Job
+from kinoray.sweeps.trial import Job
 
 PRETEXT = {"queue_size": 32, "max_steps": 4}
 FINE_TUNE = {"max_steps": 4, "validations": 1}

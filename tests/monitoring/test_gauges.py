@@ -21,9 +21,8 @@ from torch import nn
 from kinoray.backbones.experts import Gates, top_k_gates
 from kinoray.execution.vitals import Vitals, drift, gate_values, gradient_norm
 from kinoray.momentum import Momentum, Queue, average_into
-from kinoray.monitoring.gauges import METRICS, Gauges
-from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
-from kinoray.sweeps.seed_run import TrialMonitor
+from kinoray.monitoring.run_monitor import METRICS, Gauges, MonitorClient, RunMonitor
+from kinoray.sweeps.trial import TrialMonitor
 
 MONITORING = REPOSITORY / "cluster" / "monitoring"
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"][0]["rules"]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinoray.disk.json_lines import cut_torn_line, read_jsonl
+from kinoray.disk.durable import cut_torn_line, read_jsonl
 from kinoray.errors import KinorayError
 from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor, forget_start
 

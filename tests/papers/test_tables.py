@@ -34,8 +34,8 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
 from kinoray.runs.write_result import write_matrix
-from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import distributions, load_space
+from kinoray.sweeps.study import grid
 from kinoray.testing.engine import built, spec_of
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}

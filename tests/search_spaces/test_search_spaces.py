@@ -7,8 +7,8 @@ import pytest
 
 from kinoray.config import Recipe, build, names_of, split_overrides
 from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
-from kinoray.sweeps.samplers import make_sampler
 from kinoray.sweeps.space import check_space, distributions, load_space
+from kinoray.sweeps.study import make_sampler
 
 
 def spaces_of(name: str) -> dict[str, dict[str, Any]]:

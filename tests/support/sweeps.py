@@ -5,12 +5,10 @@ from typing import Any
 
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
-from kinoray.sweeps.objectives import aims
-from kinoray.sweeps.seed_run import Job
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import open_study
+from kinoray.sweeps.study import aims, open_study
 from kinoray.sweeps.study_search import PruneRule, StudySearch
-from kinoray.sweeps.trial import TrialRun
+from kinoray.sweeps.trial import Job, TrialRun
 
 FIXED = {"queue_size": 16}
 

@@ -14,10 +14,9 @@ from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import methods_folder
-from kinoray.sweeps.journal import JOURNAL
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.share import replace_threads, share_of
-from kinoray.sweeps.study import open_study
+from kinoray.sweeps.study import JOURNAL, open_study
 from kinoray.sweeps.sweep import sweep
 
 SOAK = REPOSITORY / "tests" / "soak"

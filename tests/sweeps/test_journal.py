@@ -13,8 +13,7 @@ import pytest
 from optuna.trial import TrialState
 
 from kinoray.errors import StorageFull, UsageError
-from kinoray.sweeps.journal import JOURNAL
-from kinoray.sweeps.study import open_study
+from kinoray.sweeps.study import JOURNAL, open_study
 
 RECORD = {"name": "s", "protocol": "cvlm", "objectives": ["HM"], "storage": None}
 

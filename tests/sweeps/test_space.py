@@ -14,9 +14,8 @@ from optuna.trial import TrialState
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import find_method
-from kinoray.sweeps.objectives import falls_behind, objectives_of, pareto_front
-from kinoray.sweeps.samplers import grid, make_sampler, value_at
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, space_names
+from kinoray.sweeps.study import falls_behind, grid, make_sampler, objectives_of, pareto_front, value_at
 
 SPACE = {
     "m_hat": {"low": 0.9, "high": 1.0},
@@ -199,7 +198,7 @@ def test_qmc_fills_a_square_more_evenly_than_random() -> None:
     knobs = {"a": FloatDistribution(0.0, 1.0), "b": FloatDistribution(0.0, 1.0)}
 
     def empty(kind: str) -> int:
-        from kinoray.sweeps.samplers import unit_point
+        from kinoray.sweeps.study import unit_point
 
         points = np.array([unit_point(kind, 5, n, len(knobs)) for n in range(64)])
         return 64 - len({tuple(p) for p in (points * 8).astype(int)})

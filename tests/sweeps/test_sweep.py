@@ -25,17 +25,15 @@ from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.streams import TaskData
-from kinoray.sweeps.keeping import Keeper
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.seed_run import STOP_FILE, metrics_after
 from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
 from kinoray.sweeps.study import open_study, requeue
+from kinoray.sweeps.study_search import Keeper
 from kinoray.sweeps.sweep import _few_to_choose_by, sweep
-from kinoray.sweeps.trial import TrialRun
-from kinoray.sweeps.trial_process import Clean
+from kinoray.sweeps.trial import STOP_FILE, Clean, TrialRun, metrics_after
 from kinoray.sweeps.view import SweepView
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 

@@ -12,10 +12,10 @@ from kinoray.errors import UsageError
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, moving_actions
-from kinoray.sweeps.objectives import aims, objectives_of
 from kinoray.sweeps.plan import make_plan
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.seed_run import Job
+from kinoray.sweeps.study import aims, objectives_of
+from kinoray.sweeps.trial import Job
 
 SETTINGS = {"queue_size": 32, "max_steps": 2}
 

@@ -9,8 +9,8 @@ import pytest
 from support.places import REPOSITORY
 
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.samplers import axis_of
 from kinoray.sweeps.space import distributions
+from kinoray.sweeps.study import axis_of
 from kinoray.sweeps.sweep import sweep
 
 PATH = REPOSITORY / "benchmarks" / "tpe.py"
@@ -78,7 +78,7 @@ def test_the_measured_table_covers_the_grid_and_says_how_it_was_made(tpe) -> Non
 @pytest.mark.slow
 def test_the_same_sweep_with_one_trial_at_a_time_is_the_same_twice(cluster, micro, tmp_path, monkeypatch) -> None:
     """Beyond the random start of TPE, with pruning: settings, states, values after each task, weights."""
-    monkeypatch.setattr("kinoray.sweeps.samplers.STARTUP", 3)
+    monkeypatch.setattr("kinoray.sweeps.study.STARTUP", 3)
     swept: list[SweepResult] = [
         sweep("bmu_moco", stream=micro, trials=7, space="momenta", settings={"queue_size": 16}, concurrent=1,
               runs=tmp_path / place, name="s", quiet=True) for place in ("one", "two")

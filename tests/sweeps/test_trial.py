@@ -17,8 +17,7 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.run_folder import hold_run
 from kinoray.sweeps import trial
-from kinoray.sweeps.seed_run import Halt, Job
-from kinoray.sweeps.trial import TrialRun
+from kinoray.sweeps.trial import Halt, Job, TrialRun
 from kinoray.testing.engine import resolved
 
 

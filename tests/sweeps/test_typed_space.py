@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from kinoray.errors import UsageError
-from kinoray.sweeps.space import distributions
-from kinoray.sweeps.typed_space import typed_space
+from kinoray.sweeps.space import distributions, typed_space
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import torch
 import torch.multiprocessing as mp
 from support.ranks import train_norms
 
-from kinoray.training.agreement import bit_sums, check_agreement
-from kinoray.training.checkpoint import newest
+from kinoray.training.checkpoint import bit_sums, check_agreement, newest
 from kinoray.training.distributed import World
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinoray.training.finite import not_finite
+from kinoray.training.checkpoint import not_finite
 
 BAD = (float("nan"), float("inf"), -float("inf"))
 

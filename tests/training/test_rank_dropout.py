@@ -5,8 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from kinoray.training.distributed import World
-from kinoray.training.rank_dropout import draw_by_rank
+from kinoray.training.distributed import World, draw_by_rank
 
 
 def drawn(model: nn.Module, rank: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,7 +28,7 @@ def weights_command(
     debug: Debug = False,
 ) -> None:
     """A run's encoder as safetensors that load without kinoray."""
-    from kinoray.execution.export_weights import export_weights
+    from kinoray.execution.open_method import export_weights
     from kinoray.runs.finding import select_run
 
     folder = export_weights(select_run(run, root), out, method=method)

@@ -46,8 +46,8 @@ def sweep(
     """Search a method's settings. The same command goes on, more --trials extend, a finished sweep is shown."""
     from kinoray.cluster.results import print_folders
     from kinoray.runs.experiment_file import merged
+    from kinoray.sweeps.space import typed_space
     from kinoray.sweeps.sweep import sweep as run_sweep
-    from kinoray.sweeps.typed_space import typed_space
 
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed trials can be tried again. Give --retry failed.")

@@ -21,7 +21,8 @@ from torch import Tensor
 from kinoray.data import crops
 from kinoray.data.crops import crop
 from kinoray.data.draws import Draws, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
-from kinoray.data.presets import Augmentation, JitterKind, Preset
+from kinoray.data.memory import AS_WRITTEN, PLAIN
+from kinoray.data.presets import Augmentation, JitterKind, Preset, find_preset
 from kinoray.on_device import on_device
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601 weights, as torchvision rounds them
@@ -291,3 +292,38 @@ def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float], out:
     """out = video * factor - offset for each channel; both (..., 3, H, W) float."""
     factors, offsets = on_device(np.array([factor, offset], np.float32), video.device).view(2, 3, 1, 1)
     return torch.mul(video, factors, out=out).sub_(offsets)
+
+
+def check_replay_views(names: Sequence[str]) -> None:
+    """Raises: UsageError, with the nearest names, for an entry that is neither a preset nor one of the two words."""
+    for name in names:
+        if name not in (PLAIN, AS_WRITTEN):
+            find_preset(name)
+
+
+def replay_views(
+    video: Tensor,
+    seeds: np.ndarray,
+    written: np.ndarray,
+    names: Sequence[str],
+    current: Preset,
+    size_px: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    aspects: np.ndarray | None = None,
+) -> tuple[Tensor, ...]:
+    """One view of each clip per entry of `Replay.views`; view v draws as view v of a current row does.
+
+    Shapes: as of `augment_views`; written (B,): the seeds of the rows in the steps that wrote them, read for
+    "as-written" alone. `current` is the preset of the current rows.
+    """
+    mean, std = current.mean or mean, current.std or std
+    views = []
+    for number, name in enumerate(names):
+        if name == PLAIN:
+            views.append(plain_view(video, current, size_px, mean, std, aspects))
+        elif name == AS_WRITTEN:
+            views.append(augment_view(video, written, current, number, size_px, mean, std, aspects))
+        else:
+            views.append(augment_view(video, seeds, find_preset(name), number, size_px, mean, std, aspects))
+    return tuple(views)

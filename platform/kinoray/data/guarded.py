@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kinoray.data.clip_reading import KILLED
-from kinoray.data.slots import Feed, Place, Row
+from kinoray.data.slots import KILLED, Feed, Place, Row
 from kinoray.errors import RunFailed, VideoError
 from kinoray.processes import pool
 from kinoray.processes.pool import BrokenProcessPool, done_of, in_pool, one_process

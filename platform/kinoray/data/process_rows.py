@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kinoray.data.clip_reading import as_many, holds
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
 from kinoray.data.manifest import read_manifest
-from kinoray.data.slots import Feed, Row
+from kinoray.data.slots import Feed, Row, as_many, holds
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
 from kinoray.processes import pool

@@ -16,24 +16,253 @@ that was replaced by one of the same size after `kinoray data prepare`, and befo
 KINORAY_CACHE names the folder, also a shared one, or is `off`; KINORAY_CACHE_BYTES bounds it.
 """
 
+import contextlib
 import hashlib
+import itertools
 import os
+import re
+import shutil
 import stat
+import threading
+import time
+import uuid
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.frame_files import Entries
 from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.disk.folders import cache_folder, expanded
 from kinoray.errors import UsageError
+
+MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
+"""The bound where none is set: the smaller of these, the share being of the disk's free space."""
+SALT = np.uint64(0x9E3779B97F4A7C15)
+"""Keeps the checksum of an empty page from being 0, which is what an empty page says."""
+HEADER_BYTES = 128
+WHOLE_READ_BYTES, MEMORY_BYTES = 1 << 17, 1 << 26
+"""An entry of which some frames are wanted is read whole up to the first size, and held in memory, the second in all:
+other frames of it are wanted in the next epoch, and every call costs more than these bytes."""
+BLOCK_BYTES = 4096
+"""A file takes at least so much of a disk."""
+TOUCH_S = 3600.0
+DRAFT_S = 600.0
+"""A draft so old has lost its writer."""
+DRAFTS = "drafts"
+FOLDER = re.compile(r"[0-9a-f]{2}")
+FILE = re.compile(r"[0-9a-f]{32}\.(npy|txt)")
+
+Choose = Callable[[int], np.ndarray]
+"""From a number of frames to the frame numbers wanted."""
+
+
+class Entries:
+    """One process's access to the folder. `trouble`: why nothing more is written, one line, empty while all is well."""
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self.folder = Path(folder)
+        self.max_bytes = max_bytes
+        self.trouble = ""
+        self._lock = threading.Lock()
+        self._bound = 0
+        self._unseen = 0
+        self._in_memory: dict[tuple[str, int], np.ndarray] = {}
+        self._memory_bytes = 0
+
+    def has(self, name: str) -> bool:
+        """Whether there is an entry, sound or not."""
+        return os.path.exists(self._path(name, "npy"))
+
+    def read(self, name: str, size_px: int, choose: Choose | None = None) -> np.ndarray | None:
+        """The chosen frames of an entry, or all; uint8 (T, size, size, 3). None where it is absent or damaged."""
+        whole = self._in_memory.get((name, size_px))
+        if whole is None:
+            with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
+                if choose is None or size > WHOLE_READ_BYTES:
+                    return _read_frames(file, size, size_px, choose)
+                whole = _read_frames(file, size, size_px, None)
+            if whole is None:
+                return None
+            self._hold_in_memory((name, size_px), whole)
+        return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
+
+    def _hold_in_memory(self, key: tuple[str, int], whole: np.ndarray) -> None:
+        """Hold an entry in memory, in place of the oldest ones."""
+        with self._lock:
+            self._memory_bytes += whole.nbytes - (self._in_memory[key].nbytes if key in self._in_memory else 0)
+            self._in_memory[key] = whole
+            while self._memory_bytes > MEMORY_BYTES:
+                self._memory_bytes -= self._in_memory.pop(next(iter(self._in_memory))).nbytes
+
+    def write(self, name: str, video: np.ndarray) -> None:
+        """Add an entry; `video` is uint8 (T, S, S, 3). Without room on the disk, or rights, `trouble` says so."""
+        video = np.ascontiguousarray(video)
+        parts: list[bytes | memoryview] = [_header(len(video), video.shape[1])]
+        parts += [video.reshape(-1).data, _checksums(video).data.cast("B")]
+        self._put(self._path(name, "npy"), parts)
+
+    def read_text(self, name: str) -> str:
+        """A short note that `write_text` left, empty where there is none."""
+        with contextlib.suppress(OSError), _opened(self._path(name, "txt")) as (file, _):
+            return os.read(file, BLOCK_BYTES).decode("ascii", "replace")
+        return ""
+
+    def write_text(self, name: str, text: str) -> None:
+        """Add or replace a short note in ASCII."""
+        self._put(self._path(name, "txt"), [text.encode("ascii")])
+
+    def _path(self, name: str, ending: str) -> str:
+        return f"{self.folder}{os.sep}{name[:2]}{os.sep}{name}.{ending}"
+
+    def _put(self, path: str, parts: list[bytes | memoryview]) -> None:
+        if self.trouble:
+            return
+        try:
+            if not self._has_room(sum(len(part) for part in parts)):
+                return
+            try:
+                self._write(path, parts)
+            except FileNotFoundError:  # no folder yet, or somebody removed it
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.makedirs(self.folder / DRAFTS, exist_ok=True)
+                self._write(path, parts)
+        except OSError as error:
+            message = error.strerror or type(error).__name__
+            self.trouble = (
+                f"The frame cache {self.folder} takes no more clips ({message}); they are decoded each time instead. "
+                "Free space there, or name another folder in KINORAY_CACHE."
+            )
+
+    def _write(self, path: str, parts: list[bytes | memoryview]) -> None:
+        draft = self.folder / DRAFTS / uuid.uuid4().hex
+        try:
+            with open(draft, "xb") as file:
+                for part in parts:
+                    file.write(part)
+            os.replace(draft, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a file of this size may enter; surveys the folder, and makes room in it, when it is time to."""
+        with self._lock:
+            if not self._bound or self._unseen + size > self._bound // 64:
+                os.makedirs(self.folder / DRAFTS, exist_ok=True)
+                self._survey(size)
+                self._unseen = 0
+            self._unseen += size
+            return size <= self._bound // 8
+
+    def _survey(self, coming: int) -> None:
+        """Set the bound, remove dead drafts, and the longest unused files where the bound asks for it."""
+        now, drafted, times, sizes = time.time(), 0, array("d"), array("q")
+        for path, used, size in _files(self.folder, DRAFTS):
+            if now - used > DRAFT_S:
+                _remove(path)
+            else:
+                drafted += size
+        for _, used, size in _files(self.folder):
+            times.append(used)
+            sizes.append(size)
+        total = drafted + sum(sizes)
+        free = shutil.disk_usage(self.folder).free
+        self._bound = self.max_bytes or int(min(MOST_BYTES, FREE_SHARE * (free + total)))
+        if total + coming <= self._bound * 7 // 8 or not times:
+            return
+        surplus = total + coming - self._bound * 3 // 4
+        order = np.argsort(np.asarray(times), kind="stable")
+        freed = np.cumsum(np.asarray(sizes)[order])
+        last = times[order[min(int(np.searchsorted(freed, surplus)), len(order) - 1)]]
+        for path, used, size in _files(self.folder):
+            if surplus > 0 and used <= last:
+                _remove(path)
+                surplus -= size
+
+
+def _files(folder: Path, part: str = "") -> Iterator[tuple[str, float, int]]:
+    """Entries and notes, or the drafts: path, time of last use, size. Files of others are none of these."""
+    parts = [part]
+    if not part:
+        with os.scandir(folder) as inside:
+            parts = [sub.name for sub in inside if FOLDER.fullmatch(sub.name) and sub.is_dir(follow_symlinks=False)]
+    for name in parts:
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder / name) as files:
+            for file in files:
+                if part or FILE.fullmatch(file.name):
+                    with contextlib.suppress(OSError):
+                        state = file.stat(follow_symlinks=False)
+                        yield file.path, state.st_mtime, max(state.st_size, BLOCK_BYTES)
+
+
+def _remove(path: str) -> None:
+    """Remove a file, unless it is gone or belongs to another user; whoever has it open reads on."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """An open file, marked as used now, and its size."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        state = os.fstat(file)
+        if time.time() - state.st_mtime > TOUCH_S:
+            with contextlib.suppress(OSError):  # another user's
+                os.utime(file)
+        yield file, state.st_size
+    finally:
+        os.close(file)
+
+
+def _read_frames(file: int, size: int, size_px: int, choose: Choose | None) -> np.ndarray | None:
+    frame_bytes = size_px * size_px * 3
+    count, rest = divmod(size - HEADER_BYTES, frame_bytes + 8)
+    if count < 1 or rest:
+        return None
+    numbers = np.arange(count) if choose is None else choose(count)
+    video = np.empty((len(numbers), size_px, size_px, 3), np.uint8)
+    header, sums = bytearray(HEADER_BYTES), np.empty(count, np.uint64)
+    if choose is None:
+        if os.preadv(file, [header, video.reshape(-1).data, sums.data], 0) != size:
+            return None
+    else:
+        os.preadv(file, [header], 0)
+        os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
+        borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for first, end in itertools.pairwise(borders):
+            os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
+    sound = header == _header(count, size_px) and np.array_equal(_checksums(video), sums[numbers])
+    return video if sound else None
+
+
+@lru_cache(maxsize=1024)
+def _header(num_frames: int, size_px: int) -> bytes:
+    """What numpy writes before uint8 (T, S, S, 3)."""
+    file = BytesIO()
+    shape = (num_frames, size_px, size_px, 3)
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    assert file.tell() == HEADER_BYTES
+    return file.getvalue()
+
+
+def _checksums(video: np.ndarray) -> np.ndarray:
+    """A number for each frame of uint8 (T, S, S, 3), uint64 (T,)."""
+    flat = video.reshape(len(video), -1)
+    words = flat.shape[1] // 8 * 8
+    sums = flat[:, :words].view(np.uint64).sum(axis=1) + SALT
+    return sums if words == flat.shape[1] else sums + flat[:, words:].sum(axis=1, dtype=np.uint64)
+
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is cached whole where the frames are drawn."""

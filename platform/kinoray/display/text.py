@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -49,3 +49,25 @@ def as_typed(value: Any) -> str:
 
 def printer(quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
+
+
+SPECIAL = {c: "\\" + c for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+
+
+def markdown_text(text: str) -> str:
+    """Text for a cell of a GitHub table."""
+    return printable(text).replace("|", r"\|").replace("<", "&lt;")
+
+
+def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A GitHub table, head first; the first `left` columns are set left, the others right."""
+    width = len(lines[0])
+    rule = ["---"] * left + ["---:"] * (width - left)
+    rows = ([markdown_text(cell) for cell in line] for line in lines)
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([head, "| " + " | ".join(rule) + " |", *body])
+
+
+def latex_text(text: str) -> str:
+    """Text for LaTeX."""
+    return "".join(SPECIAL.get(c, c) for c in printable(text)).replace("±", r"$\pm$").replace("–", "--")

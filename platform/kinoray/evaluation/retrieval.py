@@ -30,3 +30,37 @@ def rank_in_own_gallery(tester: Tester, clips: Clips, seen_as: int) -> Ranks:
     if clips.split == "test":
         tester.note_queries(clips.task, test.samples, [test.clip_ids[place] for place in test.truth])
     return tester.rank(tester.query_features(test, seen_as, [seen_as]), [clips.features], test.truth)
+
+
+def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+    """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
+
+    Both from the same stored features and the same embedded queries. Those of the first task are kept after every
+    task (`report.query_drift`).
+    """
+    clips = {task: _block(tester, stage, task, split) for task in stage.tests}
+    features = [block.features for block in clips.values()]
+    seen_as = [stage.seen_as(task) for task in clips]
+    joint: dict[int, Ranks] = {}
+    own: dict[int, Ranks] = {}
+    before = 0
+    for place, (task, block) in enumerate(clips.items()):
+        test = tester.queries_of(block)
+        if split == "test":
+            tester.note_queries(task, test.samples, [test.clip_ids[clip] for clip in test.truth])
+        queries = tester.query_features(test, seen_as[place], seen_as)
+        if split == "test" and task == 0 and not stage.one_for_all:
+            tester.keep_queries(test, queries[place], stage)
+        joint[task] = tester.rank(queries, features, test.truth + before)
+        own[task] = tester.rank([queries[place]], [features[place]], test.truth)
+        before += len(block.rows)
+    return {"": joint, "own": own}
+
+
+def _block(tester: Tester, stage: Stage, task: int, split: str) -> Clips:
+    """A task's clips with the features that were stored, or, the first time, made and stored now."""
+    clips = tester.stored(task, split)
+    if clips is None:
+        clips = tester.gallery(task, split, stage.seen_as(task))
+        tester.keep(clips, stage)
+    return clips

@@ -15,9 +15,8 @@ from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.processes.actors import call
-from kinoray.training.checkpoint import Checkpoint, Position, commit, newest, take_fence
+from kinoray.training.checkpoint import Checkpoint, Position, commit, newest, not_finite, take_fence
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.finite import not_finite
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
 

@@ -28,13 +28,12 @@ from kinoray.disk.folders import expanded, own_file
 from kinoray.display.text import printer
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.run import run
-from kinoray.runs.demands import counts_tasks
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 from kinoray.runs.finding import load_all
 from kinoray.runs.record import open_run
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
-from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.resolve import Resolved, counts_tasks, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream

@@ -4,12 +4,16 @@ Both answer alike, from what is committed. torch is imported with the first ques
 actor without it.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
+from kinoray.monitoring.run_monitor import Gauges
 from kinoray.processes.actors import NAMESPACE, actor_name, connected_ray
+from kinoray.processes.cores import usable_cores
 from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results
@@ -118,3 +122,41 @@ def live_actor(kind: str, run: Result) -> Any:
         return ray.get_actor(actor_name(kind, label_of(run), run.folder), namespace=NAMESPACE)
     except ValueError:
         return None
+
+
+class FeatureActor:
+    """Serves a run's committed features. A restarted one reads the newest checkpoint; the files hold all else."""
+
+    def __init__(self, folder: str) -> None:
+        """folder: of the run and seed."""
+        self.folder = Path(folder)
+        self.position: tuple[int, ...] = ()
+        self.facts: Mapping[str, Any] | None = None
+        self.store: FeatureStore | None = None
+        self.gauges = Gauges("run", seed_label(self.folder))
+
+    def publish(self, position: tuple[int, ...], facts: Mapping[str, Any]) -> bool:
+        """Take what a checkpoint names as it is committed; False if the newest is as new (a repeated call)."""
+        if self.position and position <= self.position:
+            return False
+        if facts != self.facts:
+            self.facts, self.store = facts, None
+            files = [self.folder / "features" / fact["file"] for fact in facts.values()]
+            self.gauges.set({"store_bytes": sum(file.stat().st_size for file in files if file.is_file())})
+        self.position = position
+        return True
+
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        """Call a method, or get a property, of the store as committed."""
+        from kinoray.execution.feature_store import answer_of, committed_features
+
+        if self.store is None:
+            import torch
+
+            # An actor of zero CPUs gets one thread from Ray; a question is short and may use the machine.
+            torch.set_num_threads(usable_cores())
+            self.store = committed_features(self.folder, self.facts)
+        begun = time.perf_counter()
+        answer = answer_of(self.store, verb, arguments)
+        self.gauges.set({"search_seconds": time.perf_counter() - begun})
+        return answer

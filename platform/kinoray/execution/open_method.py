@@ -1,5 +1,6 @@
 """A run's model, rebuilt from its folder outside a training session."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from kinoray.backbones.backbone import TwoTower
+from kinoray.backbones.clip import ClipTowers
+from kinoray.backbones.towers import WEIGHTS_FILE, VitBertTowers, save_towers
 from kinoray.data.guarded import apart
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
+from kinoray.disk.folders import expanded
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.execution.feature_store import one_seed
 from kinoray.execution.stage_facts import StageFacts, built
@@ -115,3 +121,46 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
             f"{label_of(result)}: the weights do not fit today's code of {result.method}: {why[0].strip()[:200]}"
         ) from None
     return OpenedMethod(result, opened.eval(), spec, feed, checkpoint.state["tested"]["features"])
+
+
+ABOUT_FILE = "kinoray.json"
+
+
+def export_weights(run: str | Path | Result, out: str | Path, *, method: Any = None) -> Path:
+    """Write the encoder of a run's newest commit into the folder `out`, and return it.
+
+    `model.safetensors` has the weights on the CPU, `kinoray.json` says what they are: method, settings, stream, seed,
+    tasks learned, backbone, how pixels are normalised. method: as for `open_method`.
+    Raises: UsageError as `open_method`, and for a folder that holds other files or cannot be written.
+    """
+    opened, folder = open_method(run, method=method), expanded(out)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / ABOUT_FILE).is_file():
+        raise UsageError(f"{folder} holds other files: give a new folder with --out.")
+    encoder = opened.method.encoder().cpu()
+    about = {
+        "method": opened.run.method,
+        "settings": opened.run.config["method"],
+        "stream": opened.run.stream,
+        "seed": opened.run.seed,
+        "tasks": list(opened.spec.names[: len(opened.run.matrix)]),
+        "backbone": opened.spec.backbone,
+        "dim": encoder.dim,
+        "size_px": opened.feed.recipe.size_px,
+        "frames": opened.feed.recipe.test_frames,
+        "mean": encoder.mean,
+        "std": encoder.std,
+        "weights": type(encoder).__name__,
+    }
+    try:
+        if isinstance(encoder, VitBertTowers):
+            save_towers(encoder, folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            module = encoder.model if isinstance(encoder, ClipTowers) else encoder
+            weights = {name: value.detach().contiguous().clone() for name, value in module.state_dict().items()}
+            save_file(weights, folder / WEIGHTS_FILE)
+            (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors writes for the owner only
+        (folder / ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"Cannot write weights into {folder}: {error}. Give another folder with --out.") from None
+    return folder

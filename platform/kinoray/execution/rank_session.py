@@ -25,8 +25,7 @@ from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
-from kinoray.training.agreement import check_agreement
-from kinoray.training.checkpoint import Phase, Position, state_digest
+from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import encode
 from kinoray.training.extra_rows import with_extra_rows

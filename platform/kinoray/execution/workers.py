@@ -15,7 +15,7 @@ from kinoray.disk.durable import storage_error
 from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.execution.commits import Stores
-from kinoray.execution.feature_actor import FeatureActor
+from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.live_curve import start_watcher
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run_rank import run_rank

@@ -21,8 +21,8 @@ from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data, worded
 from kinoray.papers.statements import Statement, judged
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import distributions
+from kinoray.sweeps.study import grid
 
 
 class CurveReproduction(Reproduction):

@@ -20,8 +20,7 @@ import pandas as pd
 import psutil
 
 from kinoray.config import digest_of
-from kinoray.display.markup import latex_text, markdown_table
-from kinoray.display.text import printable
+from kinoray.display.text import latex_text, markdown_table, printable
 from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted
 from kinoray.processes.cores import usable_cores

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kinoray.errors import RayLost, UsageError
-from kinoray.processes.background import in_thread
+from kinoray.processes.signals import in_thread
 from kinoray.processes.variables import environment
 
 RAY_SETTINGS = {

@@ -31,7 +31,7 @@ from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
 from kinoray.features.store import FeatureStore, Hits
 from kinoray.method import BaseMethod
-from kinoray.report.strips import FRAMES, GAP_PX, data_uri, strip
+from kinoray.report.examples import FRAMES, GAP_PX, data_uri, strip
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
 

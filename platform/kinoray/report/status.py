@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kinoray.disk.durable import read_jsonl
 from kinoray.disk.folders import runs_root
-from kinoray.disk.json_lines import read_jsonl
 from kinoray.disk.locks import is_held
 from kinoray.display.progress import WINDOW
 from kinoray.runs.finding import find_runs, select_runs

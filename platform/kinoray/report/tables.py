@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from kinoray.display.heat_map import CELL, TABLE
-from kinoray.display.markup import latex_text, markdown_table, markdown_text
-from kinoray.display.text import printable
+from kinoray.display.text import latex_text, markdown_table, markdown_text, printable
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of

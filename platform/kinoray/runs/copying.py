@@ -100,7 +100,7 @@ def _opened(folder: Path) -> Iterator[dict[str, IO[bytes]]]:
                 names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if _is_whole(path, folder)]
                 names.sort(key=lambda name: (not name.startswith(GENERATIONS), name))
                 names.sort(key=lambda name: ORDER.index(base) + 1 if (base := Path(name).name) in ORDER else 0)
-                opened = {name: stack.enter_context((folder / name).open("rb")) for name in names}
+                opened: dict[str, IO[bytes]] = {name: stack.enter_context((folder / name).open("rb")) for name in names}
             except FileNotFoundError:
                 if attempt == TRIES - 1:
                     raise

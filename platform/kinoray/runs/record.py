@@ -2,18 +2,18 @@
 
 import importlib.metadata
 import json
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kinoray.config import plain
+from kinoray.config import digest_of, plain
 from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
-from kinoray.runs.provenance import changes, changes_since, code_digest, versions
+from kinoray.runs.request import Way
 from kinoray.runs.resolve import Resolved, identity
-from kinoray.runs.ways import Way
 
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
@@ -153,3 +153,47 @@ def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     have another name (`resolve.identity`)."""
     parts = ("method", "recipe")
     return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
+
+
+VERSIONS = ("kinoray", "torch", "torchvision", "transformers", "ray", "av", "numpy", "pyarrow")
+BESIDE = ("methods", "search_spaces", "cluster")
+"""Folders of an installed package that are not the engine."""
+
+
+def code_digest() -> str:
+    """SHA-256 over the engine's own source files; the other folders of the package, which a wheel puts inside, do not
+    count."""
+    folder = Path(__file__).parents[1]
+    files = [p.relative_to(folder) for p in sorted(folder.rglob("*.py"))]
+    return digest_of({str(p): (folder / p).read_text() for p in files if p.parts[0] not in BESIDE})
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that can move results; none of them is imported."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in VERSIONS}
+
+
+def changes(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """`key: old -> new` for everything that differs in two nested records."""
+    lines = []
+    for key in sorted(set(old) | set(new)):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            lines += changes(a, b, f"{prefix}{key}.")
+        elif a != b:
+            lines.append(f"{prefix}{key}: {a} -> {b}")
+    return lines
+
+
+def changes_since(then: Mapping[str, Any], now: Mapping[str, Any], label: str) -> list[str]:
+    """A line for each thing that is another one than when a run was started.
+
+    then, now: records with `digests` (code, method) and `versions`.
+    """
+    notes = [
+        f"Note: the {kind}'s source changed since {label} was started; --fresh starts over."
+        for kind in ("code", "method")
+        if then["digests"][kind] != now["digests"][kind]
+    ]
+    other = changes(then["versions"], now["versions"])
+    return notes + ([f"Note: versions changed since {label} was started: {'; '.join(other)}."] if other else [])

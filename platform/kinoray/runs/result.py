@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.disk.durable import read_jsonl
 from kinoray.disk.folders import expanded
-from kinoray.disk.json_lines import read_jsonl
 from kinoray.display.heat_map import CELL, TABLE, heat_map
 from kinoray.display.text import printable, show
 from kinoray.errors import UsageError

@@ -17,8 +17,8 @@ from kinoray.method import BaseMethod
 from kinoray.processes.cores import usable_cores
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import in_autocast, note_a_move, open_run
+from kinoray.runs.request import IN_PROCESS, Way
 from kinoray.runs.resolve import Resolved
-from kinoray.runs.ways import IN_PROCESS, Way
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest

@@ -14,17 +14,15 @@ from kinoray.config import digest_of
 from kinoray.disk.durable import write_json
 from kinoray.disk.folders import expanded, runs_root
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.runs.demands import check_division
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
-from kinoray.runs.provenance import changes, code_digest
+from kinoray.runs.record import changes, code_digest
 from kinoray.runs.request import RunRequest
-from kinoray.runs.resolve import Resolved, resolve, tested
+from kinoray.runs.resolve import Resolved, check_division, resolve, tested
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.streams import Stream, downstream_set, load_stream
-from kinoray.sweeps.objectives import objectives_of, of_then
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
-from kinoray.sweeps.samplers import grid
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
+from kinoray.sweeps.study import grid, objectives_of, of_then
 
 TRIALS = 32
 """Trials of a sweep without a number or a time budget."""

@@ -17,8 +17,7 @@ from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import SWEEP_RECORD, Result, Results
-from kinoray.sweeps.objectives import aims, of_then, pareto_front
-from kinoray.sweeps.study import open_study, quiet_optuna, retried
+from kinoray.sweeps.study import aims, of_then, open_study, pareto_front, quiet_optuna, retried
 
 if TYPE_CHECKING:
     import pandas as pd

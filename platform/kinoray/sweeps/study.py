@@ -1,20 +1,30 @@
 """The Optuna study of a sweep: opened, waited for, requeued."""
 
+import itertools
+import json
+import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import BaseStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from kinoray.disk.durable import append_whole, cut_torn_line, storage_error
 from kinoray.display.text import one_line
-from kinoray.errors import RunFailed, UsageError
-from kinoray.sweeps.journal import JOURNAL, StudyJournal, mend_journal
-from kinoray.sweeps.objectives import aims
+from kinoray.errors import RunFailed, UsageError, unknown
+from kinoray.evaluation.protocol import load_protocol
 
 
 def quiet_optuna() -> None:
@@ -111,3 +121,206 @@ def open_storage(folder: Path, url: str | None) -> Any:
 def retried(trials: list[FrozenTrial]) -> set[int]:
     """Numbers of failed trials that a retry replaced."""
     return {t.user_attrs["retry_of"] for t in trials if "retry_of" in t.user_attrs}
+
+
+OF_RUNS = {"step_s": "min", "parameters": "min"}
+"""What a sweep can aim at whatever the protocol, and which way is better.
+
+step_s: seconds per optimizer step, data and evaluation left out. parameters: trained ones of the last task.
+"""
+
+
+def aims(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs.
+
+    record: a sweep's (`sweep.json`), with its `protocol` and, where a method comes then, `then`, its name and protocol.
+    """
+    return load_protocol(record["protocol"]).objectives | OF_RUNS | _aims_then(record.get("then"))
+
+
+def _aims_then(then: Sequence[str] | None) -> dict[str, str]:
+    """Metrics of the method that comes then, on the validation splits of the downstream sets: "classify/accuracy"."""
+    if not then:
+        return {}
+    method, protocol = then
+    return {of_then(method, name): better for name, better in load_protocol(protocol).objectives.items()}
+
+
+def of_then(method: str, metric: str) -> str:
+    """How a sweep calls a metric of the method that comes then."""
+    return f"{method}/{metric}"
+
+
+def objectives_of(names: str | Sequence[str] | None, record: Mapping[str, Any]) -> list[str]:
+    """What a sweep aims at: these, or the own metric of the method that comes then, or the protocol's.
+
+    record: as of `aims`. Raises: UsageError for a metric that is not there.
+    """
+    if not names:
+        then = record.get("then")
+        return [
+            of_then(then[0], load_protocol(then[1]).objective) if then else load_protocol(record["protocol"]).objective
+        ]
+    names = [names] if isinstance(names, str) else list(names)
+    known = aims(record)
+    for name in names:
+        if name not in known:
+            raise unknown("metric to aim at", name, known)
+    if len(set(names)) < len(names):
+        raise UsageError(f"The objectives must differ, but are {', '.join(names)}.")
+    return names
+
+
+def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[str]) -> list[int]:
+    """Positions of the rows that no other row beats in one value without losing in another; equal rows all stay.
+
+    values: a row per trial, a column per objective; directions: "max" or "min" of each.
+    """
+    if not len(values):
+        return []
+    signs = np.array([1.0 if d == "max" else -1.0 for d in directions])
+    points = np.asarray(values, dtype=float) * signs
+    at_least = (points[:, None] >= points[None]).all(axis=2)
+    beaten = (at_least & (points[:, None] > points[None]).any(axis=2)).any(axis=0)
+    return np.flatnonzero(~beaten).tolist()
+
+
+def falls_behind(value: float, others: Sequence[float], direction: str, keep: float, startup: int) -> bool:
+    """Whether a trial is pruned: it is not among the best `keep` of all trials that got to the same task.
+
+    others: what those trials had right after the same task. The first `startup` of them are never pruned.
+    """
+    if len(others) < startup:
+        return False
+    better = sum(o > value if direction == "max" else o < value for o in others)
+    return better >= max(1, math.ceil(keep * (len(others) + 1)))
+
+
+JOURNAL = "study.journal"
+OLD_LOCK_S = 5.0
+"""A lock is held for one write; an older one was left by a process that died."""
+
+
+class StudyJournal(JournalFileBackend):
+    """The journal in a sweep's folder. An append is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL
+        self.lock = JournalFileSymlinkLock(str(self.path))
+        super().__init__(str(self.path), self.lock)
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Write lines, durably. Raises: StorageFull; the file is then as it was."""
+        data = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        self.lock.acquire()
+        try:
+            with open(self.path, "ab", buffering=0) as file:
+                append_whole(file, data, durable=True)
+        except OSError as error:
+            raise storage_error(error, self.path.parent) from None
+        finally:
+            self.lock.release()
+
+
+def mend_journal(folder: Path) -> None:
+    """Drop what a sweep that was killed may have left: half a line, and Optuna's lock. The caller owns the folder."""
+    cut_torn_line(folder / JOURNAL)
+    lock = folder / f"{JOURNAL}.lock"
+    with suppress(FileNotFoundError):
+        if abs(time.time() - lock.lstat().st_mtime) > OLD_LOCK_S:
+            lock.unlink()
+
+
+GRID_POINTS = 5
+"""Values of a continuous knob in a grid: evenly spaced, both ends included (evenly in the logarithm where `log`)."""
+
+
+MOST_GRID = 10_000
+
+
+STARTUP = 10
+"""TPE draws so many trials at random before it models."""
+
+
+class PointSampler(BaseSampler):
+    """Trial n gets point n of a sequence: independent random numbers, or Sobol's."""
+
+    def __init__(self, kind: str, seed: int, space: Mapping[str, BaseDistribution]) -> None:
+        self.kind, self.seed, self.space = kind, seed, dict(space)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        point = unit_point(self.kind, self.seed, trial.number, len(search_space))
+        return {name: value_at(knob, u) for (name, knob), u in zip(search_space.items(), point, strict=True)}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        seed = [self.seed, trial.number, zlib.crc32(param_name.encode())]
+        return value_at(param_distribution, np.random.default_rng(seed).random())
+
+
+def make_sampler(kind: str, seed: int, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
+    """What draws trial `number`. A grid is enqueued beforehand, so it never asks."""
+    if kind == "tpe":
+        drawn = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        return TPESampler(seed=drawn, n_startup_trials=STARTUP, multivariate=True)
+    return PointSampler("qmc" if kind == "qmc" else "random", seed, space)
+
+
+def unit_point(kind: str, seed: int, number: int, dimensions: int) -> np.ndarray:
+    """Point `number` of a sequence in the unit cube."""
+    if kind == "random":
+        return np.random.default_rng([seed, number]).random(dimensions)
+    from scipy.stats import qmc
+
+    sequence = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
+    return sequence.fast_forward(number).random(1)[0] if number else sequence.random(1)[0]
+
+
+def value_at(knob: BaseDistribution, u: float) -> Any:
+    """The value at share `u` (0 <= u < 1) of a knob's range."""
+    if isinstance(knob, CategoricalDistribution):
+        return knob.choices[min(int(u * len(knob.choices)), len(knob.choices) - 1)]
+    assert isinstance(knob, FloatDistribution | IntDistribution)
+    if isinstance(knob, FloatDistribution) and knob.step is None:
+        if knob.log:
+            return math.exp(math.log(knob.low) + u * (math.log(knob.high) - math.log(knob.low)))
+        return knob.low + u * (knob.high - knob.low)
+    if knob.log:
+        low, high = math.log(knob.low - 0.5), math.log(knob.high + 0.5)
+        return min(max(round(math.exp(low + u * (high - low))), int(knob.low)), int(knob.high))
+    values = _stepped(knob)
+    return values[min(int(u * len(values)), len(values) - 1)]
+
+
+def _stepped(knob: FloatDistribution | IntDistribution) -> list[Any]:
+    """All values of a knob with a step."""
+    assert knob.step is not None
+    count = math.floor((knob.high - knob.low) / knob.step + 1e-9) + 1
+    values = [knob.low + i * knob.step for i in range(count)]
+    return [round(value, 12) for value in values] if isinstance(knob, FloatDistribution) else values
+
+
+def grid(space: Mapping[str, BaseDistribution]) -> list[dict[str, Any]]:
+    """Every combination, the last knob fastest. Raises: UsageError for more than `MOST_GRID`."""
+    axes = {name: axis_of(knob) for name, knob in space.items()}
+    size = math.prod(len(axis) for axis in axes.values())
+    if size > MOST_GRID:
+        raise UsageError(f"The grid has {size:,} points, at most {MOST_GRID:,} may be. Give steps, or fewer knobs.")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def axis_of(knob: BaseDistribution) -> list[Any]:
+    if isinstance(knob, CategoricalDistribution):
+        return list(knob.choices)
+    assert isinstance(knob, FloatDistribution | IntDistribution)
+    if knob.log or knob.step is None:
+        spaced = (np.geomspace if knob.log else np.linspace)(knob.low, knob.high, GRID_POINTS)
+        whole = isinstance(knob, IntDistribution)
+        return sorted({round(v) if whole else min(max(round(float(v), 12), knob.low), knob.high) for v in spaced})
+    return _stepped(knob)

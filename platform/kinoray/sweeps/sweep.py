@@ -6,39 +6,47 @@ missing is run. Nothing of Tune's own state is stored.
 """
 
 import contextlib
+import logging
+import math
+import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from ray import tune
 
 from kinoray.data.manifest import read_manifest
 from kinoray.disk.durable import write_json
-from kinoray.display.text import printer
-from kinoray.errors import RunFailed, UsageError
+from kinoray.display.text import one_line, printer
+from kinoray.errors import KinorayError, RunFailed, UsageError
 from kinoray.execution.trackers import logged, require_trackers
-from kinoray.processes.signals import Stopped, caught_signals, is_interactive
-from kinoray.runs import ways
+from kinoray.monitoring.run_monitor import Gauges
+from kinoray.processes.ray_session import check_own_ray
+from kinoray.processes.signals import Signals, Stopped, caught_signals, in_thread, is_interactive
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copying import copying, parts_of
-from kinoray.runs.request import RunRequest, request_of, shows_options
+from kinoray.runs.request import RunRequest, of_trial, request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import checked_first, nothing_rendered
-from kinoray.sweeps.journal import JOURNAL
-from kinoray.sweeps.objectives import aims
 from kinoray.sweeps.owner import owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.samplers import grid
-from kinoray.sweeps.share import replace_threads, share_of
+from kinoray.sweeps.share import Share, replace_threads, share_of
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import open_study, patiently, requeue, retried
+from kinoray.sweeps.study import JOURNAL, aims, grid, open_study, patiently, requeue, retried
+from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch, keep_events
+from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.trial_links import link_trials
 from kinoray.sweeps.view import SweepView
 
@@ -155,8 +163,8 @@ def _run(
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
     from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
-    from kinoray.sweeps.seed_run import Job
-    from kinoray.sweeps.tune import carry_out
+    from kinoray.sweeps.sweep import carry_out
+    from kinoray.sweeps.trial import Job
 
     request, seeds = plan.request, record["seeds"]
     with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):
@@ -183,7 +191,7 @@ def _run(
         better = aims(record)[name]
         pick = max if better == "max" else min
         free = shutil.disk_usage(plan.folder).free / 1e9
-        way = ways.of_trial(plan.workers)
+        way = of_trial(plan.workers)
         say(
             f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
             f"{share.concurrent} at a time by Ray Tune, each {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); "
@@ -244,3 +252,121 @@ def _fitting(params: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, A
                 create_trial(value=0.0, params={name: params[name]}, distributions={name: knob})
                 fitting[name] = params[name]
     return fitting
+
+
+TUNE_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_AUTO_INIT": "1",
+    "TUNE_MAX_PENDING_TRIALS_PG": "auto",
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+STATES = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+"""The study's states in the words of the live table."""
+
+
+def carry_out(
+    plan: Plan, job: Job, study: optuna.Study, store: Any, missing: int, share: Share, view: Any, signals: Signals
+) -> None:
+    """Run the missing trials. Raises: RunFailed when Tune or the storage cannot go on."""
+    for name, value in TUNE_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    folder, record, request, stop_file = plan.folder, plan.record, plan.request, job.stop_file
+    stop_file.unlink(missing_ok=True)
+    end = time.monotonic() + (request.time_budget_s or math.inf)
+    keeper = Keeper(study, Path(job.run.runs or ""), request.keep_best)
+
+    gauges = Gauges("sweep", folder.name)
+    states = {t.number: STATES[t.state] for t in patiently(lambda: study.get_trials(deepcopy=False))}
+
+    def tell(event: str, number: int, **facts: Any) -> None:
+        view(event, number, **facts)
+        if event != "note":
+            states[number] = event if event in STATES.values() else "running"
+            counts = Counter(states.values())
+            gauges.set({"trials": {state: counts[state] for state in STATES.values()}, "best_trial": view.best})
+        if event in ("complete", "pruned", "failed"):
+            keeper.tidy()
+
+    def stop_requested() -> bool:
+        return signals.number is not None or time.monotonic() > end
+
+    search = StudySearch(
+        study,
+        store,
+        distributions(plan.space),
+        job.objectives,
+        aims(record),
+        sampler=request.sampler,
+        seed=request.seed,
+        num_tasks=job.num_tasks,
+        tell=tell,
+    )
+    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if request.tensorboard else []
+    resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
+    tuner = tune.Tuner(
+        tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            scheduler=PruneRule(search, record["prune"]) if record["prune"] < 1 else None,
+            num_samples=missing,
+            max_concurrent_trials=share.concurrent,
+            reuse_actors=True,
+            trial_name_creator=lambda trial: f"trial-{trial.config['number']:04d}",
+            trial_dirname_creator=lambda trial: f"trial-{trial.config['number']:04d}-{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(folder / ".tune"),
+            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            stop=Closing(search, stop_file, stop_requested),
+            callbacks=callbacks,
+            verbose=0,
+        ),
+    )
+    try:
+        with logged_to(folder / "log.txt"):
+            in_thread(tuner.fit, check_own_ray)
+    except KinorayError:
+        raise
+    except Exception as error:
+        raise RunFailed(f"{folder.name}: {type(error).__name__}: {one_line(error)[:300]}") from error
+    finally:
+        stop_file.unlink(missing_ok=True)
+        with contextlib.suppress(Exception):
+            requeue(study, store)
+        if request.tensorboard:
+            keep_events(folder)
+        shutil.rmtree(folder / ".tune", ignore_errors=True)
+        keeper.tidy()
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """What Tune has to say, tracebacks of processes that died among it, goes to a file."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: "analysis" not in record.name)  # Tune's own result files are switched off
+    quieted = [logging.getLogger(f"ray.{name}") for name in ("tune", "train", "air")]
+    before = [(logger.propagate, logger.level) for logger in quieted]
+    for logger in quieted:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, (propagate, level) in zip(quieted, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)
+        handler.close()

@@ -21,7 +21,7 @@ import torch
 
 from kinoray.config import plain
 from kinoray.momentum import Frozen, Momentum
-from kinoray.runs.demands import counts_tasks, facts_of
+from kinoray.runs.resolve import counts_tasks, facts_of
 from kinoray.runs.run_spec import RunSpec
 from kinoray.testing.engine import (
     built,
@@ -35,8 +35,7 @@ from kinoray.testing.engine import (
 )
 from kinoray.testing.promise import BrokenPromise, expect, place_of
 from kinoray.testing.subject import Subject
-from kinoray.training.checkpoint import newest
-from kinoray.training.finite import not_finite
+from kinoray.training.checkpoint import newest, not_finite
 from kinoray.training.given_weights import load_weights
 from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params, total_objective

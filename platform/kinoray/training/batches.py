@@ -18,7 +18,7 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
-from kinoray.data.augment import augment_views, plain_view
+from kinoray.data.augment import augment_views, check_replay_views, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
@@ -35,7 +35,6 @@ from kinoray.data.plan import (
 )
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.data.process_rows import PROCESSES
-from kinoray.data.replay_views import check_replay_views, replay_views
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
 from kinoray.on_device import clips_on_device, on_device

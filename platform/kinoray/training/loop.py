@@ -24,7 +24,7 @@ from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
 from kinoray.seeds import seed_libraries
 from kinoray.training.checkpoint import Phase, Position
-from kinoray.training.distributed import World, gather, gather_objects, set_world
+from kinoray.training.distributed import World, draw_by_rank, gather, gather_objects, set_world
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.optim import (
     Groups,
@@ -37,7 +37,6 @@ from kinoray.training.optim import (
     still_training,
     total_objective,
 )
-from kinoray.training.rank_dropout import draw_by_rank
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_groups, checked_output, checked_selection, rows_of
 

@@ -41,6 +41,6 @@ class Protocol(BaseProtocol):
         return validate_own_gallery(tester, task)
 
     def test(self, tester: "Tester", stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
-        from kinoray.evaluation.growing_gallery import growing_gallery
+        from kinoray.evaluation.retrieval import growing_gallery
 
         return growing_gallery(tester, stage, split)
