@@ -146,7 +146,7 @@ def test_tiny_ships_within_two_megabytes_and_matches_its_provenance():
     provenance = json.loads((TINY_FOLDER / "provenance.json").read_text())
     assert len(weights) <= 2_000_000
     assert provenance["sha256"] == hashlib.sha256(weights).hexdigest()
-    assert provenance["command"].startswith("kinoray pretrain tiny") and "seed" in provenance
+    assert provenance["command"].startswith("python benchmarks/pretrain.py tiny") and "seed" in provenance
     assert len(load_backbone("tiny").vocabulary) <= 600
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.places import REPOSITORY, load_script
 
 from kinoray.backbones import load_backbone, small_backbone, weights_folder
 from kinoray.backbones.clip import ClipTowers
 from kinoray.errors import UsageError
-from kinoray.execution.pretrain import pretrain_tiny_clip
 
 
 def test_it_is_as_deep_as_vit_b_32_and_no_more_than_three_megabytes() -> None:
@@ -29,10 +29,11 @@ def test_it_travels_between_processes() -> None:
 
 
 def test_a_folder_holds_what_was_trained(tmp_path: Path) -> None:
-    made = pretrain_tiny_clip(tmp_path, steps=2, batch_size=8, pairs=64, progress=False)
+    pretrain = load_script(REPOSITORY / "benchmarks" / "pretrain.py")
+    made = pretrain.pretrain_tiny_clip(tmp_path, steps=2, batch_size=8, pairs=64, progress=False)
     read = load_backbone(f"tiny-clip:{tmp_path}").state_dict()
     assert all(torch.equal(read[name], value) for name, value in made.state_dict().items())
-    assert "kinoray pretrain tiny-clip --steps 2" in (tmp_path / "provenance.json").read_text()
+    assert "pretrain.py tiny-clip --steps 2" in (tmp_path / "provenance.json").read_text()
 
 
 def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:

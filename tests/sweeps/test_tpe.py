@@ -1,28 +1,21 @@
 """What makes two sweeps equal, and the simulation of TPE against random search on a table."""
 
-import importlib.util
 import json
 from itertools import product
 from types import ModuleType
 
 import pytest
-from support.places import REPOSITORY
+from support.places import REPOSITORY, load_script
 
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import axis_of
 from kinoray.sweeps.sweep import sweep
 
-PATH = REPOSITORY / "benchmarks" / "tpe.py"
-
 
 @pytest.fixture(scope="module")
 def tpe() -> ModuleType:
-    module_spec = importlib.util.spec_from_file_location("benchmark_tpe", PATH)
-    assert module_spec is not None and module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    return module
+    return load_script(REPOSITORY / "benchmarks" / "tpe.py")
 
 
 def hill(tpe: ModuleType) -> dict[tuple[float, ...], dict[str, float]]:

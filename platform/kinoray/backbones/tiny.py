@@ -1,4 +1,4 @@
-"""tiny: small ViT and BERT, 32 px; weights ship with kinoray, or lie in a folder that `kinoray pretrain` writes."""
+"""tiny: small ViT and BERT, 32 px; weights ship with kinoray, or lie in a folder of `benchmarks/pretrain.py`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from kinoray.backbones.towers import TowerShape, VitBertTowers, load_towers, ran
 NAMES = ("tiny",)
 ABOUT = {
     "tiny": "small ViT and BERT, 32 px; weights ship with kinoray",
-    "tiny:FOLDER": "the same from a folder written by `kinoray pretrain tiny`",
+    "tiny:FOLDER": "the same from a folder written by `benchmarks/pretrain.py tiny`",
 }
 SMALL = True
 BACKBONE = VitBertTowers

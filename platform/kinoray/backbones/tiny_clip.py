@@ -19,7 +19,7 @@ from kinoray.errors import UsageError
 NAMES = ("tiny-clip",)
 ABOUT = {
     "tiny-clip": "a CLIP of 12 small blocks, 32 px; weights ship with kinoray",
-    "tiny-clip:FOLDER": "the same from a folder written by `kinoray pretrain tiny-clip`",
+    "tiny-clip:FOLDER": "the same from a folder written by `benchmarks/pretrain.py tiny-clip`",
     "tiny-clip:random": "the same with random weights by the run's seed",
 }
 SMALL = True
@@ -49,7 +49,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
         return random_tiny_clip(seed)
     for file in (WEIGHTS_FILE, VOCABULARY_FILE):
         if not (folder / file).is_file():
-            raise UsageError(f"{folder} holds no {file}: give a folder that `kinoray pretrain tiny-clip` wrote.")
+            raise UsageError(f"{folder} holds no {file}: give a folder that `benchmarks/pretrain.py tiny-clip` wrote.")
     towers = random_tiny_clip(seed, read_vocabulary(folder / VOCABULARY_FILE))
     try:
         towers.model.load_state_dict(load_file(folder / WEIGHTS_FILE))

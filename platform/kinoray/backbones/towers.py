@@ -196,7 +196,7 @@ def load_towers(folder: Path) -> VitBertTowers:
     """
     for name in (WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE):
         if not (folder / name).is_file():
-            raise UsageError(f"{folder} holds no {name}: give a folder that `kinoray pretrain` wrote.")
+            raise UsageError(f"{folder} holds no {name}: give a folder that `benchmarks/pretrain.py` wrote.")
     try:
         settings = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         library = transformers()
@@ -210,7 +210,7 @@ def load_towers(folder: Path) -> VitBertTowers:
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         message = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"The backbone in {folder} cannot be read ({message}). Make it again: `kinoray pretrain`."
+            f"The backbone in {folder} cannot be read ({message}). Make it again: `benchmarks/pretrain.py`."
         ) from None
     return towers
 

@@ -35,7 +35,7 @@ from kinoray.errors import UsageError
 NAMES = ("vit-bert",)
 ABOUT = {
     "vit-bert": "ViT-Base/16 at 384 px and BERT-Base from the hub's local cache; projections by the run's seed",
-    "vit-bert:FOLDER": "the same from a folder written by `kinoray pretrain vit-bert`, or with vit/ and bert/ in it",
+    "vit-bert:FOLDER": "the same from a folder of `benchmarks/pretrain.py vit-bert`, or with vit/ and bert/ in it",
     "vit-bert:random": "the same size with random weights by the run's seed: to measure speed and memory",
 }
 SMALL = False
@@ -49,7 +49,7 @@ DIM = 256
 """Width of the shared space. Ours; the paper is silent."""
 _WHERE = (
     f"Give a folder as `vit-bert:/folder` that holds {WEIGHTS_FILE}, {CONFIG_FILE} and {VOCABULARY_FILE} (what "
-    "`kinoray pretrain vit-bert` writes) or the sub-folders vit/ and bert/ (config.json, model.safetensors; "
+    "`benchmarks/pretrain.py vit-bert` writes) or the sub-folders vit/ and bert/ (config.json, model.safetensors; "
     f"bert/vocab.txt), or put {VIT_HUB_ID} and {BERT_HUB_ID} into the hub's cache that HF_HOME names."
 )
 

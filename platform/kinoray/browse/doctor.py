@@ -200,7 +200,7 @@ def _tiny_weights() -> Finding:
 
     if any(FOLDER.glob("*.safetensors")):
         return Finding("tiny weights", "ok", "come with kinoray")
-    return Finding("tiny weights", "fail", "missing", f"kinoray pretrain tiny --out {FOLDER}")
+    return Finding("tiny weights", "fail", "missing", "install kinoray again")
 
 
 def _vit_bert_weights() -> Finding:

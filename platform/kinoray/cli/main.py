@@ -28,7 +28,6 @@ from kinoray.cli import (
     extend,
     jobs,
     new_method,
-    pretrain,
     reproduce,
     run,
     search,
@@ -49,7 +48,6 @@ app.add_typer(jobs.jobs_app, name="jobs")
 app.add_typer(cluster.cluster_app, name="cluster")
 app.add_typer(data.data_app, name="data")
 app.add_typer(export.export_app, name="export")
-app.add_typer(pretrain.pretrain_app, name="pretrain")
 app.add_typer(new_method.new_app, name="new")
 
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)

@@ -1,1 +1,1 @@
-"""What is done with a run: start, resume, extend, pretrain."""
+"""What is done with a run: start, resume, extend."""

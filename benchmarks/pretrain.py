@@ -1,4 +1,11 @@
-"""Pre-training of backbones on image-text pairs: `kinoray pretrain tiny` and `kinoray pretrain vit-bert --data TABLE`.
+"""Weights of the backbones that can be trained here, from image-text pairs.
+
+    python benchmarks/pretrain.py tiny|tiny-clip [--out FOLDER] [--steps N] [--seed S]
+    python benchmarks/pretrain.py vit-bert --data TABLE [--out FOLDER] [--start vit-bert:FOLDER] [--epochs N]
+        [--batch-size N] [--learning-rate RATE] [--seed S] [--device cuda]
+
+`tiny` and `tiny-clip` are kinoray's small towers, made again from pairs of the embedded world; `vit-bert` takes a table
+of images and captions of your own, and the paper's sizes. What is written is a backbone: `--backbone tiny:FOLDER`.
 
 Both towers meet in a symmetric InfoNCE over the batch, the part of COTS-style pre-training that BMU-MoCo starts from
 (Sec. 4.1). Differs: no masked language modelling and no queue; the pairs of the paper are not public.
@@ -6,6 +13,7 @@ Both towers meet in a symmetric InfoNCE over the batch, the part of COTS-style p
 
 # B batch   D embedding   H, W pixels
 
+import argparse
 import json
 import string
 from collections.abc import Callable, Iterator
@@ -101,7 +109,7 @@ def _train_on_world(
             yield torch.from_numpy(images[rows]), _cut(ids[rows], mask[rows])
 
     _train(towers, batches(), steps, 1e-3, progress)
-    command = f"kinoray pretrain {name} --steps {steps} --seed {seed}"
+    command = f"python benchmarks/pretrain.py {name} --steps {steps} --seed {seed}"
     return {"command": command, "seed": seed, "steps": steps, "batch_size": batch_size, "pairs": len(images)}
 
 
@@ -155,7 +163,7 @@ def pretrain_vit_bert(
                 yield torch.from_numpy(images).to(device), Tokens(tokens.ids.to(device), tokens.mask.to(device))
 
     _train(towers, batches(), epochs * steps_per_epoch, learning_rate, progress)
-    command = f"kinoray pretrain vit-bert --data {table.name} --epochs {epochs} --batch-size {batch_size}"
+    command = f"python benchmarks/pretrain.py vit-bert --data {table.name} --epochs {epochs} --batch-size {batch_size}"
     save_towers(towers.cpu(), out)
     _write_provenance(out, {"command": command, "seed": seed, "pairs": len(paths), "learning_rate": learning_rate})
     return towers
@@ -273,3 +281,37 @@ def _write_provenance(out: Path, provenance: dict[str, str | int | float]) -> No
     versions = {"kinoray": version("kinoray"), "torch": torch.__version__, "numpy": np.__version__}
     text = json.dumps(provenance | {"sha256": digest, "versions": versions}, indent=1, sort_keys=True)
     (out / "provenance.json").write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    named = parser.add_subparsers(dest="name")
+    for name, steps in (("tiny", 1200), ("tiny-clip", 2000)):
+        small = named.add_parser(name, help="made again, from pairs of the embedded world")
+        small.add_argument("--steps", type=int, default=steps)
+    large = named.add_parser("vit-bert", help="from image-text pairs of your own")
+    large.add_argument("--data", type=Path, required=True, help="table of image and caption (.parquet, .csv, .jsonl)")
+    large.add_argument("--start", help="backbone to go on from, as vit-bert:FOLDER")
+    large.add_argument("--epochs", type=int, default=10)
+    large.add_argument("--batch-size", type=int, default=48)
+    large.add_argument("--learning-rate", type=float, default=5e-5)
+    large.add_argument("--device", default="cpu", help="cpu or cuda")
+    for name, one in named.choices.items():
+        one.add_argument("--out", type=Path, default=Path("weights") / name, help="folder to write")
+        one.add_argument("--seed", type=int, default=0)
+    options = vars(parser.parse_args())
+    name = options.pop("name")
+    if name is None:
+        parser.print_help()
+        return
+    make = {"tiny": pretrain_tiny, "tiny-clip": pretrain_tiny_clip, "vit-bert": pretrain_vit_bert}[name]
+    words = [options.pop("data")] if name == "vit-bert" else []
+    try:
+        make(*words, **options)
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
+    print(f"Wrote {options['out']}. Use it with --backbone {name}:{options['out']}")
+
+
+if __name__ == "__main__":
+    main()
