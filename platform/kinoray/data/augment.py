@@ -1,4 +1,4 @@
-"""Augmentation of uint8 clips on the device where they are: crop, flip, colour, blur, solarise, normalise.
+"""Augmentation of uint8 clips on the device where they are: crop, flip, colour, blur, normalise.
 
 What happens to a clip is in `data.draws`, which recipe it follows in `data.presets`. Every operation treats each frame
 by itself and in the same way whatever stands beside it, so the pixels of a clip are bitwise the same in any batch and
@@ -73,8 +73,7 @@ def augment_view(
     boxes = _whole(video)
     if augmentation.crop_scale is not None:
         boxes = draw_boxes(of_view, _side(video), augmentation, aspects)
-    size = round(size_px * augmentation.size_scale)
-    cut = crop(video, boxes, size, augmentation.interpolation, augmentation.antialias)
+    cut = crop(video, boxes, size_px, augmentation.interpolation, augmentation.antialias)
     return _colour(cut, of_view, augmentation, preset.mean or mean, preset.std or std)
 
 
@@ -125,7 +124,7 @@ def _colour(
 
 
 def _paint(images: Tensor, drawn: Draws, augmentation: Augmentation) -> Tensor:
-    """Flip, jitter, grey-scale, blur and solarise some of N frames.
+    """Flip, jitter, grey-scale and blur some of N frames.
 
     Shapes: images (N, 3, H, W) uint8; returns planes (3, N, H, W) in [0, 1], in memory of their own.
     """
@@ -142,7 +141,6 @@ def _paint(images: Tensor, drawn: Draws, augmentation: Augmentation) -> Tensor:
     if drawn.blurred.any():
         radius = blur_radius(augmentation, min(height, width))
         _change(planes, drawn.blurred, lambda part, sigma: blur(part, sigma, radius), drawn.sigma)
-    _change(planes, drawn.solarised, _solarise)
     return planes
 
 
@@ -258,10 +256,6 @@ def _lose_colour(planes: Tensor) -> None:
 
 def _flip(planes: Tensor) -> None:
     planes.copy_(planes.flip(-1))
-
-
-def _solarise(planes: Tensor) -> None:
-    planes.sub_(0.5).abs_().neg_().add_(0.5)  # v < 0.5: v, otherwise 1 - v; 8-bit values round to 128 from 0.5 on
 
 
 def blur_radius(augmentation: Augmentation, side_px: int) -> int:

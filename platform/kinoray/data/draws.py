@@ -34,7 +34,6 @@ class Draws:
     blurred: np.ndarray
     sigma: np.ndarray
     """Standard deviation of the blur, pixels."""
-    solarised: np.ndarray
 
     def part(self, cut: slice) -> "Draws":
         """The draws of some of the clips or frames."""
@@ -64,7 +63,6 @@ def draw(seeds: np.ndarray, augmentation: Augmentation) -> Draws:
         flipped=share[:, 6] < augmentation.flip,
         blurred=share[:, 7] < augmentation.blur,
         sigma=least + share[:, 8] * (largest - least),
-        solarised=share[:, 9] < augmentation.solarise,
     )
 
 

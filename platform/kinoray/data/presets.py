@@ -1,7 +1,7 @@
 """The papers' augmentations as data: one named preset per recipe, each with its source.
 
 Clips arrive decoded to squares of `decode_px(preset, size_px)` pixels and leave as views of `size_px`; `data.augment`
-does the pixel work in this order: crop, flip, (grey), jitter, (grey), blur, solarise, normalise. A flip commutes with
+does the pixel work in this order: crop, flip, (grey), jitter, (grey), blur, normalise. A flip commutes with
 the rest, so its place in a paper's list does not matter; that of the grey-scaling does (`grey_first`).
 
 Differs, for all presets: the sources work on 8-bit pictures after every operation, here only the crop rounds to 8 bits.
@@ -32,8 +32,6 @@ Side = Annotated[int, Field(ge=0)]
 class Augmentation:
     """How one view of a clip is made. The default changes nothing."""
 
-    size_scale: Positive = 1.0
-    """Side of the view as a multiple of the run's `size_px` (DINO's local views are smaller)."""
     crop_scale: tuple[Share, Share] | None = None
     """Least and largest share of the frame's area in a random resized crop; None keeps the whole frame."""
     crop_ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
@@ -60,8 +58,6 @@ class Augmentation:
     """Least and largest standard deviation, pixels of the view."""
     blur_kernel_px: Side = 0
     """Width of the kernel, odd; 0 is as wide as float32 can tell (6 sigma to both sides)."""
-    solarise: Share = 0.0
-    """Probability that pixels of half brightness or more are inverted."""
     frame_by_frame: bool = False
     """Draw all but the crop anew for every frame; otherwise all frames of a clip share one draw."""
 
@@ -122,7 +118,6 @@ def preset_of(recipe: Recipe) -> Preset:
 DEFAULT_CROP = (0.08, 1.0)
 """torchvision's default share of the area."""
 STRONG: dict[str, Any] = {"flip": 0.5, "jitter": (0.4, 0.4, 0.4, 0.1), "jitter_probability": 0.8, "grayscale": 0.2}
-BYOL: dict[str, Any] = {"flip": 0.5, "jitter": (0.4, 0.4, 0.2, 0.1), "jitter_probability": 0.8, "grayscale": 0.2}
 
 MOCO_V1 = Augmentation(
     crop_scale=(0.2, 1.0),
@@ -134,7 +129,6 @@ MOCO_V1 = Augmentation(
 )
 MOCO_V2 = Augmentation(crop_scale=(0.2, 1.0), blur=0.5, **STRONG)
 VIDEO_MOCO = replace(MOCO_V1, antialias=False, frame_by_frame=True)
-VIDEO_MOCO_V2 = replace(MOCO_V2, antialias=False, frame_by_frame=True, blur_kernel_px=11)
 CROP_FLIP = Augmentation(crop_scale=DEFAULT_CROP, flip=0.5)
 
 IMAGENET: dict[str, Any] = {
@@ -144,7 +138,6 @@ IMAGENET: dict[str, Any] = {
     "std": (0.229, 0.224, 0.225),
 }
 CIFAR: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
-CASSLE: dict[str, Any] = {"mean": CIFAR["mean"], "std": (0.247, 0.243, 0.261)}
 UCL: dict[str, Any] = {"mean": CIFAR["mean"], "std": (0.2470, 0.2435, 0.2615)}
 """CIFAR-10's: for the current images of all sets of the benchmark, and for replayed ones of both CIFAR sets."""
 TINY_IMAGENET: dict[str, Any] = {"mean": (0.4802, 0.4480, 0.3975), "std": (0.2770, 0.2691, 0.2821)}
@@ -163,26 +156,6 @@ PRESETS: dict[str, Preset] = {
         decode_scale=256 / 224,
         test_crop=1.0,
         test_interpolation="bicubic",
-    ),
-    "moco-v1": Preset(source="arXiv 1911.05722, released code", views=(MOCO_V1,), **IMAGENET),
-    "moco-v2": Preset(source="arXiv 2003.04297, released code", views=(MOCO_V2,), **IMAGENET),
-    "moco-cifar": Preset(
-        source="MoCo's CIFAR-10 notebook: the default crop, no blur",
-        views=(Augmentation(crop_scale=DEFAULT_CROP, **STRONG),),
-        **CIFAR,
-    ),
-    "simsiam": Preset(source="arXiv 2011.10566, released code: as MoCo v2", views=(MOCO_V2,), **IMAGENET),
-    "simclr-cifar": Preset(
-        source="continual SSL on CIFAR-100 (CaSSLe's SimCLR scripts): strong jitter, no blur",
-        views=(
-            Augmentation(crop_scale=DEFAULT_CROP, interpolation="bicubic", **STRONG | {"jitter": (0.8, 0.8, 0.8, 0.2)}),
-        ),
-        **CASSLE,
-    ),
-    "insdisc-cifar": Preset(
-        source="arXiv 1805.01978, released CIFAR code: no flip, and grey after the jitter",
-        views=(replace(MOCO_V1, flip=0.0, grey_first=False),),
-        **CIFAR,
     ),
     "ucl": Preset(
         source="UCL benchmark, CIFAR-10 and CIFAR-100 (SimSiam and Barlow Twins alike)",
@@ -239,19 +212,9 @@ PRESETS: dict[str, Preset] = {
         views=(replace(VIDEO_MOCO, frame_by_frame=False),),
         **VIDEO,
     ),
-    "video-moco-v2": Preset(
-        source="VideoMoCo, released option aug_plus; there one blur for the whole batch, here one per frame",
-        views=(VIDEO_MOCO_V2,),
-        **VIDEO,
-    ),
     "video-moco-released": Preset(
         source="as video-moco, with the release's own jitter",
         views=(replace(VIDEO_MOCO, jitter_kind="kornia"),),
-        **VIDEO,
-    ),
-    "video-moco-v2-released": Preset(
-        source="as video-moco-v2, with the release's own jitter",
-        views=(replace(VIDEO_MOCO_V2, jitter_kind="kornia"),),
         **VIDEO,
     ),
     "video-finetune": Preset(
@@ -271,23 +234,6 @@ PRESETS: dict[str, Preset] = {
         source="ours: no augmentation, whose crops cost a linear layer on tiny-cnn seven points of validation",
         views=(Augmentation(),),
         **UCL,
-    ),
-    "barlow-twins": Preset(
-        source="arXiv 2103.03230, released code: two unlike views",
-        views=tuple(
-            Augmentation(crop_scale=DEFAULT_CROP, interpolation="bicubic", blur=blur, solarise=solarise, **BYOL)
-            for blur, solarise in ((1.0, 0.0), (0.1, 0.2))
-        ),
-        **IMAGENET,
-    ),
-    "dino": Preset(
-        source="arXiv 2104.14294, released code: two global views, then local ones of 96 / 224 of their side",
-        views=(
-            Augmentation(crop_scale=(0.4, 1.0), interpolation="bicubic", blur=1.0, **BYOL),
-            Augmentation(crop_scale=(0.4, 1.0), interpolation="bicubic", blur=0.1, solarise=0.2, **BYOL),
-            Augmentation(crop_scale=(0.05, 0.4), interpolation="bicubic", blur=0.5, size_scale=96 / 224, **BYOL),
-        ),
-        **IMAGENET,
     ),
 }
 
