@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinoray.cli import completion, printing
+from kinoray.cli import printing
 from kinoray.cli.options import WHICH_RUNS, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import printable
@@ -26,9 +26,7 @@ class Kind(StrEnum):
 
 def list_command(
     kind: Kind,
-    which: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help=WHICH_RUNS, autocompletion=completion.runs)
-    ] = None,
+    which: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help=WHICH_RUNS)] = None,
     root: Runs = None,
     as_json: Json = False,
 ) -> None:

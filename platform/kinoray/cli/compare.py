@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 import kinoray
-from kinoray.cli import completion, printing
+from kinoray.cli import printing
 from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
 from kinoray.display.text import printable
 from kinoray.errors import UsageError
 
 
 def compare_command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS, autocompletion=completion.runs)],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
     metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the overall metrics: .pdf, .png or .svg.")
@@ -48,7 +48,7 @@ def compare_command(
 
 
 def report_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs)],
+    run: Annotated[str, typer.Argument(metavar="RUN")],
     root: Runs = None,
     debug: Debug = False,
 ) -> None:

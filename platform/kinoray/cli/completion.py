@@ -1,8 +1,4 @@
-"""What the shell offers behind a half-typed word: methods, streams and runs by name. Imports no torch and no Ray."""
-
-from pathlib import Path
-
-import typer
+"""What the shell offers behind a half-typed word: methods and streams by name. Imports no torch and no Ray."""
 
 
 def methods(incomplete: str) -> list[str]:
@@ -18,13 +14,3 @@ def streams(incomplete: str) -> list[str]:
     from kinoray.streams import stream_families
 
     return [name for name in stream_families() if name.startswith(incomplete)]
-
-
-def runs(context: typer.Context, incomplete: str) -> list[str]:
-    """Folders of the runs folder, which `--runs` may have named."""
-    from kinoray.disk.folders import runs_root
-
-    given = context.params.get("root")
-    home = runs_root(Path(given) if given else None)
-    names = [folder.name for folder in sorted(home.glob("*/")) if not folder.name.startswith(".")]
-    return [name for name in names if name.startswith(incomplete)]

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Runs
 from kinoray.display.text import printable
 
@@ -17,9 +16,7 @@ export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 def weights_command(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN", help="A seed's folder, a run of one seed, or its name.", autocompletion=completion.runs
-        ),
+        typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,

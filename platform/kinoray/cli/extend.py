@@ -5,16 +5,13 @@ from typing import Annotated
 
 import typer
 
-from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Log, Quiet
 
 
 def extend_command(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN", help="A run or seed folder, or a name in the runs folder.", autocompletion=completion.runs
-        ),
+        typer.Argument(metavar="RUN", help="A run or seed folder, or a name in the runs folder."),
     ],
     task: Annotated[str, typer.Option(metavar="FILE", help="A task file (.yaml), or STREAM/TASK.")],
     stream: Annotated[str | None, typer.Option(help="The run's stream, where it was a folder.")] = None,

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, Runs
 from kinoray.display.text import printable
 
@@ -14,9 +13,7 @@ from kinoray.display.text import printable
 def search_command(
     run: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN", help="A seed's folder, a run of one seed, or its name.", autocompletion=completion.runs
-        ),
+        typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
     ],
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to search for.")] = None,
     like: Annotated[Path | None, typer.Option(metavar="FILE", help="A video or picture to search by instead.")] = None,

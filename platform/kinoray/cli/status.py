@@ -6,16 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kinoray.cli import completion
 from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
 from kinoray.disk.folders import runs_root
 from kinoray.display.text import clock, printable, show
 
 
 def status_command(
-    which: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help=WHICH_RUNS, autocompletion=completion.runs)
-    ] = None,
+    which: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help=WHICH_RUNS)] = None,
     root: Runs = None,
     as_json: Json = False,
     debug: Debug = False,
