@@ -9,6 +9,7 @@ lwf                          a rule around the default learner of the stream's p
 import hashlib
 import importlib
 import importlib.util
+import linecache
 import sys
 import types
 from dataclasses import dataclass, replace
@@ -203,10 +204,12 @@ def _run_text(source: MethodSource) -> types.ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     module = types.ModuleType(name)
-    module.__file__ = f"{source.name}.py"
+    module.__file__ = file = f"{source.name}.py"
     sys.modules[name] = module
+    # For tracebacks and `inspect`: what stands in the file by now may be another text.
+    linecache.cache[file] = len(source.text), None, source.text.splitlines(keepends=True), file
     try:
-        exec(compile(source.text, f"{source.name}.py", "exec"), module.__dict__)
+        exec(compile(source.text, file, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         raise UsageError(f"{source.name}.py does not run: {type(error).__name__}: {error}.") from error

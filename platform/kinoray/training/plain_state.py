@@ -4,13 +4,14 @@
 that has trained and that of the same method resumed do not share is lost; `attribute_place` finds the line to blame.
 """
 
-import dis
+import ast
 import hashlib
+import inspect
 import random
+import textwrap
 from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,14 @@ def attribute_warning(method: nn.Module, module: str, attribute: str) -> str:
 
 def attribute_place(method: nn.Module, owner: nn.Module, attribute: str) -> str:
     """`file:line` where the owner's or the method's class sets an attribute, or uses it, outside `MADE_ANEW`; "" where
-    none does."""
-    touched = [
-        (rank, f"{code.co_filename}:{line}")
+    none does, or has no source."""
+    uses = [
+        (rank, f"{inspect.getsourcefile(cls)}:{line}")
         for cls in dict.fromkeys([*type(owner).__mro__, *type(method).__mro__])
         if not issubclass(nn.Module, cls) and cls is not BaseMethod
-        for code in _codes(cls)
-        for rank, name, line in _attributes_of(code)
-        if name == attribute
+        for rank, line in sorted(_uses(cls, attribute))
     ]
-    return min(touched, key=itemgetter(0))[1] if touched else ""
+    return min(uses, key=itemgetter(0))[1] if uses else ""
 
 
 class AttributeWatch:
@@ -96,27 +95,26 @@ class AttributeWatch:
             yield attribute_warning(method, module, attribute)
 
 
-def _codes(cls: type) -> Iterator[CodeType]:
-    """The code of a class's own functions and of functions inside them, but for those that a resume calls again."""
-    for name, function in vars(cls).items():
-        inner = getattr(function, "fget", None) or getattr(function, "__func__", None) or function
-        waiting = [inner.__code__] if hasattr(inner, "__code__") and name not in MADE_ANEW else []
-        while waiting:
-            code = waiting.pop()
-            yield code
-            waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+def _uses(cls: type, attribute: str) -> Iterator[tuple[int, int]]:
+    """(rank, line) of what a class's functions do with an attribute: 0 where they set it, 1 where they probably change
+    it in place (`x.keys.append(...)`, `x.keys[0] = ...`), 2 where they read it."""
+    try:
+        lines, first = inspect.getsourcelines(cls)
+        body = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, or pickled by value
+        return
+    assert isinstance(body, ast.ClassDef)
+    for node in (node for part in body.body if getattr(part, "name", "") not in MADE_ANEW for node in ast.walk(part)):
+        inner = getattr(node, "value", None)
+        if isinstance(node, ast.Attribute) and node.attr == attribute:
+            yield 2 if isinstance(node.ctx, ast.Load) else 0, first + node.lineno - 1
+        elif isinstance(inner, ast.Attribute) and inner.attr == attribute and _changes(node):
+            yield 1, first + node.lineno - 1
 
 
-def _attributes_of(code: CodeType) -> Iterator[tuple[int, str, int]]:
-    """(rank, attribute, line) of what the code does with attributes: 0 where it sets one, 1 where it probably changes
-    one in place (`x.keys.append(...)`, `x.keys[0] = ...`), 2 where it reads one."""
-    steps = [step for step in dis.get_instructions(code) if step.positions and step.positions.lineno]
-    filled = {step.positions.lineno for step in steps if step.positions and step.opname == "STORE_SUBSCR"}
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if step.opname in ("STORE_ATTR", "LOAD_ATTR", "LOAD_METHOD") and step.positions and step.positions.lineno:
-            inner = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            changes = inner or step.positions.lineno in filled
-            yield 0 if step.opname == "STORE_ATTR" else 1 if changes else 2, step.argval, step.positions.lineno
+def _changes(node: ast.AST) -> bool:
+    """Whether it calls something of its value, or fills a place in it."""
+    return isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
 
 
 def _lines(value: Any, own: set[int], depth: int) -> Iterator[str]:
