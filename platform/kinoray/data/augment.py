@@ -8,6 +8,8 @@ A batch passes through colours, blur and normalisation in pieces that fit a CPU'
 224 px than operation by operation over the batch); the pieces do not show in the result.
 
 Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; channel planes are (3, N, P).
+
+The views that replayed rows come with where they are not those of the current rows (`Replay.views`).
 """
 
 from collections.abc import Callable, Sequence

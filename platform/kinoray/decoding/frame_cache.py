@@ -14,6 +14,22 @@ inode, and again when one of these changes. For a clip with a probe the manifest
 that was replaced by one of the same size after `kinoray data prepare`, and before its first use here, goes unnoticed.
 
 KINORAY_CACHE names the folder, also a shared one, or is `off`; KINORAY_CACHE_BYTES bounds it.
+
+Frames in the files of one folder: for any number of readers and writers at once, within a bound.
+
+An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each frame behind it. It is written beside its
+place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
+damaged entry is as good as none. A draft whose writer died is removed when the folder is next surveyed.
+
+Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
+Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
+here it is a miss. Small entries of which some frames are wanted are read whole and held in memory.
+
+The checksum is a sum of words: any flipped bit and any lost page shows, in a small part of the time that CRC-32 takes.
+
+When an entry was last used is its modification time, moved on once an hour at most. Where the files exceed 7/8 of the
+bound the longest unused go until 3/4 are left. A process surveys the folder before it first writes and then when it
+wrote 1/64 of the bound, so that eight writers keep within it. A data set much larger than the bound gains nothing.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Text to video where every task has its own gallery, embedded by the current weights."""
+"""Text to video where every task has its own gallery, embedded by the current weights.
+
+Text to video among the clips of all tasks so far; features are stored once a task is learned, never recomputed.
+"""
 
 from kinoray.evaluation.tester import Clips, Tester
 from kinoray.metrics import Ranks

@@ -1,4 +1,13 @@
-"""A run's model, rebuilt from its folder outside a training session."""
+"""A run's model, rebuilt from its folder outside a training session.
+
+`kinoray export weights`: a run's encoder as plain files that anybody can load, without kinoray.
+
+    weights = safetensors.torch.load_file("weights/model.safetensors")
+
+A ViT with BERT also comes back as a backbone (`--backbone vit-bert:FOLDER`, or `tiny:FOLDER`), as what
+`benchmarks/pretrain.py` writes does. A plain CLIP has open_clip's own names, so
+`open_clip.create_model(NAME).load_state_dict(weights)` takes it.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""run.json: what a run was started with, written once and compared at every start."""
+"""run.json: what a run was started with, written once and compared at every start.
+
+What a run was made by: the engine's source, the libraries' versions, and what has changed since.
+"""
 
 import importlib.metadata
 import json

@@ -1,6 +1,8 @@
 """The options of a run, each written once: the command line, experiment files and Python read them off `RunRequest`.
 
 Light: what shows `--help` imports it.
+
+The ways that a run may take, in words: its first line, run.json and its report say which one it took.
 """
 
 import functools

@@ -1,4 +1,7 @@
-"""From a command to a run: which method, stream, settings and folder. Nothing starts here."""
+"""From a command to a run: which method, stream, settings and folder. Nothing starts here.
+
+What a run's method asks of the plan, which numbers of workers that divides over, and what the method grows by.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,11 @@
-"""The Optuna study of a sweep: opened, waited for, requeued."""
+"""The Optuna study of a sweep: opened, waited for, requeued.
+
+A sweep's study in a file: Optuna's journal, left neither damaged nor locked by a full disk or a killed sweep.
+
+What a sweep aims at, and when a trial falls behind.
+
+How points of a search space are chosen.
+"""
 
 import itertools
 import json

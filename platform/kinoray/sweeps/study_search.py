@@ -1,6 +1,8 @@
 """Between Ray Tune and the Optuna study: who proposes trials, what the study records, and which trials are pruned.
 
 The study is the truth, Tune only carries it out.
+
+Which folders of trials a sweep keeps.
 """
 
 import contextlib
