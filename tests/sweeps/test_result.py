@@ -4,19 +4,25 @@ import json
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib as mpl
 import optuna
+import psutil
 import pytest
 from support.places import REPOSITORY
 from support.ray_head import free_ports
+from support.sockets import listening
 from support.waiting import wait_until
 
 from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
+from kinoray.report import sweep_page
 from kinoray.report.page import write_report
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.study import open_study
+from kinoray.sweeps.sweep import study_in_browser, sweep
 
 
 def make_sweep(root: Path, trials: int = 7) -> Path:
@@ -46,16 +52,26 @@ def make_sweep(root: Path, trials: int = 7) -> Path:
 
 def test_figures_are_optunas_and_stand_on_the_page(tmp_path: Path) -> None:
     folder = make_sweep(tmp_path)
-    result = SweepResult(folder)
+    result, style = SweepResult(folder), dict(mpl.rcParams)
     titles = ["Optimisation history", "After each task", "Slices", "Parallel coordinates", "Importance"]
     assert list(result.figures()) == titles
     assert {axes.get_xlabel() for axes in result.plot().axes} >= {"m", "variant"}
     page = write_report(folder).read_text()
-    assert page.count("<svg") == len(titles) and all(f"<h2>{title}</h2>" in page for title in titles)
+    assert page.count("<svg") == len(titles) and "Best: trial " in page
+    for title in ("HM on the validation splits", *titles, "Trials", "What was searched"):
+        assert f"<h2>{title}</h2>" in page, title
+    assert dict(mpl.rcParams) == style, "Optuna's style is not the reader's"
     empty = SweepResult(make_sweep(tmp_path / "empty", 1))
     assert empty.figures() == {}
     with pytest.raises(UsageError, match="no complete trial yet"):
         empty.plot()
+
+
+def test_the_report_does_not_tell_the_data_bases_password(tmp_path: Path) -> None:
+    record = json.loads((make_sweep(tmp_path) / "sweep.json").read_text())
+    shown = sweep_page.without_password(record | {"storage": "postgresql+psycopg://me:secret@host/db"})
+    assert shown == record | {"storage": "postgresql+psycopg://me:***@host/db"}
+    assert sweep_page.without_password(record) == record
 
 
 def test_the_documented_line_shows_a_copy_of_the_study(tmp_path: Path) -> None:
@@ -63,6 +79,7 @@ def test_the_documented_line_shows_a_copy_of_the_study(tmp_path: Path) -> None:
     make_sweep(tmp_path).rename(tmp_path / "SWEEP")
     documented = (REPOSITORY / "docs" / "sweeps.md").read_text()
     (line,) = [line for line in documented.splitlines() if line.startswith("cp SWEEP/")]
+    assert line.split("  #")[0].strip() == study_in_browser(Path("SWEEP"))
     (port,) = free_ports(1)
     program = f"{Path(sys.executable).parent}/optuna-dashboard"
     command = line.split("  #")[0].strip().replace("&& optuna-dashboard", f"&& exec {program} --port {port}")
@@ -78,6 +95,35 @@ def test_the_documented_line_shows_a_copy_of_the_study(tmp_path: Path) -> None:
                 except OSError:
                     return []
 
-            wait_until(lambda: studies() == ["made-up"])
+            wait_until(lambda: studies() == ["made-up"], server)
+            assert {address for address, _ in listening(psutil.Process(server.pid))} == {"127.0.0.1"}
         finally:
             server.terminate()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_says_how_to_look_at_it_and_leaves_tensorboard_files(cluster, micro, tmp_path, capsys) -> None:
+    swept = sweep("bmu_moco", stream=micro, trials=2, space="momenta", settings={"queue_size": 16}, runs=tmp_path,
+                  name="s", sampler="random", prune=False, tensorboard=True)  # fmt: skip
+    assert study_in_browser(swept.folder) in capsys.readouterr().err
+    for trial in swept.trials:
+        files = list((swept.folder / "tensorboard" / f"trial-{trial.number:04d}").glob("events.out.tfevents*"))
+        assert files
+        scalars = [scalar for file in files for scalar in scalars_of(file)]
+        values = {step: value for name, step, value in scalars if name == "ray/tune/HM"}
+        assert sorted(values.values()) == pytest.approx(sorted(trial.intermediate_values.values()), rel=1e-6)
+        assert {value for name, _, value in scalars if name == "ray/tune/task"} == {1.0, 2.0}
+
+
+def scalars_of(file: Path) -> Iterator[tuple[str, int, float]]:
+    """(name, step, value) of a TensorBoard file: records of length, checksum, event, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, place = file.read_bytes(), 0
+    while place < len(data):
+        length = int.from_bytes(data[place : place + 8], "little")
+        event = Event.FromString(data[place + 12 : place + 12 + length])
+        place += 16 + length
+        for value in event.summary.value:
+            yield value.tag, event.step, value.simple_value

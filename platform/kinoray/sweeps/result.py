@@ -179,20 +179,26 @@ class SweepResult:
 
     def figures(self) -> "dict[str, Figure]":
         """What Optuna draws of the study, by title; {} where no trial is complete."""
-        from matplotlib import pyplot
-        from optuna.visualization import matplotlib as drawn
+        import matplotlib as mpl
 
         if not self.complete:
             return {}
-        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        with warnings.catch_warnings(), mpl.rc_context():  # Optuna sets pyplot's style for the whole process
+            warnings.simplefilter("ignore")  # each figure warns that its function may change
+            return self._drawn()
+
+    def _drawn(self) -> "dict[str, Figure]":
+        from matplotlib import pyplot
+        from optuna.visualization import matplotlib as drawn
+
         study, name = self.study, self.objectives[0]
         about: dict[str, Any] = {"target": lambda trial: trial.values[0], "target_name": f"{name}, validation"}
         made: dict[str, Any] = {"Optimisation history": drawn.plot_optimization_history(study, **about)}
-        if len(self.objectives) == 1:
+        if any(trial.intermediate_values for trial in self.trials):
             made["After each task"] = drawn.plot_intermediate_values(study)
         if 1 < len(self.objectives) < 4:
             made["Pareto front"] = drawn.plot_pareto_front(study, target_names=self.objectives)
-        if len(self.complete) > 1:
+        if len(self.complete) > 1 and any(trial.params for trial in self.complete):
             made["Slices"] = drawn.plot_slice(study, **about)
             made["Parallel coordinates"] = drawn.plot_parallel_coordinate(study, **about)
         if self.importance:

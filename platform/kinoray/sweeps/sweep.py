@@ -121,9 +121,13 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
     for line in cautions(data_facts(plan.base.stream)):
         say(f"Note: {line}")
     if not record.get("storage"):
-        journal = shlex.quote(str(plan.folder / JOURNAL))
-        say(f"To see the study grow: cp {journal} copy.log && optuna-dashboard copy.log --host 127.0.0.1")
+        say(f"The study in a browser: {study_in_browser(plan.folder)}")
     _run(plan, record, study, store, missing, say)
+
+
+def study_in_browser(folder: Path) -> str:
+    """What to type to look at a sweep's study: at a copy, since whoever reaches the page can delete what it shows."""
+    return f"cp {shlex.quote(str(folder / JOURNAL))} copy.log && optuna-dashboard copy.log --host 127.0.0.1"
 
 
 def _trials(study: optuna.Study) -> list[FrozenTrial]:
