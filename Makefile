@@ -19,7 +19,7 @@ $(BIN)/pip:
 
 # pip compiles on one core, which takes nearly as long as the rest. Some packages bring files of other Pythons; of what
 # few programs import, and libraries' own tests, which are a third of all, only what our towers need is compiled.
-RARE := /(tests|transformers/models|sympy|plotly|rllib|databricks)/
+RARE := /(tests|transformers/models|sympy|rllib|databricks)/
 TOWERS := from kinoray.backbones.vision import transformers; transformers()
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
