@@ -74,3 +74,20 @@ def test_a_missing_score_is_a_dash_and_not_a_mean_of_the_others(tmp_path: Path) 
     rows = [row | {"metrics": row["metrics"] | ({"HM": None} if row["seed"] else {})}
             for row in (make_run(tmp_path, seed=seed) and list_runs(tmp_path)[-1] for seed in range(2))]  # fmt: skip
     assert "HM     –" in next(run_lines(rows))
+
+
+@pytest.mark.parametrize("file", ["run.json", "result.json"])
+def test_what_cannot_be_read_is_a_row_that_says_why_and_hides_no_other(tmp_path: Path, file: str) -> None:
+    (make_run(tmp_path) / file).write_text("{")
+    make_run(tmp_path, "bmu_moco")
+    damaged, whole = sorted(list_runs(tmp_path), key=lambda row: row["state"])
+    assert damaged["state"] == "damaged" and file in damaged["error"] and damaged["metrics"] == {}
+    assert whole["state"] == "finished" and "HM" in whole["metrics"]
+
+
+def test_no_large_file_is_opened(tmp_path: Path) -> None:
+    folder = make_run(tmp_path)
+    before = list_runs(tmp_path)
+    for name in ("metrics.jsonl", "matrix.parquet", "ranks.parquet", "bad_samples.jsonl"):
+        (folder / name).write_bytes(b"\xff" * (folder / name).stat().st_size)
+    assert list_runs(tmp_path) == before

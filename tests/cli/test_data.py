@@ -100,7 +100,6 @@ def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
         (["prepare", "toi", "--root", "."], "There is no data set named 'toi'. Did you mean 'toy"),
         (["prepare", "toy", "--root", "nowhere"], "There is no folder"),
         (["check", "toy"], "toy is not prepared. Run `kinoray data prepare toy --root DIR` first."),
-        (["show", "toy", "a"], "toy is not prepared."),
         (["show", "toy", "v0"], "toy is not prepared."),
         (["show", "moving-cvln", "a"], "Did you mean 'moving-cvlm'"),
         (["show", "none.parquet", "v0"], "There is no manifest"),
