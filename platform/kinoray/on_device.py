@@ -12,8 +12,9 @@ with warnings.catch_warnings(action="ignore", category=UserWarning):
 
 
 def clips_on_device(video: np.ndarray, device: torch.device) -> Tensor:
-    """uint8 clips (B, T, H, W, 3), which are only read, as (B, T, 3, H, W)."""
-    return on_device(video, device).permute(0, 1, 4, 2, 3)
+    """uint8 clips (B, T, H, W, 3), which are only read, as (B, T, 3, H, W); vectors of frames (B, T, D) as they are."""
+    clips = on_device(video, device)
+    return clips if clips.is_floating_point() else clips.permute(0, 1, 4, 2, 3)
 
 
 def on_device(values: np.ndarray | Tensor, device: torch.device) -> Tensor:

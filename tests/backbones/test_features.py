@@ -1,5 +1,4 @@
-"""Vectors of frames in place of videos: packed and unpacked bit for bit, learned from, and refused where they do not
-belong."""
+"""Vectors of frames in place of videos: read bit for bit, learned from, and refused where they do not belong."""
 
 import csv
 from pathlib import Path
@@ -12,15 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.features import FeatureTowers, unpacked
-from kinoray.backbones.packing import side_for
-from kinoray.data.augment import plain_view
-from kinoray.data.presets import find_preset
+from kinoray.backbones.features import FeatureTowers
+from kinoray.browse.contact_sheet import shown_frames
+from kinoray.data.manifest import read_manifest
+from kinoray.data.ray_rows import _decode_block, _unpack
+from kinoray.data.slots import MIXED, ClipFeed
 from kinoray.datasets.probing import probe_clip_or_picture
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
-from kinoray.errors import UsageError, VideoError
+from kinoray.errors import BadData, UsageError, VideoError
 from kinoray.execution.run import run
 from kinoray.streams import Stream, load_stream
 from kinoray.streams.rendering import write_video
@@ -42,21 +42,17 @@ def clip_of(path: Path, rows: np.ndarray) -> Clip:
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_vectors_come_out_bit_for_bit_after_all_that_happens_to_pixels(rows, tmp_path_factory) -> None:
+def test_vectors_are_read_bit_for_bit_and_shown_as_nothing(rows, tmp_path_factory) -> None:
     clip = clip_of(tmp_path_factory.mktemp("v") / "a.npy", rows)
-    size, width = side_for(rows.shape[1]), rows.shape[1]
-    frames = read_clip(clip, Sampling("uniform", len(rows)), 0, size)
-    assert frames.dtype == np.uint8 and frames.shape == (len(rows), size, size, 3)
-    pixels = torch.from_numpy(frames)[None].permute(0, 1, 4, 2, 3)
-    view = plain_view(pixels, find_preset("none"), size, FeatureTowers.mean, FeatureTowers.std)
-    assert np.array_equal(unpacked(view, width)[0].numpy().view(np.int32), rows.view(np.int32))
+    frames = read_clip(clip, Sampling("uniform", len(rows)), 0, 8)
+    assert frames.dtype == np.float32 and np.array_equal(frames.view(np.int32), rows.view(np.int32))
+    assert (shown_frames(clip, lambda timeline: np.arange(timeline.num_frames), 8) == 255).all()
 
 
 def test_frames_are_chosen_as_of_a_video(tmp_path: Path) -> None:
     clip = clip_of(tmp_path / "a.npy", np.arange(10, dtype=np.float16)[:, None])
     for kind, count, wanted in (("uniform", 2, [2, 7]), ("uniform", 12, None), ("fps", 5, None)):
-        frames = read_clip(clip, Sampling(kind, count), 0, 4)
-        values = unpacked(torch.from_numpy(frames)[None].permute(0, 1, 4, 2, 3) / 255, 1).flatten().tolist()
+        values = read_clip(clip, Sampling(kind, count), 0, 4).flatten().tolist()
         assert len(values) == count and values == sorted(values) and (wanted is None or values == wanted)
     facts = probe_clip_or_picture(clip)
     assert (facts["num_frames"], facts["codec"]) == (10, "vectors") and facts["digest"]
@@ -69,7 +65,6 @@ def test_frames_are_chosen_as_of_a_video(tmp_path: Path) -> None:
         (np.zeros((2, 3, 4), np.float32), 8, r"float32 \(2, 3, 4\)"),
         (np.zeros((0, 4), np.float32), 8, r"float32 \(0, 4\)"),
         (np.full((2, 4), np.nan, np.float32), 8, "not finite"),
-        (np.zeros((2, 100), np.float32), 8, "vectors of 100 numbers need size_px=12, but it is 8"),
     ],
 )
 def test_a_file_of_something_else_is_a_bad_clip(rows, size, match, tmp_path: Path) -> None:
@@ -95,8 +90,8 @@ def test_towers_map_vectors_and_read_captions_as_the_other_backbone() -> None:
 
 def test_vectors_of_another_width_stop_a_run(tmp_path: Path) -> None:
     frames = read_clip(clip_of(tmp_path / "a.npy", np.ones((3, 40), np.float32)), Sampling("uniform", 3), 0, 32)
-    with pytest.raises(UsageError, match=r"vectors of \[40\] numbers, but the text tower's space has 48"):
-        load_backbone(BACKBONE).embed_video(torch.from_numpy(frames)[None].permute(0, 1, 4, 2, 3) / 255)
+    with pytest.raises(UsageError, match="vectors of 40 numbers, but the text tower's space has 48"):
+        load_backbone(BACKBONE).embed_video(torch.from_numpy(frames)[None])
 
 
 def folder_of(root: Path, width: int = 48, ending: str = "npy") -> Stream:
@@ -143,5 +138,27 @@ def test_vectors_and_videos_are_told_apart_before_anything_starts(tmp_path: Path
     ):
         with pytest.raises(UsageError, match=match):
             resolved("avg_pool", stream, tmp_path, 0, backbone=backbone, settings=own)
-    with pytest.raises(UsageError, match="need size_px=9 or more, but it is 4"):
-        load_backbone(BACKBONE, 4)
+
+
+def test_clips_of_several_widths_end_a_run(tmp_path: Path) -> None:
+    stream = folder_of(tmp_path)
+    for number in range(0, 12, 2):
+        np.save(tmp_path / f"clip{number}.npy", np.ones((6, 40), np.float32))
+    spec = spec_of("avg_pool", stream, tmp_path, backbone=BACKBONE, settings={"max_steps": 6, "batch_size": 4})
+    with pytest.raises((BadData, UsageError), match="vectors of"):
+        run_spec(spec)
+
+
+def test_a_block_of_ray_holds_vectors_of_one_width(tmp_path: Path) -> None:
+    stream = folder_of(tmp_path)
+    manifest = read_manifest(stream.tasks[0].manifest)
+    feed = ClipFeed(str(manifest.path), tuple(manifest.clips("train").tolist()), Sampling("uniform", 2), 32, batch=2)
+    span = {"first": np.array([0]), "count": np.array([len(manifest.clips("train"))])}
+    block = _decode_block(span, feed)
+    rows = list(_unpack(block))
+    assert block["video"].shape == (len(rows), 2, 48) and not any(row.failure for row in rows)
+    for row in rows:
+        expected = read_clip(manifest.clip(row.sample), feed.sampling, 0, 32)
+        assert row.video is not None and np.array_equal(row.video, expected)
+    np.save(manifest.clip(int(manifest.clips("train")[-1])).path, np.ones((6, 40), np.float32))
+    assert [row.failure for row in _unpack(_decode_block(span, feed))][-1] == ("data", MIXED)

@@ -6,18 +6,16 @@ A clip is then a `.npy` file of float16 or float32 (T, D) instead of a video: CL
 the text tower of the same CLIP (`features:clip`). W is linear, the identity at the start, and trains.
 """
 
-# B batch   T frames   C channels   H, W pixels   D embedding
+# B batch   T frames   D embedding
 
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from kinoray import backbones
 from kinoray.backbones.attention import identity_linear
 from kinoray.backbones.backbone import FrameTowers, Tokens, TwoTower
-from kinoray.backbones.packing import side_for
 from kinoray.errors import UsageError
 
 NAMES = ("features",)
@@ -27,19 +25,6 @@ ABOUT = {
 }
 DEFAULT = "clip"
 SMALL = False
-
-
-def unpacked(frames_BTCHW: Tensor, width: int) -> Tensor:
-    """What `packing.packed` made, from pixels / 255 as towers get them: float32 (B, T, width).
-
-    Raises: UsageError for vectors of another width.
-    """
-    pixels = frames_BTCHW.float().permute(0, 1, 3, 4, 2).flatten(2) * 255
-    data = pixels.round().to(torch.uint8)[..., : 4 * (width + 1)].clone(memory_format=torch.contiguous_format)
-    widths = data[..., :4].clone(memory_format=torch.contiguous_format).view(torch.int32).unique().tolist()
-    if widths != [width]:
-        raise UsageError(f"Clips have vectors of {widths} numbers, but the text tower's space has {width}.")
-    return data[..., 4:].clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
 class FeatureTowers(FrameTowers):
@@ -54,9 +39,12 @@ class FeatureTowers(FrameTowers):
         self.other, self.dim = other, other.dim
         self.map = identity_linear(other.dim)
 
-    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
-        """The mapped vectors, (B, T, D)."""
-        return self.map(unpacked(frames_BTCHW, self.dim))
+    def embed_frames(self, frames_BTD: Tensor) -> Tensor:
+        """The mapped vectors, (B, T, D). Raises: UsageError for vectors of another width."""
+        width = frames_BTD.shape[-1]
+        if width != self.dim:
+            raise UsageError(f"Clips have vectors of {width} numbers, but the text tower's space has {self.dim}.")
+        return self.map(frames_BTD)
 
     def embed_text(self, tokens: Tokens) -> Tensor:
         """As the other backbone's."""
@@ -89,11 +77,7 @@ def weights_folder(name: str, argument: str) -> Path | None:
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> FeatureTowers:
-    """Towers for vectors as wide as the other backbone's space. Raises: UsageError where `size_px` has no room."""
+    """Towers for vectors as wide as the other backbone's space."""
     other = backbones.load_backbone(argument or DEFAULT, seed=seed)
     assert isinstance(other, TwoTower)
-    if size_px is not None and size_px < side_for(other.dim):
-        raise UsageError(
-            f"Vectors of {other.dim} numbers need size_px={side_for(other.dim)} or more, but it is {size_px}."
-        )
     return FeatureTowers(other)

@@ -21,6 +21,7 @@ from kinoray.data.manifest import PROBED, Manifest, read_manifest
 from kinoray.datasets import readers
 from kinoray.datasets.prepared import prepared_manifest
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.decode import Choose
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
 from kinoray.disk.folders import expanded
@@ -213,8 +214,14 @@ def _frames(clip: Clip, count: int) -> Frames:
         labels[:] = [f"frame {number}, {timeline.times_s[number]:.2f} s" for number in taken]
         return numbers
 
-    pixels = read_frames(clip, choose, CELL_PX)
+    pixels = shown_frames(clip, choose, CELL_PX)
     return Frames(pixels[: len(labels)], labels) if labels else Frames(pixels, [""])
+
+
+def shown_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
+    """Frames uint8 (T, size, size, 3) as `read_frames` gives them; blank where the clip is a file of vectors."""
+    frames = read_frames(clip, choose, size_px)
+    return frames if frames.ndim == 4 else np.full((len(frames), size_px, size_px, 3), 255, dtype=np.uint8)
 
 
 def _cell_size(facts: dict[str, Any]) -> tuple[int, int]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from kinoray.data.process_rows import PROCESSES, process_rows
-from kinoray.data.slots import ClipFeed, Feed, Row, TrainFeed, coming, share
+from kinoray.data.slots import MIXED, ClipFeed, Feed, Row, TrainFeed, coming, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
@@ -34,8 +34,8 @@ class DecodedRows:
     """One rank's rows of one step: first `num_current` of the current task, then replayed ones.
 
     task, sample, seeds (n,) int64: the samples that were decoded, which are substitutes where a clip was bad;
-    video (n, T, H, W, 3) uint8; `bad`: a record for each clip that could not be read; `cached`: rows for which nothing
-    was decoded; `trouble`: what is wrong with the cache, empty if nothing.
+    video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors; `bad`: a record for each clip that could not be read;
+    `cached`: rows for which nothing was decoded; `trouble`: what is wrong with the cache, empty if nothing.
     """
 
     step: int
@@ -119,6 +119,8 @@ def _check(rows: list[Row], group: int, count: int) -> None:
             kind, message = row.failure
             raise BadData(message) if kind == "data" else RunFailed(message)
     assert all(row.group == group for row in rows) and len(rows) == count
+    if len({row.video.shape for row in rows if row.video is not None}) > 1:
+        raise BadData(MIXED)
 
 
 def _mostly_cached(feed: Feed, done: int) -> bool:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import ray
 import ray.data
 from ray.data import DataContext
@@ -31,7 +32,7 @@ from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import alone_in_a_process, process_rows
-from kinoray.data.slots import Feed, Row, coming
+from kinoray.data.slots import MIXED, Feed, Row, coming
 from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
@@ -244,23 +245,29 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    video = _room_for((len(filled), feed.sampling.count, feed.size_px, feed.size_px, 3))
+    video: np.ndarray | None = None
     numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
         row = feed.decode(*slot)
+        if row.video is not None:
+            if video is None:
+                video = _room_for((len(filled), *row.video.shape), row.video.dtype)
+            if row.video.shape == video.shape[1:]:
+                video[place] = row.video  # while it is still in the CPU's cache
+            else:
+                row.failure = "data", MIXED
         numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
-        video[place] = 0 if row.video is None else row.video  # while it is still in the CPU's cache
-    return {"numbers": numbers, "video": video, "notes": notes}
+    return {"numbers": numbers, "video": np.empty(len(filled), np.uint8) if video is None else video, "notes": notes}
 
 
-def _room_for(shape: tuple[int, ...]) -> np.ndarray:
-    """Uninitialised uint8 of a shape, in the memory of this process's last block unless something refers to that, as
+def _room_for(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> np.ndarray:
+    """Uninitialised numbers of a shape, in the memory of this process's last block unless something refers to that, as
     until Ray has copied it. Fresh memory for each the system would have to clear, which takes 1 % of decoding."""
     global _room
-    size = math.prod(shape)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if len(_room) < size or sys.getrefcount(_room) > UNUSED:
         _room = np.empty(size, dtype=np.uint8)
-    return _room[:size].reshape(shape)
+    return _room[:size].view(dtype).reshape(shape)
 
 
 def _note_of(row: Row) -> str:

@@ -55,6 +55,8 @@ class Row:
     trouble: str = ""
 
 
+MIXED = "Clips have vectors of several widths. All need the width of the text tower's space."
+
 Place = tuple[str, int]
 """A clip: the path of its manifest, and its row there."""
 

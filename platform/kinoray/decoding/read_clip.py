@@ -12,7 +12,8 @@ from kinoray.decoding.sampling import Sampling
 def read_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int) -> np.ndarray:
     """The frames that a rule chooses, upright, scaled to a square.
 
-    Returns: uint8 (T, size, size, 3), RGB; T is `sampling.count` for videos and vectors, 1 for pictures and items.
+    Returns: uint8 (T, size, size, 3), RGB, or float32 (T, D) of vectors; T is `sampling.count` for videos and vectors,
+             1 for pictures and items.
     Ranges:  seed >= 0; used only where `sampling.seeded`.
     Raises:  VideoError where the file is at fault, UnreadableStorage where reading it failed three times.
     """
@@ -27,7 +28,7 @@ def read_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
         case "vectors":
             from kinoray.decoding.vectors import decode_vectors
 
-            return decode_vectors(clip, choose, size_px)
+            return decode_vectors(clip, choose)
         case "item":
             return decode_item(clip, size_px)
         case "picture":

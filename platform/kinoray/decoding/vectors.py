@@ -1,14 +1,13 @@
 """Vectors of frames in place of a video: a `.npy` file of floats (T, D), one row for each frame.
 
-They are sampled, checked and resumed as frames are (`backbones.packing`), and nothing in between knows of them; only an
-augmentation would damage them. The frame cache keeps none: a file of them is read as fast.
+They are sampled, checked and resumed as frames are, and reach the backbone as they are: no augmentation, no cropping.
+The frame cache keeps none: a file of them is read as fast.
 """
 
-# T frames   D numbers   S pixels of a side
+# T frames   D numbers
 
 import numpy as np
 
-from kinoray.backbones.packing import packed, side_for
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Choose
 from kinoray.decoding.pictures import open_array
@@ -16,18 +15,15 @@ from kinoray.decoding.sampling import Timeline
 from kinoray.errors import VideoError
 
 
-def decode_vectors(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
-    """The vectors that a rule chooses, packed: uint8 (T, size, size, 3). A second has one frame.
+def decode_vectors(clip: Clip, choose: Choose) -> np.ndarray:
+    """The vectors that a rule chooses, float32 (T, D). A second has one frame.
 
-    Raises: VideoError for a file that holds other than finite floats (T, D), or rows that `size_px` has no room for;
-    UnreadableStorage where the storage is at fault.
+    Raises: VideoError for a file that holds other than finite floats (T, D); UnreadableStorage where the storage is at
+    fault.
     """
     rows = read_vectors(clip)
-    needed = side_for(rows.shape[1])
-    if needed > size_px:
-        raise VideoError("open", f"vectors of {rows.shape[1]} numbers need size_px={needed}, but it is {size_px}")
     timeline = Timeline(len(rows), lambda: np.arange(len(rows), dtype=np.float64))
-    return packed(rows[choose(timeline)], size_px)
+    return rows[choose(timeline)].astype(np.float32)
 
 
 def read_vectors(clip: Clip) -> np.ndarray:

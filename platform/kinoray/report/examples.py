@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from kinoray.browse.contact_sheet import PAPER
+from kinoray.browse.contact_sheet import PAPER, shown_frames
 from kinoray.data.guarded import apart
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import uniform_midpoints
 from kinoray.errors import UsageError, VideoError
 from kinoray.runs.result import Result
@@ -156,7 +155,7 @@ def strip(clip: Clip, aspect: float, frame_px: int, num_frames: int = FRAMES) ->
 
 
 def _spread_frames(clip: Clip, frame_px: int, num_frames: int) -> np.ndarray:
-    return read_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, num_frames), frame_px)
+    return shown_frames(clip, lambda timeline: uniform_midpoints(timeline.num_frames, num_frames), frame_px)
 
 
 def data_uri(picture: Image.Image) -> str:

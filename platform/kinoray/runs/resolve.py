@@ -28,7 +28,7 @@ from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_needs
 
 VECTORS_RECIPE = {"augmentation": "none", "size_px": 32}
-"""What vectors of frames need of a recipe: no augmentation, and room for 767 numbers (`backbones.packing`)."""
+"""What vectors of frames need of a recipe: no augmentation. Their size says nothing, but is part of runs' names."""
 
 
 @dataclass(frozen=True)

@@ -237,9 +237,12 @@ class Feed:
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
         """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view.
 
-        aspects (B,): width / height of the frames before they were squashed to squares.
+        aspects (B,): width / height of the frames before they were squashed to squares. Vectors of frames (B, T, D) are
+        all views of themselves.
         """
         clips = clips_on_device(video, self.world.device)
+        if clips.is_floating_point():
+            return (clips,) * max(1, count)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
             return (plain_view(clips, self.preset, side, mean, std, aspects),)
@@ -250,6 +253,8 @@ class Feed:
     ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
         clips = clips_on_device(video, self.world.device)
+        if clips.is_floating_point():
+            return (clips,) * len(self.replay_views)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
 
