@@ -304,10 +304,14 @@ def main() -> None:
     if name is None:
         parser.print_help()
         return
-    make = {"tiny": pretrain_tiny, "tiny-clip": pretrain_tiny_clip, "vit-bert": pretrain_vit_bert}[name]
+    makers: dict[str, Callable[..., object]] = {
+        "tiny": pretrain_tiny,
+        "tiny-clip": pretrain_tiny_clip,
+        "vit-bert": pretrain_vit_bert,
+    }
     words = [options.pop("data")] if name == "vit-bert" else []
     try:
-        make(*words, **options)
+        makers[name](*words, **options)
     except UsageError as error:
         raise SystemExit(str(error)) from None
     print(f"Wrote {options['out']}. Use it with --backbone {name}:{options['out']}")

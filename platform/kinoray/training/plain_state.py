@@ -109,7 +109,7 @@ def _uses(cls: type, attribute: str) -> Iterator[tuple[int, int]]:
         if isinstance(node, ast.Attribute) and node.attr == attribute:
             yield 2 if isinstance(node.ctx, ast.Load) else 0, first + node.lineno - 1
         elif isinstance(inner, ast.Attribute) and inner.attr == attribute and _changes(node):
-            yield 1, first + node.lineno - 1
+            yield 1, first + inner.lineno - 1
 
 
 def _changes(node: ast.AST) -> bool:
