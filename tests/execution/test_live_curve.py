@@ -83,7 +83,7 @@ def test_it_takes_a_gpu_that_two_ranks_leave(
 
 
 def test_it_needs_a_process_beside_the_training() -> None:
-    with pytest.raises(UsageError, match="a process beside the training"):
+    with pytest.raises(UsageError, match="`watch` needs Ray"):
         kinoray.dry_run("base_moco", watch=5, num_workers=0)
 
 

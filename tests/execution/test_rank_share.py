@@ -55,8 +55,8 @@ def test_a_run_that_waits_for_machines_says_for_what(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_worker": {"CPU": -1}}, "amounts of 0 or more, but has -1 for CPU"),
-        ({"per_worker": {"GPU": "one"}}, "but has 'one' for GPU"),
+        ({"per_worker": {"CPU": -1}}, "`per_worker.CPU` is -1: input should be greater"),
+        ({"per_worker": {"GPU": "one"}}, "`per_worker.GPU` is 'one': input should be a valid number"),
         ({"per_worker": {"CPU": 1}, "num_workers": 0}, "which num_workers=0 does without"),
     ],
 )

@@ -85,7 +85,8 @@ def request(cls: type[T]) -> type[T]:
             message = wrong["msg"].removeprefix("Value error, ")
             if not wrong["loc"]:  # what several fields say together, a line already
                 raise UsageError(message) from None
-            name, value = wrong["loc"][0], wrong["input"]
+            parts, value = wrong["loc"], wrong["input"]
+            name = ".".join(map(str, parts if isinstance(options.get(str(parts[0])), Mapping) else parts[:1]))
             raise UsageError(f"`{name}` is {value!r}: {message[:1].lower()}{message[1:]}.") from None
 
     made.__init__ = checked  # type: ignore[method-assign]
