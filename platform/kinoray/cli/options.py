@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.models import ArgumentInfo
 
 from kinoray.cli import completion
 from kinoray.runs.request import Option, options_of
@@ -38,7 +39,7 @@ def takes_options(kind: type, only: Collection[str] | None = None) -> Callable[[
     def decorate(command: F) -> F:
         signature = inspect.signature(command, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        first = sum(p.default is p.empty or "Argument" in repr(p.annotation) for p in own)
+        arguments = [p for p in own if _is_argument(p)]
         made = [
             _parameter(name, option)
             for name, option in options_of(kind).items()
@@ -49,7 +50,7 @@ def takes_options(kind: type, only: Collection[str] | None = None) -> Callable[[
         def called(**given: Any) -> None:
             command(**given)
 
-        parameters = [*own[:first], *made, *own[first:]]
+        parameters = [*arguments, *made, *(p for p in own if p not in arguments)]
         called.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[p.replace(kind=p.KEYWORD_ONLY) for p in parameters]
         )
@@ -57,6 +58,10 @@ def takes_options(kind: type, only: Collection[str] | None = None) -> Callable[[
         return called  # type: ignore[return-value]
 
     return decorate
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(info, ArgumentInfo) for info in getattr(parameter.annotation, "__metadata__", ()))
 
 
 def _parameter(name: str, option: Option) -> inspect.Parameter:

@@ -58,7 +58,6 @@ def reproduce_command(
         "clips": clips or (),
         "retry": retry is not None,
     }
-    chosen["retry"] = retry is not None
     made = [reproduce(part, settings=held, **chosen, **options) for part in parts_of(name)]
     if options.get("dry_run"):
         if "runs" in made[0]:

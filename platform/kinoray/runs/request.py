@@ -67,7 +67,17 @@ Whole = Annotated[int, pydantic.Field(ge=0, strict=True)]
 Count = Annotated[int, pydantic.Field(ge=1, strict=True)]
 Names = Annotated[tuple[str, ...], BeforeValidator(names_in)]
 """One name or several."""
-Settings = Annotated[dict[str, Any], BeforeValidator(lambda given: given or {})]
+Amount = Annotated[float, pydantic.Field(ge=0)]
+none_as_empty = BeforeValidator(lambda given: given or {})
+Settings = Annotated[dict[str, Any], none_as_empty]
+
+# Options that a run and a sweep share
+StreamOption = Annotated[AnyStream, Option("A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]")]
+Backbone = Annotated[str | None, Option("The towers. [the stream's]")]
+Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")]
+CopyTo = Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")]
+Runs = Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)]
+Quiet = Annotated[bool, Option("No progress.", bool, in_file=False)]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -99,13 +109,14 @@ class RunRequest:
 
     method: Annotated[AnyMethod, SkipValidation] = field(kw_only=False)
     """A name, the path of a `.py` file, `rule:learner` of either, or a class."""
-    stream: Annotated[AnyStream, Option("A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]")] = "moving-cvlm"
-    backbone: Annotated[str | None, Option("The towers. [the stream's]")] = None
+    stream: StreamOption = "moving-cvlm"
+    backbone: Backbone = None
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
     seeds: Annotated[Count | None, Option("So many seeds from --seed on, side by side where possible.", int)] = None
     num_workers: Annotated[Whole | None, Option("Training processes; 0: in this one. [1, or one per GPU]", int)] = None
     per_worker: Annotated[
-        Annotated[dict[str, Annotated[float, pydantic.Field(ge=0)]], BeforeValidator(lambda given: given or {})],
+        dict[str, Amount],
+        none_as_empty,
         Option("What each asks of Ray, started first where it must be. [a share]", dict, metavar="CPU=N,GPU=N"),
     ] = field(default_factory=dict)
     """Waited for where the cluster has to start a machine first."""
@@ -119,13 +130,13 @@ class RunRequest:
     """`RELEASED` of the method."""
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
-    log: Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")] = ()
-    copy_to: Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")] = None
+    log: Log = ()
+    copy_to: CopyTo = None
     dashboard: Annotated[bool, Option("Show Ray's dashboard while it lasts, here.", bool, in_file=False)] = False
     fresh: Annotated[bool, Option("Start over instead of resuming.", bool, in_file=False)] = False
     """What was there is set aside."""
-    runs: Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)] = None
-    quiet: Annotated[bool, Option("No progress.", bool, in_file=False)] = False
+    runs: Runs = None
+    quiet: Quiet = False
 
     def __post_init__(self) -> None:
         if self.copy_to is not None:

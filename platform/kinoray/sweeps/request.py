@@ -11,7 +11,20 @@ from kinoray.disk.folders import runs_root
 from kinoray.disk.remote import check_uri
 from kinoray.display.text import one_line
 from kinoray.errors import UsageError
-from kinoray.runs.request import AnyMethod, AnyStream, Count, Names, Option, Settings, Whole, request
+from kinoray.runs.request import (
+    AnyMethod,
+    Backbone,
+    CopyTo,
+    Count,
+    Log,
+    Option,
+    Quiet,
+    Runs,
+    Settings,
+    StreamOption,
+    Whole,
+    request,
+)
 
 KEEP_BEST = 5
 """Trials whose checkpoints stay."""
@@ -40,7 +53,7 @@ class SweepRequest:
 
     method: Annotated[AnyMethod, SkipValidation] = field(kw_only=False)
     """A name, the path of a `.py` file, or a class."""
-    stream: Annotated[AnyStream, Option("A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]")] = "moving-cvlm"
+    stream: StreamOption = "moving-cvlm"
     trials: Annotated[Count | None, Option("Trials in all. [32; a grid: all its points]", int)] = None
     space: Annotated[Any, SkipValidation] = None
     """A name of the method's SPACES, a YAML file, or a mapping; None: its SPACE."""
@@ -62,7 +75,7 @@ class SweepRequest:
     aimed at, as "classify/accuracy", a mean over the sets."""
     seeds: Annotated[Count, Option("Runs per trial, advancing task by task together. [1]", int)] = 1
     seed: Annotated[Whole, Option("First of the seeds; also seeds the sampler. [0]", int)] = 0
-    backbone: Annotated[str | None, Option("The towers. [the stream's]")] = None
+    backbone: Backbone = None
     settings: Settings = field(default_factory=dict)
     """What is set for all trials."""
     concurrent: Annotated[Count | None, Option("Trials at a time. [what the cluster holds]", int)] = None
@@ -78,17 +91,17 @@ class SweepRequest:
     keep_best: Whole | None = KEEP_BEST
     """Trials whose checkpoints stay; None: all."""
     storage: Annotated[str | None, Option("Data base of the study. [a file]", metavar="URL")] = None
-    runs: Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)] = None
+    runs: Runs = None
     name: Annotated[str | None, Option("The sweep's folder. [from a hash of all this]")] = None
     retry: bool = False
     """Run failed trials again."""
     warm_start: Annotated[str | Path | None, Option("Try its best settings first.", metavar="SWEEP")] = None
     smoke: Annotated[bool, Option("Two steps a task.", bool)] = False
     tensorboard: Annotated[bool, Option("Write TensorBoard files of the trials.", bool)] = False
-    log: Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")] = ()
+    log: Log = ()
     dry_run: Annotated[bool, Option("Show what would run; start nothing.", bool)] = False
-    quiet: Annotated[bool, Option("No progress.", bool)] = False
-    copy_to: Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")] = None
+    quiet: Quiet = False
+    copy_to: CopyTo = None
     """The sweep goes with them."""
 
     def __post_init__(self) -> None:
