@@ -106,14 +106,15 @@ def commit(
         files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(beside.iterdir())}
         for name in files:
             sync(beside / name)
-        manifest: dict[str, Any] = {
+        manifest = {
             "format": FORMAT,
+            "run": seed_label(folder.parent),
             "stage": position.stage,
             "phase": position.phase,
             "step": position.step,
+            "files": files,
         }
-        manifest["run"] = seed_label(folder.parent)
-        write_text(beside / "manifest.json", json.dumps(manifest | {"files": files}))
+        write_text(beside / "manifest.json", json.dumps(manifest))
         if (folder / "fence").read_text() != fence:
             raise RunFailed(f"{folder}: another attempt of this run has started; this one stops.")
         shutil.rmtree(final, ignore_errors=True)
