@@ -9,7 +9,7 @@ A batch passes through colours, blur and normalisation in pieces that fit a CPU'
 
 Legend: B clips, T frames, N of their frames in a row, P pixels of a frame; channel planes are (3, N, P).
 
-The views that replayed rows come with where they are not those of the current rows (`Replay.views`).
+Replayed rows may come with other views than the current ones (`Replay.views`).
 """
 
 from collections.abc import Callable, Sequence

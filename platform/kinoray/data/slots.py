@@ -2,8 +2,6 @@
 
 Its frames come from the cache or are decoded; only `Row.cached` differs. A clip that cannot be read becomes a record,
 and a substitute takes its place (training) or none (test).
-
-The frames of a manifest's clip, or the record of why it has none.
 """
 
 import time

@@ -1,7 +1,5 @@
-"""Text to video where every task has its own gallery, embedded by the current weights.
-
-Text to video among the clips of all tasks so far; features are stored once a task is learned, never recomputed.
-"""
+"""Text to video: among a task's own clips, embedded by the current weights, or among the clips of all tasks so far,
+whose features are stored once a task is learned and never recomputed."""
 
 from kinoray.evaluation.tester import Clips, Tester
 from kinoray.metrics import Ranks

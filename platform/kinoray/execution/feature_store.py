@@ -2,9 +2,6 @@
 
 Both answer alike, from what is committed. torch is imported with the first question: a run that nobody asks starts the
 actor without it.
-
-The actor that answers for a run's features while it is on. It begins beside the ranks, so it imports what reads them
-with the first question.
 """
 
 import time

@@ -1,6 +1,6 @@
 """A run's model, rebuilt from its folder outside a training session.
 
-`kinoray export weights`: a run's encoder as plain files that anybody can load, without kinoray.
+`kinoray export weights` writes its encoder as plain files that anybody can load, without kinoray:
 
     weights = safetensors.torch.load_file("weights/model.safetensors")
 

@@ -2,8 +2,6 @@
 
 One worker group lives through the stream. Ray restarts it when a process dies; the ranks then go on from the newest
 committed checkpoint. An error of the method itself is not retried. Ctrl-C and SIGTERM commit the state and stop.
-
-The driver while runs are on: shows progress, turns Ctrl-C and SIGTERM into a request to stop.
 """
 
 import contextlib

@@ -4,8 +4,8 @@ An actor, created by the driver and named by the run; it holds a cache, never tr
 folder. Every write carries its place in the run and counts once, so a retried call changes nothing. It is a plain
 class: with `num_workers=0` the driver uses it directly.
 
-A run's numbers as Ray metrics, for the dashboard, Prometheus and Grafana: an allowed list, so that nothing a method
-logs, and no clip or trial, becomes a series of its own. `cluster/README.md` has the same list as a table.
+It exports a run's numbers as Ray metrics, for the dashboard, Prometheus and Grafana: an allowed list, so that nothing a
+method logs, and no clip or trial, becomes a series of its own. `cluster/README.md` has the same list as a table.
 """
 
 import json

@@ -1,6 +1,6 @@
 """run.json: what a run was started with, written once and compared at every start.
 
-What a run was made by: the engine's source, the libraries' versions, and what has changed since.
+Among it the digest of the engine's source and the libraries' versions, and whether they have changed since.
 """
 
 import importlib.metadata

@@ -1,8 +1,7 @@
 """The options of a run, each written once: the command line, experiment files and Python read them off `RunRequest`.
 
-Light: what shows `--help` imports it.
-
-The ways that a run may take, in words: its first line, run.json and its report say which one it took.
+Light: what shows `--help` imports it. A `Way` says in words how a run is carried out: its first line, run.json and its
+report have it.
 """
 
 import functools

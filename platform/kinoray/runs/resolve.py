@@ -1,6 +1,6 @@
 """From a command to a run: which method, stream, settings and folder. Nothing starts here.
 
-What a run's method asks of the plan, which numbers of workers that divides over, and what the method grows by.
+Also what the method asks of the plan, which numbers of workers that divides over, and what it grows by in each task.
 """
 
 import re

@@ -1,10 +1,6 @@
-"""The Optuna study of a sweep: opened, waited for, requeued.
+"""The Optuna study of a sweep: opened, waited for, requeued; its objectives, its pruning rule and its samplers.
 
-A sweep's study in a file: Optuna's journal, left neither damaged nor locked by a full disk or a killed sweep.
-
-What a sweep aims at, and when a trial falls behind.
-
-How points of a search space are chosen.
+The study lies in Optuna's journal, a file that neither a full disk nor a killed sweep leaves damaged or locked.
 """
 
 import itertools

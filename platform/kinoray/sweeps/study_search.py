@@ -1,8 +1,6 @@
 """Between Ray Tune and the Optuna study: who proposes trials, what the study records, and which trials are pruned.
 
-The study is the truth, Tune only carries it out.
-
-Which folders of trials a sweep keeps.
+The study is the truth, Tune only carries it out. Here it is also decided whose checkpoints a sweep keeps.
 """
 
 import contextlib

@@ -3,8 +3,6 @@
 The Optuna study and the ordinary run folders are the only truth. A sweep that was stopped or killed goes on with the
 same command: a new Tuner is bound to the study, what was running is queued again and goes on from its commits, what is
 missing is run. Nothing of Tune's own state is stored.
-
-Carries a sweep out with Ray Tune: its trials, who stops them, what Tune logs, what stays on disk.
 """
 
 import contextlib

@@ -1,12 +1,8 @@
 """One trial of a sweep: its seeds advance task by task together and are compared on the validation splits.
 
-A trial's own errors are answers, not exceptions: they would come again.
-
-One run inside a trial of a sweep: it advances task by task, in the trial's process or on Ray workers of its own.
-
-What Ray Tune drives: a process that runs trials one by one, and is clean again between them.
-
-Only the death of the process makes Tune try a trial again; its runs then go on from their last commits.
+A seed's run advances in the trial's process or on Ray workers of its own. What Ray Tune drives is a process that runs
+one trial after the other, and is clean again between them. A trial's own errors are answers, not exceptions: they would
+come again. Only the death of the process makes Tune try a trial again; its runs then go on from their last commits.
 """
 
 import gc

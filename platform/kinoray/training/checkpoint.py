@@ -4,7 +4,7 @@ A checkpoint is a folder with safetensors, `state.json` and a manifest of sizes 
 beside under a temporary name, synced, and renamed; without a valid manifest it does not exist. The last two are kept. A
 writer holds the run's fence: whoever took it last may commit, an orphan of an earlier attempt may not.
 
-Whether all ranks hold the same weights: only the first rank's are committed, and each evaluates with its own.
+Only the first rank's weights are committed, and each rank evaluates with its own: `check_agreement` compares them.
 """
 
 import hashlib

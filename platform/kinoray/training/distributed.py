@@ -1,6 +1,7 @@
 """Ranks: who am I, gather rows, sum gradients. All of it is the identity for one process, bit for bit.
 
-Dropout on several ranks. All draw torch's numbers alike, for what must be equal on all; masks must not be.
+All ranks draw torch's numbers alike, for what must be equal on all; the masks of dropout must not be, and have draws of
+their own.
 """
 
 from collections.abc import Callable, Sequence
