@@ -73,16 +73,11 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+def cluster(monkeypatch: pytest.MonkeyPatch, here: Path) -> Cluster:
     """A cluster that is asked nothing over any network; the current folder is empty."""
     fake = Cluster()
     monkeypatch.setattr(submit, "connect", lambda url: fake)
     monkeypatch.setattr(submit, "POLL_S", 0.0)
-    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "KINORAY_RUNS"):
-        monkeypatch.delenv(name, raising=False)
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
     return fake
 
 
