@@ -15,7 +15,9 @@ that was replaced by one of the same size after `kinoray data prepare`, and befo
 
 KINORAY_CACHE names the folder, also a shared one, or is `off`; KINORAY_CACHE_BYTES bounds it.
 
-Any number of readers and writers share the folder at once, within the bound. An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each frame behind it. It is written beside its
+Any number of readers and writers share the folder at once, within the bound.
+
+An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each frame behind it. It is written beside its
 place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
 damaged entry is as good as none. A draft whose writer died is removed when the folder is next surveyed.
 

@@ -59,7 +59,8 @@ def copying(to: str | None, folders: Callable[[], list[Path]], say: Callable[[st
                 try:
                     copy_folder(folder, remote.below(name), sent.setdefault(folder, {}))
                 except Exception as error:  # whatever it is, it must not end the run
-                    say(f"Not copied, {name}: {printable(one_line(error)[:300])} Tried again after the next task.")
+                    again = "The same command tries again." if everything else "Tried again after the next task."
+                    say(f"Not copied, {name}: {printable(one_line(error)[:300])} {again}")
 
     def work() -> None:
         while not ended.wait(LOOK_S):

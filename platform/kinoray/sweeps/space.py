@@ -6,7 +6,7 @@ where wanted (whole numbers as both ends give whole numbers), `{"choices": [...]
 What a sampler draws for trial n depends on the sweep's seed, on n, and (TPE) on the trials finished before: a sweep
 that was killed and goes on draws what it would have drawn.
 
-On the command line spaces are typed as `--space m_hat=0.9:1`, `--space learning_rate=1e-4:1e-2:log`, `--set m_hat=0.9,0.99`.
+Typed, they are `--space m_hat=0.9:1`, `--space learning_rate=1e-4:1e-2:log`, `--set m_hat=0.9,0.99`.
 """
 
 import contextlib
