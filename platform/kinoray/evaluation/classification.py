@@ -5,8 +5,9 @@ evaluation, so its cost is linear in the number of tasks; what follows takes sec
 
 Neighbours vote with weights (InsDisc, Wu et al., 2018). The linear probe takes seconds: multinomial logistic regression
 on features that were embedded once, by L-BFGS. It stands for MoCo's probe (100 epochs of SGD;
-`methods/classify.py`) after every task, where that one would take minutes. Features are standardised by the training pictures' mean and deviation: those of self-supervised
-encoders differ in scale by orders of magnitude, and one penalty then serves them all.
+`methods/classify.py`) after every task, where that one would take minutes. Features are standardised by the training
+pictures' mean and deviation: those of self-supervised encoders differ in scale by orders of magnitude, and one
+penalty then serves them all.
 
 Differs: one view without augmentation, and the minimum of a penalised loss. SGD of so many epochs ends before its own
 minimum on few pictures: on `shapes-5` it tells 1.5 points fewer than the probe whose penalty validation chooses. So the
