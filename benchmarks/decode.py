@@ -403,7 +403,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
     from kinoray.decoding.clip import Clip
     from kinoray.decoding.probe import probe_clip
-    from kinoray.processes.ray_session import ray_session
+    from kinoray.system.ray_session import ray_session
 
     numbers: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kinoray.processes.ray_session import RAY_SETTINGS
+from kinoray.system.ray_session import RAY_SETTINGS
 
 RUNS = 1000
 POLL_S = 0.01
@@ -98,7 +98,7 @@ def until_hello(folder: Path, *words: str) -> float:
 @contextmanager
 def running_ray() -> Iterator[None]:
     """A Ray that others join by RAY_ADDRESS."""
-    words = [sys.executable, "-m", "kinoray.processes.ray_head"]
+    words = [sys.executable, "-m", "kinoray.system.ray_head"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as head:
         assert head.stdin is not None and head.stdout is not None
         os.environ["RAY_ADDRESS"] = f"127.0.0.1:{json.loads(head.stdout.readline())['port']}"

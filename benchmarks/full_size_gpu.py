@@ -65,8 +65,8 @@ def timed_steps(spec: Any) -> list[tuple[list[float], list[float], int]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     from kinoray.execution.rank_session import RankSession
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.execution.run_rank import compute_repeatably
-    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.runs.run_spec import alone
     from kinoray.training.loop import train_stream
 

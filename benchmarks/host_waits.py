@@ -26,8 +26,8 @@ import torch
 
 import kinoray.methods.moco
 from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import compute_repeatably
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.method_source import find_method, method_names, with_learner
 from kinoray.runs.run_spec import alone
 from kinoray.testing.engine import spec_of

@@ -20,7 +20,7 @@ from statistics import median
 
 from shared.memory import peak_bytes
 
-from kinoray.display.text import markdown_table
+from kinoray.system.text import markdown_table
 
 LEARNER = "base_moco"
 METHODS: dict[str, tuple[str, dict[str, str]]] = {

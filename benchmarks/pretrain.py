@@ -50,10 +50,10 @@ from kinoray.backbones.towers import (
     random_towers,
     save_towers,
 )
-from kinoray.disk.durable import sha256
 from kinoray.equations import in_batch_nce
 from kinoray.errors import UsageError
 from kinoray.streams import events, stills, world
+from kinoray.system.durable import sha256
 
 TEMPERATURE = 0.07
 IMAGE_FORMATS = "png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,image2,gif"

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinoray.display.text import markdown_table, show
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
+from kinoray.system.text import markdown_table, show
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

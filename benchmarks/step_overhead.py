@@ -31,9 +31,9 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.towers import Tokens, TowerShape, random_towers
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
+from kinoray.execution.run_monitor import MonitorClient, RunMonitor
 from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
-from kinoray.monitoring.run_monitor import MonitorClient, RunMonitor
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World, gather, noise_source
 from kinoray.training.given_weights import GivenWeights

@@ -32,9 +32,9 @@ import torch
 from shared.turns import in_turns, ratio, seconds
 from torch import Tensor
 
-from kinoray.features.files import write_features
-from kinoray.features.search import STRIP, exact_ranks, nearest
-from kinoray.features.store import FeatureStore
+from kinoray.evaluation.exact_search import STRIP, exact_ranks, nearest
+from kinoray.evaluation.feature_files import write_features
+from kinoray.evaluation.gallery import FeatureStore
 
 DIM = 512
 ANSWERS = 10
@@ -99,7 +99,7 @@ def against_actor(folder: Path, facts: dict[str, Any], few: Tensor, rounds: int)
     import ray
 
     from kinoray.execution.feature_store import FeatureActor, LiveFeatureStore, committed_features
-    from kinoray.processes.actors import call, start_actor
+    from kinoray.system.actors import call, start_actor
 
     record = {"method": "m", "stream": "s", "protocol": "ctvr", "seed": 0, "tasks": ["all"]}
     (folder / "run.json").write_text(json.dumps(record | {"joint": False, "zero_shot": False}))

@@ -50,11 +50,11 @@ import ray
 from ray import tune
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from kinoray.processes.ray_session import RAY_SETTINGS
+from kinoray.system.ray_session import RAY_SETTINGS
 job = json.loads(sys.argv[1])
 
 def loop(config):
-    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.training.distributed import World
     from kinoray.runs.run_spec import make_spec
     from kinoray.runs.request import RunRequest

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kinoray.display.text import printable
 from kinoray.errors import KinorayError, UsageError
+from kinoray.system.text import printable
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

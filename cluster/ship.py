@@ -20,9 +20,9 @@ from pathlib import Path
 
 from kinoray.cluster.install import requirements
 from kinoray.config import digest_of
-from kinoray.disk.durable import sha256
 from kinoray.errors import UsageError
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, read_experiment
+from kinoray.system.durable import sha256
 
 LASTING = ("run", "sweep", "extend", "reproduce")
 """Commands that leave a result, which is not made twice."""

@@ -22,8 +22,8 @@ from kinoray.cluster.client import TIMEOUT_S, Unreachable, connect, dashboard, i
 from kinoray.cluster.install import pip
 from kinoray.cluster.results import IN_JOB, open_result
 from kinoray.cluster.ship import Shipment, stage
-from kinoray.display.text import printable, printer
 from kinoray.errors import STOPPED, KinorayError, UsageError, unknown
+from kinoray.system.text import printable, printer
 
 if TYPE_CHECKING:
     import pandas as pd

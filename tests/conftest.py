@@ -125,7 +125,7 @@ def kino(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     # It would stay as long as this process.
-    monkeypatch.setattr("kinoray.processes.ray_session.start_ray", lambda dashboard: None)
+    monkeypatch.setattr("kinoray.system.ray_session.start_ray", lambda dashboard: None)
     before = signal.getsignal(signal.SIGTERM)
 
     def call(*words: object) -> Outcome:

@@ -17,7 +17,7 @@ from support.places import REPOSITORY
 from support.waiting import wait_until
 
 import kinoray
-from kinoray.processes import pool
+from kinoray.system import pool
 
 Kino = Callable[..., tuple[int, str, str]]
 CLIPS = 24
@@ -86,7 +86,7 @@ def test_a_runs_folder_that_cannot_be_written(kino: Kino, mine: Path, tmp_path: 
 
 
 def test_a_backbone_is_checked_before_ray_starts(kino: Kino, mine: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", None)
+    monkeypatch.setattr("kinoray.system.ray_session.ray_session", None)
     words = ("run", "base_moco", "--stream", mine, "--runs", tmp_path / "runs", "--backbone", "tinny")
     refusal(kino(*words), 2, "no backbone named 'tinny'", "'tiny'")
 

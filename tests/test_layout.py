@@ -20,10 +20,10 @@ PLACES = {
 }
 
 FLOORS = """
-errors metrics equations families on_device | config disk processes display | seeds backbones
-| decoding momentum monitoring features
+errors metrics equations families on_device | config system | seeds backbones
+| decoding momentum
 | data | method datasets
-| rehearsal rule | streams training methods search_spaces | evaluation | runs | browse
+| rehearsal rule | streams training methods search_spaces | evaluation | runs
 | execution | sweeps | report cluster testing | papers | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
@@ -129,7 +129,7 @@ def test_the_engine_imports_no_method() -> None:
 
 
 def test_ray_stays_in_a_handful_of_files() -> None:
-    allowed = ("execution.run", "execution.workers", "execution.momentum_store", "monitoring.run_monitor")
+    allowed = ("execution.run", "execution.workers", "execution.momentum_store", "execution.run_monitor")
     allowed += (
         "execution.feature_store",
         "execution.live_curve",
@@ -139,12 +139,12 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "data.warm_cache",
     )
     allowed += (
-        "processes.actors",
-        "processes.ray_head",
-        "processes.ray_session",
+        "system.actors",
+        "system.ray_head",
+        "system.ray_session",
     )
     allowed += ("datasets.probing",)
-    allowed += ("sweeps.study_search", "sweeps.trial", "sweeps.sweep", "sweeps.share", "browse.doctor")
+    allowed += ("sweeps.study_search", "sweeps.trial", "sweeps.sweep", "sweeps.share", "report.doctor")
     allowed += ("cluster.client", "cluster.submit")
     users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
     assert users <= {f"kinoray.{name}" for name in allowed}

@@ -14,8 +14,8 @@ from torch import Tensor
 from kinoray.data.plan import sample_id, split_id
 from kinoray.errors import RunFailed, UsageError
 from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import Batch, Needs, Replay, Rows, Task
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rehearsal import (
     Payloads,
     fill,

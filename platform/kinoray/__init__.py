@@ -13,10 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinoray.browse.describe import describe
-    from kinoray.browse.doctor import examine
-    from kinoray.browse.listing import list_backbones, list_methods, list_streams
-    from kinoray.browse.run_list import list_runs
     from kinoray.cluster.submit import list_jobs, submit
     from kinoray.execution.extend import extend
     from kinoray.execution.feature_store import feature_store
@@ -25,8 +21,11 @@ if TYPE_CHECKING:
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
-    from kinoray.processes.ray_session import shutdown
+    from kinoray.report.describe import describe
+    from kinoray.report.doctor import examine
+    from kinoray.report.listing import list_backbones, list_methods, list_streams
     from kinoray.report.page import write_report
+    from kinoray.report.run_list import list_runs
     from kinoray.report.search import Found, search
     from kinoray.report.tables import Comparison, compare
     from kinoray.runs.finding import load
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from kinoray.sweeps.request import SweepRequest
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
+    from kinoray.system.ray_session import shutdown
     from kinoray.testing.suite import check
 
 __version__: str
@@ -70,14 +70,14 @@ _WHERE = {
     "Comparison": "report.tables",
     "write_report": "report.page",
     "check": "testing.suite",
-    "shutdown": "processes.ray_session",
+    "shutdown": "system.ray_session",
     "momentum_weights": "execution.momentum_store",
-    "examine": "browse.doctor",
-    "describe": "browse.describe",
-    "list_methods": "browse.listing",
-    "list_streams": "browse.listing",
-    "list_backbones": "browse.listing",
-    "list_runs": "browse.run_list",
+    "examine": "report.doctor",
+    "describe": "report.describe",
+    "list_methods": "report.listing",
+    "list_streams": "report.listing",
+    "list_backbones": "report.listing",
+    "list_runs": "report.run_list",
 }
 __all__ = list(_WHERE)
 

@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Features of earlier tasks' videos as their own models left them (`features.store`), some for every step."""
+    """Features of earlier tasks' videos as their own models left them (`evaluation.gallery`), some for every step."""
 
     split: Literal["train", "test"] = "train"
     """Whose videos: test videos as negatives are what the released FrameFusionMoE takes, and a leak."""

@@ -12,7 +12,6 @@ from hypothesis.extra.numpy import arrays
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.features import FeatureTowers
-from kinoray.browse.contact_sheet import shown_frames
 from kinoray.data.manifest import read_manifest
 from kinoray.data.ray_rows import _decode_block, _unpack
 from kinoray.data.slots import MIXED, ClipFeed
@@ -22,6 +21,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, UsageError, VideoError
 from kinoray.execution.run import run
+from kinoray.report.contact_sheet import shown_frames
 from kinoray.streams import Stream, load_stream
 from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import resolved, run_spec, spec_of

@@ -31,7 +31,7 @@ from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
-from kinoray.processes import pool
+from kinoray.system import pool
 
 SAMPLES, STEPS, BATCH = (8, 6), (5, 6), 4
 RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)

@@ -27,12 +27,11 @@ from kinoray.datasets import prepare, probing
 from kinoray.datasets.check import check
 from kinoray.datasets.findings import Journal
 from kinoray.decoding.decode import UnreadableStorage
-from kinoray.disk import durable
-from kinoray.disk.folders import prepared_folder
-from kinoray.disk.locks import hold
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
-from kinoray.processes import pool
-from kinoray.processes.cores import usable_cores
+from kinoray.system import durable, pool
+from kinoray.system.cores import usable_cores
+from kinoray.system.folders import prepared_folder
+from kinoray.system.locks import hold
 
 TESTS = REPOSITORY / "tests"
 

@@ -13,8 +13,8 @@ from support.places import SHARED
 
 from kinoray.data.manifest import write_manifest
 from kinoray.datasets.readers import Annotations, data_sets, describe, read
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
+from kinoray.system.folders import prepared_folder
 
 FAMILIES = ("kinetics", "ucf101", "hmdb51", "cifar", "tiny_imagenet", "imagenet")
 PUBLISHED = SHARED / "annotations"

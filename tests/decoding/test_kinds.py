@@ -13,7 +13,6 @@ from av.video.reformatter import VideoReformatter
 from PIL import Image
 from support.clips import grey_ramp, write_clip
 
-from kinoray.browse import contact_sheet
 from kinoray.data.manifest import PROBED, read_manifest, write_manifest
 from kinoray.data.slots import ClipFeed
 from kinoray.datasets.findings import Part
@@ -25,6 +24,7 @@ from kinoray.decoding.probe import probe_clip
 from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_square
 from kinoray.errors import UsageError, VideoError
+from kinoray.report import contact_sheet
 
 SIZE = 16
 UNKNOWABLE = {".ts", ".ps"}

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from kinoray.errors import CheckpointCorrupt
 from kinoray.evaluation import ranking
+from kinoray.evaluation.feature_files import read_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.rank_session import RankSession
-from kinoray.features.files import read_features
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.metrics import Ranks, ranks_of
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.runs.result import Result
 from kinoray.testing.engine import fresh_session, run_spec, spec_of, stages_of
 from kinoray.testing.small_stream import on_protocol

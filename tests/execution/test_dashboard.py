@@ -16,8 +16,8 @@ import pytest
 from support.browser import rendered
 from support.waiting import wait_until
 
-from kinoray.browse import doctor
 from kinoray.errors import UsageError
+from kinoray.report import doctor
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream
 

@@ -17,19 +17,19 @@ from typer.testing import CliRunner
 
 import kinoray
 from kinoray.cli.main import app
-from kinoray.disk.durable import sha256
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
 from kinoray.execution import extend as extending
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run
-from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.signals import Stopped
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.runs import record
 from kinoray.runs.method_source import methods_folder
 from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.resolve import counts_tasks
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.system.durable import sha256
+from kinoray.system.signals import Stopped
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import tasks_of
 from kinoray.training import checkpoint

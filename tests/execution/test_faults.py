@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kinoray.execution import workers
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.workers import MAX_RESTARTS, _machines, one_process
-from kinoray.monitoring.run_monitor import RunMonitor
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from kinoray.errors import UsageError
 from kinoray.execution.commits import Stores
 from kinoray.execution.feature_store import FeatureActor, LiveFeatureStore, committed_features, feature_store
 from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import stage_by_stage
-from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
+from kinoray.system.actors import actor_name, call, start_actor
 from kinoray.testing.engine import spec_of
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.distributed import World

@@ -11,7 +11,7 @@ from support.patient import patient
 import kinoray
 from kinoray.errors import UsageError
 from kinoray.execution.live_curve import Curve, start_watcher
-from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.runs.result import Result
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream

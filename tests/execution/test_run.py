@@ -16,17 +16,17 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
-from kinoray.disk.durable import read_jsonl, replace_lines
 from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
-from kinoray.processes.signals import Stopped
 from kinoray.runs.record import open_run
 from kinoray.runs.request import IN_PROCESS, ray_workers, why_workers
 from kinoray.runs.resolve import check_division, default_workers, needs_of
 from kinoray.runs.run_folder import hold_run
 from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
+from kinoray.system.durable import read_jsonl, replace_lines
+from kinoray.system.signals import Stopped
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.checkpoint import newest
@@ -282,7 +282,7 @@ def test_the_batch_must_divide_over_the_workers_and_says_which_would(micro, tmp_
 
 def test_replayed_rows_must_divide_over_the_workers_too(micro, tmp_path, monkeypatch) -> None:
     """Refused before Ray starts."""
-    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", None)
+    monkeypatch.setattr("kinoray.system.ray_session.ray_session", None)
     with pytest.raises(UsageError, match=r"2 replayed rows a step do not divide over 4 workers\. Use 4"):
         run(Exemplars, stream=micro, num_workers=4, runs=tmp_path, quiet=True)
     assert not list(tmp_path.rglob("checkpoints"))
@@ -297,9 +297,9 @@ def test_where_nobody_says_how_many_workers_their_number_divides_the_batch(micro
 
 
 def test_more_workers_than_gpus_are_refused_and_never_put_on_cpus(micro, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("kinoray.processes.ray_session.ray_session", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr("kinoray.processes.ray_session.num_cpus", lambda: 16.0)
-    monkeypatch.setattr("kinoray.processes.ray_session.num_gpus", lambda say: 2)
+    monkeypatch.setattr("kinoray.system.ray_session.ray_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("kinoray.system.ray_session.num_cpus", lambda: 16.0)
+    monkeypatch.setattr("kinoray.system.ray_session.num_gpus", lambda say: 2)
     monkeypatch.setattr("kinoray.execution.shared_storage.seen_by_all", lambda runs: runs)
     with pytest.raises(UsageError, match=r"num_workers=4, but the cluster has 2 GPUs.*Use num_workers=2"):
         run("base_moco", stream=micro, num_workers=4, runs=tmp_path, quiet=True)

@@ -14,7 +14,7 @@ import torch
 from kinoray.errors import RunFailed
 from kinoray.execution import commits, run_rank
 from kinoray.execution.clock import Clock
-from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.testing.engine import spec_of
 from kinoray.testing.small_stream import suited
 from kinoray.training.checkpoint import Position

@@ -13,14 +13,14 @@ from support.run_folders import make_run
 from support.sweeps import job_of, whole_trial
 from support.trackers import Series, in_mlflow, in_tensorboard, in_wandb, wandb_records
 
-from kinoray.disk.durable import read_jsonl, replace_lines
-from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
 from kinoray.execution.extend import extend
 from kinoray.execution.run import dry_run, run
 from kinoray.execution.trackers import Followed, Tail, follow, mlflow_name, require_trackers, scores_of
-from kinoray.processes.signals import Stopped
 from kinoray.runs.result import Result
+from kinoray.system.durable import read_jsonl, replace_lines
+from kinoray.system.folders import seed_label
+from kinoray.system.signals import Stopped
 from kinoray.testing.small_stream import tasks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")  # MLflow's own
@@ -94,7 +94,7 @@ def test_an_extended_run_is_in_all_trackers_from_its_first_task_on(micro, tmp_pa
 
 def stop_at(patch: pytest.MonkeyPatch, steps: int) -> None:
     """Ask the run to stop after so many records, as Ctrl-C does."""
-    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.execution.run_monitor import RunMonitor
 
     log, seen = RunMonitor.log, []
 

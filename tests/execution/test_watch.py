@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kinoray.execution.run import attend
-from kinoray.processes.actors import start_actor
+from kinoray.system.actors import start_actor
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:

@@ -19,8 +19,8 @@ from kinoray.errors import KinorayError, RunFailed
 from kinoray.execution.momentum_store import MomentumStore
 from kinoray.execution.run import run, run_all
 from kinoray.method import StepInfo, Task
-from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.request import RunRequest
+from kinoray.system.actors import actor_name, call, start_actor
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.training.checkpoint import Position, commit, take_fence
 

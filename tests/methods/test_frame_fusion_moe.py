@@ -251,7 +251,7 @@ def _second(method: Method) -> dict[str, nn.Parameter]:
 def test_stored_videos_come_in_order_from_the_second_task_on(micro, tmp_path) -> None:
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.rank_session import RankSession
-    from kinoray.monitoring.run_monitor import RunMonitor
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.training.distributed import World
 
     stream = suited("frame_fusion_moe", micro)

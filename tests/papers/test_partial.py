@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 from kinoray.papers.reproduce import reproduce
 from kinoray.streams import Stream
+from kinoray.system.folders import prepared_folder
 
 LINE = "toy is partial: 6 of 20 published test clips are there."
 

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from support.places import SHARED
 
-from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.papers.catalogue import REPRODUCTIONS
@@ -23,6 +22,7 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.streams import load_stream
+from kinoray.system.durable import write_json
 
 PICTURES = {
     name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry) and entry.score == "accuracy"

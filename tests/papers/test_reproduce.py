@@ -17,7 +17,6 @@ from PIL import Image
 from support.run_folders import TASKS, make_run
 
 from kinoray.cli.reproduce import exit_code
-from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.papers.catalogue import REPRODUCTIONS
@@ -35,6 +34,7 @@ from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import open_study
 from kinoray.sweeps.sweep import sweep
+from kinoray.system.durable import write_json
 
 FIG4 = REPRODUCTIONS["bmu-fig4"]
 SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")

@@ -17,7 +17,6 @@ from support.run_folders import make_run
 
 import kinoray
 from kinoray.cli.reproduce import exit_code
-from kinoray.disk.durable import write_json
 from kinoray.errors import RunFailed, UsageError
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS, parts_of
@@ -36,6 +35,7 @@ from kinoray.runs.result import Result
 from kinoray.runs.write_result import write_matrix
 from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import grid
+from kinoray.system.durable import write_json
 from kinoray.testing.engine import built, spec_of
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry)}

@@ -12,7 +12,6 @@ from support.places import REPOSITORY
 from support.run_folders import make_run
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json
 from kinoray.methods.video_moco import RECIPES, Config
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import FINE_TUNED, FINE_TUNED_2, TableEntry
@@ -22,6 +21,7 @@ from kinoray.papers.video_moco import DECAYS, PAPER_QUEUE, QUEUE, TABLE1
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData
+from kinoray.system.durable import write_json
 
 TABLES = {name: entry for name, entry in REPRODUCTIONS.items() if isinstance(entry, TableEntry) and entry.then}
 SEEDS = (40, 41)

@@ -7,11 +7,11 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json
 from kinoray.report.downstream import Downstream, downstream_scores
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result
+from kinoray.system.durable import write_json
 
 SET = "moving-actions/downstream"
 FINE_TUNED, PROBED = Downstream(SET, "classify"), Downstream(SET, "classify (train=head)")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.run_folders import TASKS, make_run
 
-from kinoray.display import plots
 from kinoray.errors import UsageError
 from kinoray.report.page import write_report
 from kinoray.runs.finding import find_runs
 from kinoray.runs.result import Result
+from kinoray.system import plots
 
 
 class Elements(HTMLParser):

@@ -7,11 +7,11 @@ import optuna
 import pytest
 from support.run_folders import make_run
 
-from kinoray.disk.durable import write_json
-from kinoray.disk.locks import hold, is_held
 from kinoray.errors import Busy
 from kinoray.report.status import status
 from kinoray.sweeps.study import open_study
+from kinoray.system.durable import write_json
+from kinoray.system.locks import hold, is_held
 
 
 def lines(*records: dict) -> str:
@@ -100,7 +100,7 @@ def test_a_held_sweep_tells_its_trials_and_the_best(kino, tmp_path: Path) -> Non
 def test_looking_keeps_nobody_from_taking_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
-    from kinoray.disk import locks
+    from kinoray.system import locks
 
     assert not is_held(tmp_path)
     with hold(tmp_path, "taken"):

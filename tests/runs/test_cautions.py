@@ -10,7 +10,6 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.datasets.prepared import shortfalls
-from kinoray.disk.folders import prepared_folder
 from kinoray.execution.run import run
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
@@ -18,6 +17,7 @@ from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, load_stream
+from kinoray.system.folders import prepared_folder
 from kinoray.testing.small_stream import on_protocol
 
 SMALL = "R@1 by chance is 33.3: task street ranks among 3 clips."

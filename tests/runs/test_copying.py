@@ -11,10 +11,10 @@ from support.s3_server import BUCKET, KEYS, s3_server
 from support.waiting import wait_until
 
 import kinoray
-from kinoray.disk.remote import Remote, check_uri, open_remote
 from kinoray.errors import UsageError
 from kinoray.execution.commits import Commits
 from kinoray.runs.copying import MANIFEST, copy_folder, copying
+from kinoray.system.remote import Remote, check_uri, open_remote
 from kinoray.training.checkpoint import Position
 
 LARGE = bytes(range(256)) * 4096 * 12
@@ -234,7 +234,7 @@ def test_a_run_copied_to_s3_is_brought_back_by_the_stores_own_copier_and_goes_on
 def test_a_store_that_is_gone_is_one_line_without_keys_and_the_run_ends(micro, tmp_path, monkeypatch, capsys) -> None:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("kinoray.disk.remote.TRIES", 1)
+    monkeypatch.setattr("kinoray.system.remote.TRIES", 1)
     to = "s3://runs/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
     done = kinoray.run("base_moco", stream=micro, num_workers=0, smoke=True, runs=tmp_path, quiet=True, copy_to=to)
     assert done.state == "finished"

@@ -10,11 +10,11 @@ import pytest
 from support.places import REPOSITORY
 from support.run_folders import make_run
 
-from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.runs.finding import select_run, select_runs
 from kinoray.runs.made_by import MADE_BY
 from kinoray.runs.result import SWEEP_RECORD
+from kinoray.system.durable import write_json
 
 BMU, BASE = "bmu_moco-moving-cvlm-0a1b2c3d", "base_moco-moving-cvlm-0a1b2c3d"
 TRIAL = "bmu_moco-0.9-moving-cvlm-0a1b2c3d"

@@ -10,14 +10,14 @@ import pytest
 from support.run_folders import TASKS, make_run, square
 
 import kinoray
-from kinoray.disk.durable import write_json
-from kinoray.disk.folders import runs_root
-from kinoray.display.text import printable
 from kinoray.errors import UsageError
 from kinoray.report.downstream import downstream_scores
 from kinoray.runs.finding import find_runs, load
 from kinoray.runs.result import Result, Results
 from kinoray.runs.write_result import write_matrix
+from kinoray.system.durable import write_json
+from kinoray.system.folders import runs_root
+from kinoray.system.text import printable
 
 
 def test_the_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kinoray.data.manifest import read_manifest, write_manifest
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, load_stream, stream_families
 from kinoray.streams.classes import class_order, deal
+from kinoray.system.folders import prepared_folder
 from kinoray.training.optim import learning_rate
 
 SIZES = {"cifar10": 10, "cifar100": 100, "tiny-imagenet": 200, "imagenet-sub": 100, "imagenet": 1000}

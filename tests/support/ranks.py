@@ -32,8 +32,8 @@ def gather_and_reduce(rank: int, folder: str, size: int) -> None:
 def choose_apart(rank: int, folder: str, stream) -> None:
     """Two tasks by two ranks that choose different exemplars; keeps each rank's selections and replayed ids."""
     from kinoray.execution.rank_session import RankSession
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.method import Needs, Replay
-    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.testing.engine import spec_of
     from kinoray.training.loop import RunState, train_stream
     from support.toys import Replays
@@ -67,8 +67,8 @@ def choose_apart(rank: int, folder: str, stream) -> None:
 
 def train_four(rank: int, folder: str, stream) -> None:
     """A run by four ranks of two rows each; the same stopped in the middle of its first task and resumed."""
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.execution.run_rank import run_rank
-    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.testing.engine import StopAfter, digest_of_run, spec_of
 
     torch.set_num_threads(1)
@@ -89,8 +89,8 @@ def train_four(rank: int, folder: str, stream) -> None:
 def train_norms(rank: int, folder: str, stream) -> None:
     """A run by two ranks of a method whose state differs between them; writes how it failed."""
     from kinoray.errors import RunFailed
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.execution.run_rank import run_rank
-    from kinoray.monitoring.run_monitor import RunMonitor
     from kinoray.testing.engine import spec_of
     from support.toys import Norms
 
@@ -106,8 +106,8 @@ def train_norms(rank: int, folder: str, stream) -> None:
 
 def train_two(rank: int, folder: str, specs: list[Any]) -> None:
     """Whole runs by two ranks, one after the other."""
+    from kinoray.execution.run_monitor import RunMonitor
     from kinoray.execution.run_rank import run_rank
-    from kinoray.monitoring.run_monitor import RunMonitor
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for spec in specs:

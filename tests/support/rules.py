@@ -14,9 +14,9 @@ from torch import nn
 
 from kinoray.config import Count, Positive, config
 from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import BaseMethod, Batch, Needs, Replay, StepOutput, Task
 from kinoray.momentum import Frozen, copy_into
-from kinoray.monitoring.run_monitor import RunMonitor
 from kinoray.rehearsal import joined
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method

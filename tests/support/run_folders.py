@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.disk.durable import write_json
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.metrics import Ranks
 from kinoray.runs.write_result import write_matrix, write_ranks
+from kinoray.system.durable import write_json
 
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
 

@@ -16,13 +16,13 @@ from support.ray_head import free_ports
 from support.sockets import listening
 from support.waiting import wait_until
 
-from kinoray.disk.durable import write_json
 from kinoray.errors import UsageError
 from kinoray.report import sweep_page
 from kinoray.report.page import write_report
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.study import open_study
 from kinoray.sweeps.sweep import study_in_browser, sweep
+from kinoray.system.durable import write_json
 
 
 def make_sweep(root: Path, trials: int = 7) -> Path:

@@ -19,8 +19,6 @@ from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 
 from kinoray.cli.sweep import exit_code
 from kinoray.data.manifest import write_manifest
-from kinoray.disk.durable import write_json
-from kinoray.disk.locks import hold
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import find_method, methods_folder
 from kinoray.runs.result import SWEEP_RECORD
@@ -35,6 +33,8 @@ from kinoray.sweeps.study_search import Keeper
 from kinoray.sweeps.sweep import _few_to_choose_by, sweep
 from kinoray.sweeps.trial import STOP_FILE, Clean, TrialRun, metrics_after
 from kinoray.sweeps.view import SweepView
+from kinoray.system.durable import write_json
+from kinoray.system.locks import hold
 from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 
 # One trial, without Ray

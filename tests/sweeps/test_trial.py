@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.growth import Late, learn, learned
 
-from kinoray.disk.durable import sha256
 from kinoray.errors import Busy, UsageError
 from kinoray.runs import record
 from kinoray.runs.method_source import find_method
@@ -18,6 +17,7 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.run_folder import hold_run
 from kinoray.sweeps import trial
 from kinoray.sweeps.trial import Halt, Job, TrialRun
+from kinoray.system.durable import sha256
 from kinoray.testing.engine import resolved
 
 

@@ -10,7 +10,7 @@ import torch
 from support.toys import Exemplars, Forgets
 from torch import nn
 
-from kinoray.monitoring.run_monitor import RunMonitor
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.testing.engine import run_spec, spec_of
 from kinoray.training.plain_state import changed_attributes, plain_state
 

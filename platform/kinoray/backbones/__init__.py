@@ -9,9 +9,9 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, stated
+from kinoray.system.folders import expanded
 
 if TYPE_CHECKING:
     from kinoray.backbones.backbone import Backbone

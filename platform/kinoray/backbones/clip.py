@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
 from kinoray.backbones.hub import of_the_hub
 from kinoray.backbones.vision import open_clip
-from kinoray.disk.folders import expanded
-from kinoray.display.text import one_line
 from kinoray.errors import UsageError, unknown
+from kinoray.system.folders import expanded
+from kinoray.system.text import one_line
 
 NAMES = ("clip",)
 ABOUT = {

@@ -29,8 +29,8 @@ from kinoray.backbones.towers import (
     read_vocabulary,
 )
 from kinoray.backbones.vision import transformers
-from kinoray.display.text import one_line
 from kinoray.errors import UsageError
+from kinoray.system.text import one_line
 
 NAMES = ("vit-bert",)
 ABOUT = {

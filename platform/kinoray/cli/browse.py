@@ -11,8 +11,8 @@ import typer
 
 from kinoray.cli import printing
 from kinoray.cli.options import WHICH_RUNS, Json, Runs
-from kinoray.disk.folders import runs_root
-from kinoray.display.text import printable
+from kinoray.system.folders import runs_root
+from kinoray.system.text import printable
 
 
 class Kind(StrEnum):
@@ -31,7 +31,7 @@ def list_command(
     as_json: Json = False,
 ) -> None:
     """Methods, streams, backbones, or the runs so far."""
-    from kinoray.browse import listing as catalogue
+    from kinoray.report import listing as catalogue
 
     if kind is Kind.runs:
         _print_runs(which or [], root, as_json)
@@ -43,7 +43,7 @@ def list_command(
 
 def doctor_command(root: Runs = None, as_json: Json = False) -> None:
     """What this machine has, what it lacks, what to do about it."""
-    from kinoray.browse.doctor import examine
+    from kinoray.report.doctor import examine
 
     findings = examine(runs_root(root))
     printing.print_findings(findings, as_json)
@@ -51,7 +51,7 @@ def doctor_command(root: Runs = None, as_json: Json = False) -> None:
 
 
 def _print_runs(which: Sequence[str], root: Path | None, as_json: bool) -> None:
-    from kinoray.browse.run_list import list_runs, run_lines
+    from kinoray.report.run_list import list_runs, run_lines
 
     rows = list_runs(root)
     if which:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinoray.cli.options import Debug, Json
-from kinoray.display.text import printable
+from kinoray.system.text import printable
 
 
 def check_command(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinoray.cli.options import Debug, Json
-from kinoray.display.text import printable
+from kinoray.system.text import printable
 
 cluster_app = typer.Typer(help="Files that start a cluster.", no_args_is_help=True)
 

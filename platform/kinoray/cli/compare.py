@@ -10,8 +10,8 @@ import typer
 import kinoray
 from kinoray.cli import printing
 from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
-from kinoray.display.text import printable
 from kinoray.errors import UsageError
+from kinoray.system.text import printable
 
 
 def compare_command(

@@ -104,8 +104,8 @@ def check_command(
     """
     from dataclasses import asdict
 
-    from kinoray.browse.check_folder import check_folder
     from kinoray.datasets.check import check
+    from kinoray.report.check_folder import check_folder
     from kinoray.streams.own_folder import is_own_folder, own_folder
 
     own = is_own_folder(name)
@@ -136,7 +136,7 @@ def show_command(
     debug: Debug = False,
 ) -> None:
     """Frames of a clip and what the set says of it, as a picture."""
-    from kinoray.browse.contact_sheet import show
+    from kinoray.report.contact_sheet import show
 
     print_lines(f"Wrote {show(name, id, out, frames)}")
 
@@ -157,7 +157,7 @@ def list_command(as_json: Json = False, debug: Debug = False) -> None:
 def list_data_sets() -> Iterable[dict[str, Any]]:
     """What is known of each data set, by name."""
     from kinoray.datasets import readers
-    from kinoray.disk.folders import prepared_folder
+    from kinoray.system.folders import prepared_folder
 
     for name in sorted(readers.data_sets()):
         known = readers.describe(name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.cli.options import Debug, Json
-from kinoray.display.text import as_typed, printable
+from kinoray.system.text import as_typed, printable
 
 
 def describe_command(

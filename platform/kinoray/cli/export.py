@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kinoray.cli.options import Debug, Json, Runs
-from kinoray.display.text import printable
+from kinoray.system.text import printable
 
 export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
 

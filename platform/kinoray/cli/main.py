@@ -34,8 +34,8 @@ from kinoray.cli import (
     status,
     sweep,
 )
-from kinoray.display.text import printable
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
+from kinoray.system.text import printable
 
 app = typer.Typer(
     help="Continual video-language learning on Ray.",

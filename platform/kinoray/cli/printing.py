@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.display.text import printable
+from kinoray.system.text import printable
 
 if TYPE_CHECKING:
-    from kinoray.browse.doctor import Finding
+    from kinoray.report.doctor import Finding
     from kinoray.report.tables import Comparison
     from kinoray.runs.result import Result
 
@@ -58,8 +58,8 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
 
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
-    from kinoray.browse.listing import run_line
     from kinoray.cluster.results import print_folders
+    from kinoray.report.listing import run_line
     from kinoray.report.tables import compare
 
     groups: dict[Path, list[Result]] = {}

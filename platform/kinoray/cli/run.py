@@ -53,8 +53,8 @@ def run_command(
 
 def _carried_out(requests: Sequence[RunRequest]) -> "list[Result]":
     """The results of all requests. Ray starts while what the runs need is imported."""
-    from kinoray.processes.ray_session import start_ray
     from kinoray.runs.result import Result
+    from kinoray.system.ray_session import start_ray
 
     if any(request.num_workers != 0 for request in requests):
         start_ray(requests[0].dashboard)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
-from kinoray.disk.folders import runs_root
-from kinoray.display.text import clock, printable, show
+from kinoray.system.folders import runs_root
+from kinoray.system.text import clock, printable, show
 
 
 def status_command(

@@ -10,9 +10,9 @@ import typer
 from kinoray.cli import completion
 from kinoray.cli.options import Debug, Json, takes_options
 from kinoray.cli.printing import print_lines, print_outline
-from kinoray.display.text import printable
 from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 from kinoray.sweeps.request import KEEP_BEST, PRUNE_KEEPS, SweepRequest
+from kinoray.system.text import printable
 
 if TYPE_CHECKING:
     from kinoray.sweeps.result import SweepResult

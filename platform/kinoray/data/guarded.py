@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from kinoray.data.slots import KILLED, Feed, Place, Row
 from kinoray.errors import RunFailed, VideoError
-from kinoray.processes import pool
-from kinoray.processes.pool import BrokenProcessPool, done_of, in_pool, one_process
+from kinoray.system import pool
+from kinoray.system.pool import BrokenProcessPool, done_of, in_pool, one_process
 
 TRIES = 2
 """How often a row is tried alone before its clip is at fault."""

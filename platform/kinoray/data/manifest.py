@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kinoray.decoding.clip import VECTORS, Clip, Probe
-from kinoray.disk.durable import whole_file
 from kinoray.errors import UsageError, VideoError
+from kinoray.system.durable import whole_file
 
 SPLITS = ("train", "validation", "test")
 CONTENT = pa.schema(

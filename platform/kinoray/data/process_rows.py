@@ -16,8 +16,8 @@ from kinoray.data.manifest import read_manifest
 from kinoray.data.slots import Feed, Row, as_many, holds
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
-from kinoray.processes import pool
-from kinoray.processes.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
+from kinoray.system import pool
+from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
 
 if TYPE_CHECKING:
     from loky import ProcessPoolExecutor

@@ -33,7 +33,7 @@ from ray.util.annotations import RayDeprecationWarning
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import alone_in_a_process, process_rows
 from kinoray.data.slots import MIXED, Feed, Row, coming
-from kinoray.processes.pool import GIVES_UP_S, ends_without_memory
+from kinoray.system.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
 """Decoded bytes of one Ray task at most: one block, so that a waiting consumer never makes a task hold its CPU. Fewer

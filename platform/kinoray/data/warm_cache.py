@@ -17,7 +17,7 @@ from kinoray.data.presets import decode_px, preset_of, test_sampling, train_samp
 from kinoray.decoding.frame_cache import Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
-from kinoray.processes.pool import GIVES_UP_S, BrokenProcessPool, ends_without_memory, in_pool
+from kinoray.system.pool import GIVES_UP_S, BrokenProcessPool, ends_without_memory, in_pool
 
 if TYPE_CHECKING:
     from kinoray.config import Recipe

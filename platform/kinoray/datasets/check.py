@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from kinoray.datasets.findings import Journal
 from kinoray.datasets.prepared import prepared_manifest
 from kinoray.datasets.readers import describe
-from kinoray.disk.folders import prepared_folder
-from kinoray.display.counting import counting_bar
-from kinoray.display.text import printable
+from kinoray.system.counting import counting_bar
+from kinoray.system.folders import prepared_folder
+from kinoray.system.text import printable
 
 THREADS = 16
 LOT = 1000

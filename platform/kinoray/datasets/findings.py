@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinoray.disk.durable import append_whole
+from kinoray.system.durable import append_whole
 
 FILE = "probed-2.jsonl"
 """The number changes with what probing finds, so that old findings are not taken for new ones."""

@@ -22,12 +22,12 @@ from kinoray.datasets.findings import Finding, Journal, Part
 from kinoray.datasets.probing import lasts, probe_parts
 from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
-from kinoray.disk.durable import write_text
-from kinoray.disk.folders import expanded, prepared_folder
-from kinoray.disk.locks import hold
-from kinoray.display.counting import counting_bar
-from kinoray.display.text import printable
 from kinoray.errors import RunFailed, StorageFull, UsageError
+from kinoray.system.counting import counting_bar
+from kinoray.system.durable import write_text
+from kinoray.system.folders import expanded, prepared_folder
+from kinoray.system.locks import hold
+from kinoray.system.text import printable
 
 PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")
 """What a list file is written of, where there is any."""

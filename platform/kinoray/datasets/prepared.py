@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
+from kinoray.system.folders import prepared_folder
 
 
 def prepared_manifest(name: str) -> Manifest:

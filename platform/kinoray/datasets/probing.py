@@ -12,10 +12,10 @@ from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
 from kinoray.errors import RunFailed, VideoError
-from kinoray.processes import pool
-from kinoray.processes.cores import usable_cores
-from kinoray.processes.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
-from kinoray.processes.signals import noted_signals
+from kinoray.system import pool
+from kinoray.system.cores import usable_cores
+from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
+from kinoray.system.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
 """Of one Ray task at most: starting a task costs about as much as probing a picture."""
@@ -192,7 +192,7 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
     import ray
     from ray.exceptions import NodeDiedError, OutOfMemoryError, RayTaskError, WorkerCrashedError
 
-    from kinoray.processes.ray_session import num_cpus, ray_session
+    from kinoray.system.ray_session import num_cpus, ray_session
 
     with noted_signals() as noted, ray_session("data prepare"):
         slots = workers or max(1, int(num_cpus()))

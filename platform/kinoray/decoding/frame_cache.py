@@ -57,8 +57,8 @@ from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
-from kinoray.disk.folders import cache_folder, expanded
 from kinoray.errors import UsageError
+from kinoray.system.folders import cache_folder, expanded
 
 MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 """The bound where none is set: the smaller of these, the share being of the disk's free space."""

@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kinoray.disk.durable import storage_error, whole_file
-from kinoray.display.text import one_line
+from kinoray.system.durable import storage_error, whole_file
+from kinoray.system.text import one_line
 from kinoray.training.checkpoint import state_digest
 
 FILE = "evaluation.safetensors"

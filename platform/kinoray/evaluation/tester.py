@@ -14,9 +14,9 @@ from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.errors import BadData
 from kinoray.evaluation.embedded import Embedded
+from kinoray.evaluation.feature_files import Fact, read_features, write_features
+from kinoray.evaluation.gallery import QUERIES, FeatureStore
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
-from kinoray.features.files import Fact, read_features, write_features
-from kinoray.features.store import QUERIES, FeatureStore
 from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
 from kinoray.training.batches import Feed

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from kinoray.disk.folders import seed_label
 from kinoray.errors import RunFailed
 from kinoray.evaluation.ranking import from_tensors, to_tensors
 from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
-from kinoray.processes.actors import call
+from kinoray.system.actors import call
+from kinoray.system.folders import seed_label
 from kinoray.training.checkpoint import Checkpoint, Position, commit, newest, not_finite, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.given_weights import GivenWeights

@@ -23,9 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
-from kinoray.disk.durable import sha256, storage_error, whole_file, write_text
-from kinoray.disk.folders import expanded, own_file
-from kinoray.display.text import printer
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.run import run
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
@@ -38,6 +35,9 @@ from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.rendering import checked_first
+from kinoray.system.durable import sha256, storage_error, whole_file, write_text
+from kinoray.system.folders import expanded, own_file
+from kinoray.system.text import printer
 from kinoray.training.checkpoint import Checkpoint, Position, commit, has_state, take_fence, verified
 
 

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.disk.folders import seed_label
 from kinoray.errors import UsageError
-from kinoray.monitoring.run_monitor import Gauges
-from kinoray.processes.actors import NAMESPACE, actor_name, connected_ray
-from kinoray.processes.cores import usable_cores
+from kinoray.execution.run_monitor import Gauges
 from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results
+from kinoray.system.actors import NAMESPACE, actor_name, connected_ray
+from kinoray.system.cores import usable_cores
+from kinoray.system.folders import seed_label
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from kinoray.features.files import Block
-    from kinoray.features.store import BlockFacts, FeatureStore, Hits, Queries
+    from kinoray.evaluation.feature_files import Block
+    from kinoray.evaluation.gallery import BlockFacts, FeatureStore, Hits, Queries
     from kinoray.metrics import Ranks
 
 
@@ -94,7 +94,7 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
 
     Raises: UsageError where nothing is committed; CheckpointCorrupt where a file is missing or another one.
     """
-    from kinoray.features.store import FeatureStore
+    from kinoray.evaluation.gallery import FeatureStore
     from kinoray.training.checkpoint import newest
 
     if facts is None:

@@ -16,8 +16,8 @@ import torch
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.tester import Tester
 from kinoray.execution.stage_facts import StageFacts, built
-from kinoray.processes.actors import call, start_actor
 from kinoray.runs.run_spec import RunSpec, alone
+from kinoray.system.actors import call, start_actor
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.loop import grow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinoray.errors import KinorayError
-from kinoray.processes.actors import call, find_actors
+from kinoray.system.actors import call, find_actors
 
 if TYPE_CHECKING:  # its actor begins beside the ranks
     import numpy as np

@@ -28,17 +28,17 @@ from kinoray.data.guarded import apart
 from kinoray.data.presets import decode_px, test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
-from kinoray.disk.folders import expanded
 from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.evaluation.feature_files import Fact
 from kinoray.execution.feature_store import one_seed
 from kinoray.execution.stage_facts import StageFacts, built
-from kinoray.features.files import Fact
 from kinoray.method import BaseMethod, Tokens
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import resolve
 from kinoray.runs.result import Result
 from kinoray.runs.run_spec import RunSpec, alone, describe_ranks
 from kinoray.streams import Stream
+from kinoray.system.folders import expanded
 from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import newest
 from kinoray.training.given_weights import load_weights

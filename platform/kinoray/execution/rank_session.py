@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
-from kinoray.display.progress import GOES_ON
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
@@ -18,13 +17,14 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
+from kinoray.execution.run_monitor import MonitorClient
 from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.execution.vitals import Vitals
 from kinoray.method import Batch, Task
-from kinoray.monitoring.run_monitor import MonitorClient
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
+from kinoray.system.progress import GOES_ON
 from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import encode

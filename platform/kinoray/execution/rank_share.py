@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kinoray.data.pipeline import decode_slots
-from kinoray.processes.ray_session import num_cpus, num_gpus
-from kinoray.processes.variables import environment
+from kinoray.system.ray_session import num_cpus, num_gpus
+from kinoray.system.variables import environment
 
 PATIENCE = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "1800"}
 """How long Ray's trainer waits for machines that a cluster starts first."""

@@ -16,13 +16,8 @@ from typing import Any
 
 from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
-from kinoray.display.progress import Course, RunProgress
-from kinoray.display.text import one_line, printer
 from kinoray.errors import KinorayError, RayLost, UsageError
 from kinoray.execution.trackers import logged, require_trackers
-from kinoray.processes.actors import unrepeated
-from kinoray.processes.cores import usable_cores
-from kinoray.processes.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copying import copying
 from kinoray.runs.request import (
@@ -40,6 +35,11 @@ from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, alone, make_spec
 from kinoray.streams import TaskData
+from kinoray.system.actors import unrepeated
+from kinoray.system.cores import usable_cores
+from kinoray.system.progress import Course, RunProgress
+from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
+from kinoray.system.text import one_line, printer
 
 
 @shows_options(RunRequest)
@@ -138,7 +138,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             say(_outlook(runs, IN_PROCESS, usable_cores()))
             _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
             return
-        from kinoray.processes.ray_session import num_cpus, num_gpus, ray_session
+        from kinoray.system.ray_session import num_cpus, num_gpus, ray_session
 
         with ray_session(runs[0].folder.parent.name, request.dashboard or is_interactive(), say):
             from kinoray.execution.shared_storage import seen_by_all
@@ -178,8 +178,8 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     signals.check(run.label)
     import torch
 
+    from kinoray.execution.run_monitor import RunMonitor, forget_start
     from kinoray.execution.run_rank import run_rank, settings_kept
-    from kinoray.monitoring.run_monitor import RunMonitor, forget_start
 
     spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
     forget_start(spec.folder)
@@ -255,7 +255,7 @@ def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, s
     """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
     signals.check(runs[0].label)
     from kinoray.execution.workers import run_actors, run_alone
-    from kinoray.processes.ray_session import num_cpus
+    from kinoray.system.ray_session import num_cpus
 
     shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
     specs = [make_spec(run, say=say, way=SIDE_BY_SIDE, **shared) for run in runs]
@@ -331,7 +331,7 @@ def attend(
     """
     import ray
 
-    from kinoray.processes.ray_session import check_own_ray
+    from kinoray.system.ray_session import check_own_ray
 
     started_s = time.monotonic()
     begun: set[str] = set()  # runs whose ranks are there; a monitor that died forgot it

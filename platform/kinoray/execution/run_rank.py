@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from kinoray.disk.durable import storage_error
 from kinoray.execution.commits import Stores
 from kinoray.execution.rank_session import RankSession
-from kinoray.processes.cores import usable_cores
 from kinoray.runs.run_spec import RunSpec
+from kinoray.system.cores import usable_cores
+from kinoray.system.durable import storage_error
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
 

@@ -15,12 +15,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.disk.durable import sha256, whole_file
 from kinoray.errors import KinorayError, UsageError, VideoError
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.rendering import rendered_of
+from kinoray.system.durable import sha256, whole_file
 
 MANIFESTS = ".manifests"
 """In the folder of runs: the manifests that travel, by their digest."""

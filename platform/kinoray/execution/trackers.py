@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json
-from kinoray.disk.folders import seed_label
-from kinoray.disk.locks import hold
-from kinoray.display.text import one_line
 from kinoray.errors import Busy, UsageError, unknown
 from kinoray.runs.result import Result
+from kinoray.system.durable import write_json
+from kinoray.system.folders import seed_label
+from kinoray.system.locks import hold
+from kinoray.system.text import one_line
 
 NEEDS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 """Trackers by name, and the package that each needs."""

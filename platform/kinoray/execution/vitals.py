@@ -1,4 +1,4 @@
-"""How a rank is doing: what Ray's metrics show beside the logged numbers (`monitoring.run_monitor`)."""
+"""How a rank is doing: what Ray's metrics show beside the logged numbers (`execution.run_monitor`)."""
 
 import time
 from collections.abc import Sequence

@@ -11,19 +11,19 @@ import ray
 import torch
 import torch.distributed as dist
 
-from kinoray.disk.durable import storage_error
-from kinoray.display.text import one_line
 from kinoray.errors import RunFailed
 from kinoray.execution.commits import Stores
 from kinoray.execution.feature_store import FeatureActor
 from kinoray.execution.live_curve import start_watcher
 from kinoray.execution.momentum_store import MomentumStore
+from kinoray.execution.run_monitor import RunMonitor, forget_start
 from kinoray.execution.run_rank import run_rank
 from kinoray.execution.shared_storage import render_here
-from kinoray.monitoring.run_monitor import RunMonitor, forget_start
-from kinoray.processes.actors import actor_name, call, start_actor
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.run_spec import RunSpec
+from kinoray.system.actors import actor_name, call, start_actor
+from kinoray.system.durable import storage_error
+from kinoray.system.text import one_line
 from kinoray.training.distributed import World
 
 MAX_RESTARTS = 3
@@ -76,7 +76,7 @@ def one_process(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
 
 def run_alone(spec: RunSpec, monitor: Any, stores: Stores) -> dict[str, Any]:
     """Do one whole run as a Ray task and wait for its answer; its process dying for good is one, too."""
-    from kinoray.processes.ray_session import node_cpus  # of the driver: ranks import this file, and nothing more
+    from kinoray.system.ray_session import node_cpus  # of the driver: ranks import this file, and nothing more
 
     # Its threads are the driver's machine's, and for more CPUs than the largest machine has Ray would wait for ever.
     task = ray.remote(one_process).options(

@@ -15,14 +15,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinoray.display.plots import COLOURS, STYLE, Picture, plain_text
-from kinoray.display.text import show, words
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data, worded
 from kinoray.papers.statements import Statement, judged
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import grid
+from kinoray.system.plots import COLOURS, STYLE, Picture, plain_text
+from kinoray.system.text import show, words
 
 
 class CurveReproduction(Reproduction):

@@ -18,13 +18,13 @@ from matplotlib.axes import Axes
 
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.clip import Clip
-from kinoray.display.plots import STYLE, Picture, plain_text
-from kinoray.display.text import show
 from kinoray.errors import UsageError
 from kinoray.papers.entries import LEAN, MapEntry
 from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.statements import Statement, judged
 from kinoray.report.estimates import estimate
+from kinoray.system.plots import STYLE, Picture, plain_text
+from kinoray.system.text import show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

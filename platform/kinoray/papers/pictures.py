@@ -8,12 +8,12 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from kinoray.display.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Row
 from kinoray.report.pictures import draw_estimates
 from kinoray.report.query_drift import first_queries
 from kinoray.runs.result import Result
+from kinoray.system.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 
 
 class Drawn(Protocol):

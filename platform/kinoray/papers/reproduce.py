@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinoray.disk.folders import expanded, runs_root
-from kinoray.display.text import printer
 from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
@@ -16,12 +14,14 @@ from kinoray.papers.maps import MapReproduction
 from kinoray.papers.partial import refuse_partial
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data
 from kinoray.papers.tables import TableReproduction, Then
-from kinoray.processes.signals import Stopped
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, downstream_set, family_of, load_stream
 from kinoray.sweeps.request import MEASURED, SweepRequest
 from kinoray.sweeps.sweep import sweep
+from kinoray.system.folders import expanded, runs_root
+from kinoray.system.signals import Stopped
+from kinoray.system.text import printer
 
 CARRIED_OUT = ("runs", "quiet", "log")
 """Options that say how every run of a table is carried out, and nothing of what it is."""

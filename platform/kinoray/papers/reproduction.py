@@ -20,10 +20,10 @@ import pandas as pd
 import psutil
 
 from kinoray.config import digest_of
-from kinoray.display.text import latex_text, markdown_table, printable
 from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted
-from kinoray.processes.cores import usable_cores
+from kinoray.system.cores import usable_cores
+from kinoray.system.text import latex_text, markdown_table, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ class Reproduction(ABC):
 
     def write(self) -> None:
         """Write NAME.csv, .json, .png, .svg, .tex and .md into the folder."""
-        from kinoray.display.plots import svg
+        from kinoray.system.plots import svg
 
         self.folder.mkdir(parents=True, exist_ok=True)
         stem = self.folder / self.name

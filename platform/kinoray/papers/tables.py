@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from kinoray.display.text import show, words
 from kinoray.papers.claims import Curve
 from kinoray.papers.entries import (
     DRIFT,
@@ -35,6 +34,7 @@ from kinoray.papers.reproduction import Facts, Reproduction
 from kinoray.papers.statements import Statement, judged
 from kinoray.report.estimates import Estimate, Row, cell_text, columns_of, estimate
 from kinoray.report.query_drift import query_drift
+from kinoray.system.text import show, words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from kinoray.display.text import printable
+from kinoray.system.text import printable
 
 OVERALL = "Overall"
 BETTER = {"max": "↑", "min": "↓"}

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinoray import metrics
-from kinoray.display.text import show
 from kinoray.report.downstream import Downstream, Scores
 from kinoray.runs.result import Result
+from kinoray.system.text import show
 
 
 class Estimate(NamedTuple):

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from kinoray.browse.contact_sheet import PAPER, shown_frames
 from kinoray.data.guarded import apart
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.sampling import uniform_midpoints
 from kinoray.errors import UsageError, VideoError
+from kinoray.report.contact_sheet import PAPER, shown_frames
 from kinoray.runs.result import Result
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from kinoray.data.manifest import SPLITS
-from kinoray.disk.folders import expanded
-from kinoray.display import plots
-from kinoray.display.heat_map import heat_map
-from kinoray.display.text import printable, show
 from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
 from kinoray.runs.command import command_of
 from kinoray.runs.finding import load_all
 from kinoray.runs.result import SWEEP_RECORD, Result
+from kinoray.system import plots
+from kinoray.system.folders import expanded
+from kinoray.system.heat_map import heat_map
+from kinoray.system.text import printable, show
 
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""

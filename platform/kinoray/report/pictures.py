@@ -7,10 +7,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kinoray.display.plots import COLOURS, STYLE, SVG, Picture, plain_text
-from kinoray.display.text import show
 from kinoray.errors import UsageError
 from kinoray.report.estimates import Estimate
+from kinoray.system.plots import COLOURS, STYLE, SVG, Picture, plain_text
+from kinoray.system.text import show
 
 ENDINGS = (".pdf", ".png", ".svg")
 

@@ -1,8 +1,8 @@
 """Query drift: how far the first task's test queries move while later tasks are learned (FrameFusionMoE, Fig. 3)."""
 
 from kinoray.errors import UsageError
+from kinoray.evaluation.feature_files import Block
 from kinoray.execution.feature_store import committed_features
-from kinoray.features.files import Block
 from kinoray.runs.result import Result
 
 

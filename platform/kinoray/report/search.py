@@ -20,20 +20,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 from torch import Tensor
 
-from kinoray.browse.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, SMALL_PX, TEXT_PX, drawable, font, wrap
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
-from kinoray.disk.durable import whole_file
-from kinoray.disk.folders import expanded
-from kinoray.display.text import one_line, printable
 from kinoray.errors import UsageError, VideoError
+from kinoray.evaluation.gallery import FeatureStore, Hits
 from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
-from kinoray.features.store import FeatureStore, Hits
 from kinoray.method import BaseMethod
+from kinoray.report.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, SMALL_PX, TEXT_PX, drawable, font, wrap
 from kinoray.report.examples import FRAMES, GAP_PX, data_uri, strip
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
+from kinoray.system.durable import whole_file
+from kinoray.system.folders import expanded
+from kinoray.system.text import one_line, printable
 
 if TYPE_CHECKING:
     import pandas as pd

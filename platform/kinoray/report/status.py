@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kinoray.disk.durable import read_jsonl
-from kinoray.disk.folders import runs_root
-from kinoray.disk.locks import is_held
-from kinoray.display.progress import WINDOW
 from kinoray.runs.finding import find_runs, select_runs
 from kinoray.runs.result import SWEEP_RECORD, Result
 from kinoray.sweeps.result import SweepResult
+from kinoray.system.durable import read_jsonl
+from kinoray.system.folders import runs_root
+from kinoray.system.locks import is_held
+from kinoray.system.progress import WINDOW
 
 
 @dataclass(frozen=True)

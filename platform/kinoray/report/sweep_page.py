@@ -8,9 +8,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from kinoray.display.plots import svg
-from kinoray.display.text import printable, show
 from kinoray.sweeps.result import SweepResult
+from kinoray.system.plots import svg
+from kinoray.system.text import printable, show
 
 MOST_ROWS = 500
 """Trials in the table; the study has them all."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from kinoray.display.heat_map import CELL, TABLE
-from kinoray.display.text import latex_text, markdown_table, markdown_text, printable
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
@@ -21,6 +19,8 @@ from kinoray.report.notes import newest, notes_of, other_ids, other_numbers
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import Identity, data_digests, identity, suffixes
 from kinoray.runs.result import Result
+from kinoray.system.heat_map import CELL, TABLE
+from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
 
 if TYPE_CHECKING:
     import pandas as pd

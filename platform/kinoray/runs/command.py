@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinoray.display.text import as_typed
 from kinoray.runs.result import Result
+from kinoray.system.text import as_typed
 
 
 def run_words(

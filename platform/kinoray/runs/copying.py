@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from kinoray.disk.folders import seed_label
-from kinoray.disk.locks import LOCK_FILE
-from kinoray.disk.remote import Remote, chunks_of, open_remote
-from kinoray.display.text import one_line, printable
 from kinoray.runs.made_by import runs_of_sweep
 from kinoray.runs.result import SWEEP_RECORD
+from kinoray.system.folders import seed_label
+from kinoray.system.locks import LOCK_FILE
+from kinoray.system.remote import Remote, chunks_of, open_remote
+from kinoray.system.text import one_line, printable
 
 LOOK_S = 1.0
 MANIFEST = "manifest.json"

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from kinoray.disk.folders import expanded
-from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 from kinoray.runs.request import RunRequest, options_of
+from kinoray.system.folders import expanded
+from kinoray.system.text import one_line
 
 EXPERIMENT_SUFFIXES = (".yaml", ".yml", ".toml")
 MOST_BYTES = 100_000

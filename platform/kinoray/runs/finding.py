@@ -15,10 +15,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from kinoray.disk.folders import expanded, runs_root
-from kinoray.display.text import as_typed
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.result import SWEEP_RECORD, Result, Results
+from kinoray.system.folders import expanded, runs_root
+from kinoray.system.text import as_typed
 
 MOST_NAMED = 5
 """Runs that an error names."""

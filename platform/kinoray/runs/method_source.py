@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinoray.config import digest_of
-from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.class_source import listing_of, missing_of
+from kinoray.system.folders import expanded
 
 if TYPE_CHECKING:
     from kinoray.method import BaseMethod

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of, plain
-from kinoray.disk.durable import storage_error, write_text
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.request import Way
 from kinoray.runs.resolve import Resolved, identity
+from kinoray.system.durable import storage_error, write_text
 
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")

@@ -10,12 +10,12 @@ from typing import Any
 
 from kinoray.config import Recipe, build, names_of
 from kinoray.data.manifest import read_manifest
-from kinoray.disk.folders import seed_label
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.system.folders import seed_label
 
 
 def label_of(run: Result) -> str:

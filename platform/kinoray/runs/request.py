@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, ConfigDict, SkipValidation, ValidationErro
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import dataclass_transform
 
-from kinoray.disk.folders import runs_root
-from kinoray.disk.remote import check_uri
 from kinoray.errors import UsageError, unknown
+from kinoray.system.folders import runs_root
+from kinoray.system.remote import check_uri
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

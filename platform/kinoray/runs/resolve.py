@@ -16,7 +16,6 @@ from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice, steps_for
 from kinoray.data.presets import preset_of
-from kinoray.disk.folders import runs_root, seed_label
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod, Needs, TaskFacts
@@ -24,6 +23,7 @@ from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
 from kinoray.streams.rendering import checked_first
+from kinoray.system.folders import runs_root, seed_label
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_needs
 

@@ -11,15 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinoray.disk.durable import read_jsonl
-from kinoray.disk.folders import expanded
-from kinoray.display.heat_map import CELL, TABLE, heat_map
-from kinoray.display.text import printable, show
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.made_by import made_by
+from kinoray.system.durable import read_jsonl
+from kinoray.system.folders import expanded
+from kinoray.system.heat_map import CELL, TABLE, heat_map
+from kinoray.system.text import printable, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +209,7 @@ class Result:
 
     def plot(self) -> "Figure":
         """The result matrix, and how each task is forgotten."""
-        from kinoray.display import plots
+        from kinoray.system import plots
 
         return plots.run_figure(self.matrix, self.score)
 
@@ -255,7 +255,7 @@ class Results(list[Result]):
 
     def plot(self) -> "Figure":
         """How each task is forgotten, and the harmonic mean; runs that differ in nothing but the seed share a line."""
-        from kinoray.display import plots
+        from kinoray.system import plots
 
         apart = suffixes([(result.label, identity(result.run)) for result in self])
         return plots.overview(self, [result.label + suffix for result, suffix in zip(self, apart, strict=True)])

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import errors
-from kinoray.disk.durable import remove_drafts, write_json
-from kinoray.disk.locks import hold
-from kinoray.display.text import one_line
 from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
+from kinoray.system.durable import remove_drafts, write_json
+from kinoray.system.locks import hold
+from kinoray.system.text import one_line
 
 
 @contextmanager

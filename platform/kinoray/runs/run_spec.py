@@ -14,7 +14,6 @@ from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
-from kinoray.processes.cores import usable_cores
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.request import IN_PROCESS, Way
@@ -22,6 +21,7 @@ from kinoray.runs.resolve import Resolved
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
+from kinoray.system.cores import usable_cores
 from kinoray.training.distributed import World
 from kinoray.training.stages import Stage
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of
-from kinoray.disk.durable import whole_file, write_json
 from kinoray.evaluation.protocol import BaseProtocol, matrix_name
 from kinoray.metrics import Cells, Ranks
+from kinoray.system.durable import whole_file, write_json
 
 
 def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from kinoray.data.manifest import SCHEMA
-from kinoray.disk.folders import cache_folder
 from kinoray.streams import Stream, ucl
 from kinoray.streams.classes import chosen_order, dealt_tasks
 from kinoray.streams.picture_sets import Pictures, kept_set
+from kinoray.system.folders import cache_folder
 
 NAMES = ("digits-5",)
 

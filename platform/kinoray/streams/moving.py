@@ -16,9 +16,9 @@ import numpy as np
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS
-from kinoray.disk.folders import cache_folder
 from kinoray.streams import Stream, TaskData, world
 from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
+from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-cvlm",)
 

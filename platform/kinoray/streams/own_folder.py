@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinoray.disk.folders import expanded
 from kinoray.errors import UsageError
+from kinoray.system.folders import expanded
 
 ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from kinoray.data.manifest import Manifest, read_manifest, write_manifest
-from kinoray.disk.durable import whole_file
-from kinoray.disk.folders import writing
-from kinoray.disk.locks import wait_for_lock
+from kinoray.system.durable import whole_file
+from kinoray.system.folders import writing
+from kinoray.system.locks import wait_for_lock
 
 
 @dataclass(frozen=True)

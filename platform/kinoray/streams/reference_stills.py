@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from kinoray.data.manifest import SPLITS
-from kinoray.disk.folders import cache_folder
 from kinoray.streams import Stream, TaskData, moving, stills, world
 from kinoray.streams.rendering import Drawing, Source, rendered
 from kinoray.streams.task_manifests import options
+from kinoray.system.folders import cache_folder
 
 NAMES = ("stills",)
 CLIPS = (160, 16, 16)

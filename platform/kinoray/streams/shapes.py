@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from kinoray.data.manifest import SCHEMA, SPLITS
-from kinoray.disk.folders import cache_folder
 from kinoray.streams import Stream, shape_classes, ucl, world
 from kinoray.streams.classes import class_order, dealt_tasks
 from kinoray.streams.cssl import CIFAR, SEED
 from kinoray.streams.picture_sets import Pictures, kept_set
 from kinoray.streams.rendering import world_seed_of
+from kinoray.system.folders import cache_folder
 
 NAMES = ("shapes-1", "shapes-2", "shapes-5", "shapes-10", "shapes-ucl-5")
 

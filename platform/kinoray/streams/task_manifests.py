@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from kinoray.data.manifest import SCHEMA, SPLITS, Manifest, read_manifest, write_table
 from kinoray.datasets.prepared import manifest_of
-from kinoray.disk.folders import cache_folder, writing
 from kinoray.errors import UsageError, unknown
 from kinoray.streams import TaskData
+from kinoray.system.folders import cache_folder, writing
 
 
 def task_manifests(

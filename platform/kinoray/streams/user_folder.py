@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.data.manifest import write_manifest
-from kinoray.disk.folders import cache_folder, writing
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.captions import ListedClip, listed_clips
 from kinoray.streams.moving import RECIPE as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
+from kinoray.system.folders import cache_folder, writing
 
 RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
-from kinoray.disk.durable import write_json
-from kinoray.disk.folders import expanded, runs_root
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.record import changes, code_digest
@@ -23,6 +21,8 @@ from kinoray.streams import Stream, downstream_set, load_stream
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 from kinoray.sweeps.study import grid, objectives_of, of_then
+from kinoray.system.durable import write_json
+from kinoray.system.folders import expanded, runs_root
 
 TRIALS = 32
 """Trials of a sweep without a number or a time budget."""

@@ -7,9 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
-from kinoray.disk.folders import runs_root
-from kinoray.disk.remote import check_uri
-from kinoray.display.text import one_line
 from kinoray.errors import UsageError
 from kinoray.runs.request import (
     AnyMethod,
@@ -25,6 +22,9 @@ from kinoray.runs.request import (
     Whole,
     request,
 )
+from kinoray.system.folders import runs_root
+from kinoray.system.remote import check_uri
+from kinoray.system.text import one_line
 
 KEEP_BEST = 5
 """Trials whose checkpoints stay."""

@@ -11,13 +11,13 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from kinoray.disk.folders import expanded
-from kinoray.display.heat_map import CELL, TABLE
-from kinoray.display.text import printable, show, words
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import SWEEP_RECORD, Result, Results
 from kinoray.sweeps.study import aims, of_then, open_study, pareto_front, quiet_optuna, retried
+from kinoray.system.folders import expanded
+from kinoray.system.heat_map import CELL, TABLE
+from kinoray.system.text import printable, show, words
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,10 +24,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from kinoray.disk.durable import append_whole, cut_torn_line, storage_error
-from kinoray.display.text import one_line
 from kinoray.errors import RunFailed, UsageError, unknown
 from kinoray.evaluation.protocol import load_protocol
+from kinoray.system.durable import append_whole, cut_torn_line, storage_error
+from kinoray.system.text import one_line
 
 
 def quiet_optuna() -> None:

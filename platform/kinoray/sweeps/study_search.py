@@ -20,9 +20,9 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from kinoray.disk.locks import hold
 from kinoray.errors import Busy
 from kinoray.sweeps.study import falls_behind, make_sampler, patiently, requeue
+from kinoray.system.locks import hold
 
 MAX_RESTARTS = 3
 """How often a trial goes on after its process died."""

@@ -24,13 +24,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from ray import tune
 
 from kinoray.data.manifest import read_manifest
-from kinoray.disk.durable import write_json
-from kinoray.display.text import one_line, printer
 from kinoray.errors import KinorayError, RunFailed, UsageError
+from kinoray.execution.run_monitor import Gauges
 from kinoray.execution.trackers import logged, require_trackers
-from kinoray.monitoring.run_monitor import Gauges
-from kinoray.processes.ray_session import check_own_ray
-from kinoray.processes.signals import Signals, Stopped, caught_signals, in_thread, is_interactive
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copying import copying, parts_of
 from kinoray.runs.request import RunRequest, of_trial, request_of, shows_options
@@ -49,6 +45,10 @@ from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule
 from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.trial_links import link_trials
 from kinoray.sweeps.view import SweepView
+from kinoray.system.durable import write_json
+from kinoray.system.ray_session import check_own_ray
+from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive
+from kinoray.system.text import one_line, printer
 
 WARM_TRIALS = 5
 """Settings taken over from another sweep: its best."""
@@ -166,9 +166,9 @@ def _run(
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
-    from kinoray.processes.ray_session import node_cpus, num_cpus, num_gpus, ray_session
     from kinoray.sweeps.sweep import carry_out
     from kinoray.sweeps.trial import Job
+    from kinoray.system.ray_session import node_cpus, num_cpus, num_gpus, ray_session
 
     request, seeds = plan.request, record["seeds"]
     with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):

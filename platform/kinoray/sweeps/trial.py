@@ -26,14 +26,11 @@ import ray
 import torch
 from ray import tune
 
-from kinoray.disk.durable import write_json
-from kinoray.display.text import one_line
 from kinoray.errors import Busy, RunFailed, StorageFull
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.run import on_workers
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import stage_by_stage
-from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.signals import Signals, Stopped
 from kinoray.runs.made_by import MADE_BY, made_by
 from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
@@ -45,6 +42,9 @@ from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
 from kinoray.sweeps.study import of_then
 from kinoray.sweeps.trial_links import link_run
+from kinoray.system.durable import write_json
+from kinoray.system.signals import Signals, Stopped
+from kinoray.system.text import one_line
 
 LOOK_EVERY_S = 0.5
 """How often a trial looks for the stop file, the progress of its workers, and a run that another trial holds."""

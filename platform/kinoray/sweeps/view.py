@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kinoray.display.text import clock, printable, show, words
+from kinoray.system.text import clock, printable, show, words
 
 SHOWN = 20
 """Rows of the live table: what runs, and the newest of the rest."""

@@ -13,14 +13,14 @@ import torch.multiprocessing as mp
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
 from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import compute_repeatably, run_rank, stage_by_stage
 from kinoray.method import BaseMethod, Batch
-from kinoray.monitoring.run_monitor import RunMonitor
-from kinoray.processes.variables import SAFE_PATH, environment
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import RunSpec, alone, build_method, make_spec
 from kinoray.streams import Stream
+from kinoray.system.variables import SAFE_PATH, environment
 from kinoray.training.checkpoint import newest, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream

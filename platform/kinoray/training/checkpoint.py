@@ -22,9 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from kinoray.disk.durable import sha256, storage_error, sync, write_text
-from kinoray.disk.folders import own_file, seed_label
 from kinoray.errors import CheckpointCorrupt, RunFailed
+from kinoray.system.durable import sha256, storage_error, sync, write_text
+from kinoray.system.folders import own_file, seed_label
 from kinoray.training.distributed import World, gather_objects
 
 FORMAT = 1

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kinoray.disk.durable import whole_file
-from kinoray.disk.folders import writing
+from kinoray.system.durable import whole_file
+from kinoray.system.folders import writing
 
 Parts = Callable[[], Iterator[np.ndarray]]
 """Gives the array's parts in order, uint8 (n, H, W, 3) each, as often as it is called."""

@@ -16,8 +16,8 @@ import numpy as np
 from kinoray.datasets.readers import Annotations, DataSet, carve_validation, find
 from kinoray.datasets.readers.arrays import keep_array
 from kinoray.datasets.unpickle import load_plain
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
+from kinoray.system.folders import prepared_folder
 
 NAMES = ("cifar10", "cifar100")
 SHARE = 0.02

@@ -22,8 +22,8 @@ import numpy as np
 
 from kinoray.datasets.readers import PICTURES, Annotations, DataSet, carve_validation, find, media_files, read_list
 from kinoray.datasets.readers.arrays import keep_array
-from kinoray.disk.folders import prepared_folder
 from kinoray.errors import UsageError
+from kinoray.system.folders import prepared_folder
 
 NAMES = ("tiny-imagenet",)
 SHARE = 0.02

@@ -4,8 +4,8 @@ import numpy as np
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import write_manifest
-from kinoray.disk.folders import cache_folder
 from kinoray.streams import Stream, TaskData
+from kinoray.system.folders import cache_folder
 
 NAMES = ("shades",)
 COLOURS = {

@@ -1,1 +1,0 @@
-"""Looking around: lists, manifests, statistics, the machine."""

@@ -1,1 +1,0 @@
-"""What must survive a crash: durable writes, locks, JSON lines, and where things lie."""

@@ -1,1 +1,0 @@
-"""What people look at: words, progress, plots. Knows no run."""

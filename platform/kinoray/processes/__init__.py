@@ -1,1 +1,0 @@
-"""This process and Ray's: sessions, actors, signals, threads. Knows no run."""

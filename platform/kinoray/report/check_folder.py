@@ -1,0 +1,78 @@
+"""`kinoray data check DIR`: all files of a folder of one's own that a run could not use, found before it meets them."""
+
+import os
+from collections import defaultdict
+from itertools import chain
+from pathlib import Path
+
+from kinoray.datasets.check import Check
+from kinoray.datasets.findings import Finding, Part
+from kinoray.datasets.probing import probe_parts
+from kinoray.streams.captions import ListedClip, listed_clips
+from kinoray.streams.own_folder import OwnFolder
+from kinoray.streams.user_folder import unusable
+from kinoray.system.counting import counting_bar
+from kinoray.system.text import printable
+
+BEYOND_S = 0.5
+"""A span that ends so much later than its video is a mistake; less is a frame, or a rounding."""
+
+
+def check_folder(own: OwnFolder, progress: bool = True) -> Check:
+    """Decode every listed video and span through; a line for each that is missing, cannot be read, ends before its span
+    does, or is there twice. What the folder's name allows to be missing is left out of the problems.
+
+    Raises: UsageError for a caption file that is missing or contradicts itself; UnreadableStorage where reading failed
+    and no file is at fault.
+    """
+    _, clips = listed_clips(own)
+    videos = list(dict.fromkeys(clip.video for clip in clips))
+    missing, outside = unusable(own.root, videos)
+    absent = {*missing, *outside}
+    parts = list(dict.fromkeys(_part(own.root, clip) for clip in clips if clip.video not in absent))
+    digests: dict[str, set[str]] = defaultdict(set)
+    unreadable, beyond = [], []
+    with counting_bar(f"Checking {own.folder.name}", len(parts), progress) as advance:
+        for part, finding in chain.from_iterable(probe_parts(parts, str(own.root), workers=0)):
+            advance(1, "error" in finding)
+            if "error" in finding:
+                unreadable.append(f"{printable(_name(part))}: {finding['stage']}: {finding['error']}")
+                continue
+            digests[finding["digest"]].add(part.uri)
+            if (end := _end_of(part, finding)) is not None:
+                beyond.append(f"{printable(_name(part))}: the video ends after {end:.1f} s")
+    not_there = [f"{printable(video)}: is listed, but not in the folder" for video in missing]
+    lines_by_kind = {
+        "missing": [] if own.allow_missing else not_there,
+        "linked from outside": [f"{printable(video)}: is a link that leaves the folder" for video in outside],
+        "unreadable": unreadable,
+        "shorter than their spans": beyond,
+        "there twice": [
+            f"{printable(', '.join(rest))}: the same bytes as {printable(first)}"
+            for first, *rest in (sorted(same) for same in digests.values())
+            if rest
+        ],
+    }
+    problems = sorted(line for lines in lines_by_kind.values() for line in lines)
+    counts = {kind: len(lines) for kind, lines in lines_by_kind.items() if lines}
+    left_out = sorted(not_there) if own.allow_missing else []
+    return Check(own.folder.name, str(own.root), len(videos), True, problems, counts, left_out)
+
+
+def _end_of(part: Part, finding: Finding) -> float | None:
+    """Where a video ends, in seconds, if a span of it is said to go on; None where it fits."""
+    if part.end is None or "duration_s" not in finding:
+        return None
+    end = (part.start or 0.0) + finding["duration_s"]
+    return end if part.end - end > BEYOND_S else None
+
+
+def _part(folder: Path, clip: ListedClip) -> Part:
+    state = os.stat(folder / clip.video)
+    return Part(clip.video, clip.start, clip.end, state.st_size, state.st_mtime_ns)
+
+
+def _name(part: Part) -> str:
+    if part.start is None and part.end is None:
+        return part.uri
+    return f"{part.uri}, {part.start or 0:g} to {'its end' if part.end is None else f'{part.end:g} s'}"

@@ -1,0 +1,12 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from kinoray.system.text import size
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0 B"), (999, "999 B"), (1200, "1.2 kB"), (3.4e9, "3.4 GB"), (2e12, "2.0 TB")]
+)
+def test_sizes_are_short(number: float, shown: str) -> None:
+    assert size(number) == shown
