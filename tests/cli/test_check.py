@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinoray.testing.promises import (
+from kinoray.testing.suite import (
     grows_the_same_again,
     keeps_no_state_in_plain_attributes,
     resumes_bit_for_bit,

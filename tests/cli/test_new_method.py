@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kinoray.cli.templates import test_method, test_rule
-from kinoray.testing.promises import PROMISES
+from kinoray.testing.suite import PROMISES
 
 Outcome = tuple[int, str, str]
 

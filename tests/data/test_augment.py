@@ -10,9 +10,21 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from kinoray.backbones.vision import torchvision
 from kinoray.config import Recipe, build, plain
-from kinoray.data.augment import augment_views, blur, blur_radius, jitter, normalise, plain_view
+from kinoray.data.augment import (
+    CROP,
+    augment_views,
+    blur,
+    blur_radius,
+    centre_boxes,
+    draw,
+    draw_boxes,
+    frame_seeds,
+    jitter,
+    normalise,
+    plain_view,
+    view_seeds,
+)
 from kinoray.data.crops import crop
-from kinoray.data.draws import CROP, centre_boxes, draw, draw_boxes, frame_seeds, view_seeds
 from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
 from kinoray.errors import UsageError
 from kinoray.seeds import branch, uniform

@@ -5,10 +5,10 @@ import os
 import pytest
 
 from kinoray.errors import UsageError
-from kinoray.execution import rank_share
-from kinoray.execution.rank_share import PATIENCE, RankShare, patient, share_of_rank
-from kinoray.execution.run import _awaited
+from kinoray.execution import run as run_file
+from kinoray.execution.run import PATIENCE, RankShare, _awaited, patient, share_of_rank
 from kinoray.runs.request import RunRequest
+from kinoray.system import ray_session
 
 
 def test_what_is_named_is_asked_for_whatever_is_there() -> None:
@@ -22,9 +22,9 @@ def test_what_is_named_is_asked_for_whatever_is_there() -> None:
 
 @pytest.mark.parametrize(("workers", "cpus", "expected"), [(1, 4, 1.0), (4, 4, 0.75), (2, 1, 0.01)])
 def test_ranks_share_what_is_there_and_leave_a_cpu_for_decoding(monkeypatch, workers, cpus, expected) -> None:
-    monkeypatch.setattr(rank_share, "num_cpus", lambda: cpus)
-    monkeypatch.setattr(rank_share, "num_gpus", lambda: 0)
-    monkeypatch.setattr(rank_share, "decode_slots", lambda workers, each: 1.0)
+    monkeypatch.setattr(ray_session, "num_cpus", lambda: cpus)
+    monkeypatch.setattr(ray_session, "num_gpus", lambda: 0)
+    monkeypatch.setattr(run_file, "decode_slots", lambda workers, each: 1.0)
     share = share_of_rank(workers, None, {})
     assert share.cpus == expected and share.of_all(workers) == {}, "nothing that may be still to come"
 

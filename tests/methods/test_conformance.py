@@ -14,15 +14,15 @@ from kinoray.rule import Rule
 from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
 from kinoray.streams import Stream
 from kinoray.testing.engine import on_two_ranks
-from kinoray.testing.promises import (
+from kinoray.testing.small_stream import suited
+from kinoray.testing.subject import Subject
+from kinoray.testing.suite import (
     PROMISES,
     Promise,
     learns_two_tasks,
     resumes_bit_for_bit,
     two_ranks_equal_one,
 )
-from kinoray.testing.small_stream import suited
-from kinoray.testing.subject import Subject
 
 DEVICE = os.environ.get("KINORAY_TEST_DEVICE", "cpu")
 """cuda on a machine that has one: methods learn there, and torch refuses what it cannot repeat."""

@@ -8,8 +8,7 @@ import pytest
 from kinoray.data.manifest import read_manifest
 from kinoray.report.examples import LOST, REGAINED, examples
 from kinoray.report.page import write_report
-from kinoray.runs.command import command_of
-from kinoray.runs.result import Result
+from kinoray.runs.result import Result, command_of
 from kinoray.runs.write_result import write_ranks
 from kinoray.streams import Stream
 

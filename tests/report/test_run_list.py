@@ -8,8 +8,7 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.report.run_list import list_runs, run_lines
-from kinoray.runs.made_by import MADE_BY
-from kinoray.runs.result import Result
+from kinoray.runs.result import MADE_BY, Result
 from kinoray.system.durable import write_json
 from kinoray.system.locks import hold
 

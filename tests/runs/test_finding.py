@@ -12,8 +12,7 @@ from support.run_folders import make_run
 
 from kinoray.errors import UsageError
 from kinoray.runs.finding import select_run, select_runs
-from kinoray.runs.made_by import MADE_BY
-from kinoray.runs.result import SWEEP_RECORD
+from kinoray.runs.result import MADE_BY, SWEEP_RECORD
 from kinoray.system.durable import write_json
 
 BMU, BASE = "bmu_moco-moving-cvlm-0a1b2c3d", "base_moco-moving-cvlm-0a1b2c3d"

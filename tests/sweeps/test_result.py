@@ -17,7 +17,7 @@ from support.sockets import listening
 from support.waiting import wait_until
 
 from kinoray.errors import UsageError
-from kinoray.report import sweep_page
+from kinoray.report import page
 from kinoray.report.page import write_report
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.study import open_study
@@ -69,9 +69,9 @@ def test_figures_are_optunas_and_stand_on_the_page(tmp_path: Path) -> None:
 
 def test_the_report_does_not_tell_the_data_bases_password(tmp_path: Path) -> None:
     record = json.loads((make_sweep(tmp_path) / "sweep.json").read_text())
-    shown = sweep_page.without_password(record | {"storage": "postgresql+psycopg://me:secret@host/db"})
+    shown = page.without_password(record | {"storage": "postgresql+psycopg://me:secret@host/db"})
     assert shown == record | {"storage": "postgresql+psycopg://me:***@host/db"}
-    assert sweep_page.without_password(record) == record
+    assert page.without_password(record) == record
 
 
 def test_the_documented_line_shows_a_copy_of_the_study(tmp_path: Path) -> None:

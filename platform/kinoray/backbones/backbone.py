@@ -49,7 +49,7 @@ class Backbone(nn.Module, ABC):
     tokenizes: ClassVar[bool] = False
     """Whether it reads captions, and so is a `TwoTower`."""
     reads_vectors: ClassVar[bool] = False
-    """Whether clips are vectors of frames (`decoding.vectors`) instead of videos."""
+    """Whether clips are vectors of frames (`decoding.pictures`) instead of videos."""
 
     @abstractmethod
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def exit_code(result: "SweepResult") -> int:
 
 def winners_command(request: SweepRequest, result: "SweepResult") -> str:
     """What to type to run the winner on seeds that chose nothing; "" where no trial is complete."""
-    from kinoray.runs.command import run_words
+    from kinoray.runs.result import run_words
 
     best = result.best
     if best is None:

@@ -78,7 +78,7 @@ class Manifest:
 
     @cached_property
     def num_vectors(self) -> int:
-        """Clips that are files of vectors (`decoding.vectors`)."""
+        """Clips that are files of vectors (`decoding.pictures`)."""
         is_file = pc.and_(pc.ends_with(self.table["uri"], VECTORS, ignore_case=True), pc.is_null(self.table["item"]))
         return int(pc.sum(is_file).as_py() or 0)
 

@@ -119,8 +119,8 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
 
 def _probe_vectors(clip: Clip) -> dict[str, Any]:
     """A file of vectors is read as training reads it; its codec is said to be "vectors"."""
+    from kinoray.decoding.pictures import read_vectors
     from kinoray.decoding.probe import file_digest
-    from kinoray.decoding.vectors import read_vectors
 
     count = len(read_vectors(clip))
     facts = {"digest": file_digest(clip.path), "num_frames": count, "duration_s": float(count), "codec": "vectors"}

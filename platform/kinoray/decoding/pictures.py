@@ -10,6 +10,10 @@ alone, bilinear with support of the whole source pixel area. JPEGs more than fou
 own transform, to twice the target at least.
 
 Differs: the usual loaders ignore the EXIF orientation, and clip 16-bit grey at 255; here its upper byte is taken.
+
+Vectors of frames may stand in place of a video: a `.npy` file of floats (T frames, D numbers). They are sampled,
+checked and resumed as frames are, and reach the backbone as they are, without augmentation. The frame cache keeps
+none: a file of them is read as fast.
 """
 
 import io
@@ -24,7 +28,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import VECTORS, Clip
-from kinoray.decoding.decode import RETRY_WAITS_S, Limits, UnreadableStorage
+from kinoray.decoding.decode import RETRY_WAITS_S, Choose, Limits, UnreadableStorage
+from kinoray.decoding.sampling import Timeline
 from kinoray.decoding.video import check_file
 from kinoray.errors import VideoError
 
@@ -178,3 +183,25 @@ def open_array(clip: Clip) -> np.ndarray:
 def _mapped(path: str, mtime_ns: int, size: int) -> np.ndarray:
     """Map the version of a file that has this time and size; both only tell versions apart."""
     return np.lib.format.open_memmap(path, mode="r")  # of the array formats the one that never unpickles
+
+
+def decode_vectors(clip: Clip, choose: Choose) -> np.ndarray:
+    """The vectors that a rule chooses, float32 (T, D). A second has one frame.
+
+    Raises: VideoError for a file that holds other than finite floats (T, D); UnreadableStorage where the storage is at
+    fault.
+    """
+    rows = read_vectors(clip)
+    timeline = Timeline(len(rows), lambda: np.arange(len(rows), dtype=np.float64))
+    return rows[choose(timeline)].astype(np.float32)
+
+
+def read_vectors(clip: Clip) -> np.ndarray:
+    """All vectors of a file, (T, D). Raises: as `decode_vectors`."""
+    array = open_array(clip)
+    if array.dtype not in (np.float16, np.float32) or array.ndim != 2 or not array.size:
+        raise VideoError("open", f"vectors must be float16 or float32 (T, D), but are {array.dtype} {array.shape}")
+    rows = np.array(array)
+    if not np.isfinite(rows).all():
+        raise VideoError("decode", "some of its numbers are not finite")
+    return rows

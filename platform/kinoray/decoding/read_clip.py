@@ -26,7 +26,7 @@ def read_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
 
     match media_of(clip):
         case "vectors":
-            from kinoray.decoding.vectors import decode_vectors
+            from kinoray.decoding.pictures import decode_vectors
 
             return decode_vectors(clip, choose)
         case "item":

@@ -19,9 +19,8 @@ from kinoray.evaluation.gallery import QUERIES, FeatureStore
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
-from kinoray.training.batches import Feed
+from kinoray.training.batches import Feed, StoredRows
 from kinoray.training.distributed import gather_objects
-from kinoray.training.extra_rows import StoredRows
 from kinoray.training.stages import Stage
 
 T = TypeVar("T")

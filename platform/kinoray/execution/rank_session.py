@@ -1,6 +1,6 @@
 """What surrounds the loop on one rank of a run: batches, evaluation, commits, logs and results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,11 @@ from torch.optim import Optimizer
 
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
+from kinoray.errors import BadData
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
-from kinoray.execution.bad_clips import BadClips
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
@@ -25,10 +25,10 @@ from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec
 from kinoray.runs.write_result import write_results
 from kinoray.system.progress import GOES_ON
+from kinoray.training.batches import with_extra_rows
 from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import encode
-from kinoray.training.extra_rows import with_extra_rows
 from kinoray.training.given_weights import GivenWeights, load_weights
 from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
@@ -282,3 +282,30 @@ class RankSession(StageFacts):
         newest: list[float | None] = next((r for r in reversed(rows) if any(cell is not None for cell in r)), [])
         metrics = {"forgetting": outcome["metrics"].get("FR"), "harmonic_mean": outcome["metrics"].get("HM")}
         self.client.call("show_scores", {"score": dict(zip(self.spec.names, newest, strict=False))} | metrics)
+
+
+Record = dict[str, str]
+
+
+class BadClips:
+    """Passes records of unreadable clips on, each once for this rank."""
+
+    def __init__(self, run_folder: Path, clips: int, limit: float, report: Callable[[list[Record]], int]) -> None:
+        """clips: of the whole stream; limit: the share of them that may be bad; report: how many all ranks met."""
+        self.listed = run_folder / "bad_samples.jsonl"
+        self.clips, self.limit, self.report_all = clips, limit, report
+        self.known: set[tuple[str, str]] = set()
+
+    def report(self, records: list[Record]) -> None:
+        """Note records of unreadable clips. Raises: BadData where they are too many."""
+        new = [record for record in records if (record["task"], record["id"]) not in self.known]
+        if not new:
+            return
+        self.known |= {(record["task"], record["id"]) for record in new}
+        count = self.report_all(new)
+        if count > self.limit * self.clips:
+            raise BadData(
+                f"{count} of {self.clips} clips are unreadable (limit {self.limit:.0%}), the last {new[0]['uri']}: "
+                f"{new[0]['message']}. All are listed in {self.listed}; repair or remove them, or allow more with "
+                "--set max_bad_fraction=..."
+            )

@@ -11,11 +11,13 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.data.pipeline import decode_slots
 from kinoray.errors import KinorayError, RayLost, UsageError
 from kinoray.execution.trackers import logged, require_trackers
 from kinoray.runs.cautions import cautions, data_facts
@@ -40,6 +42,7 @@ from kinoray.system.cores import usable_cores
 from kinoray.system.progress import Course, RunProgress
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.system.text import one_line, printer
+from kinoray.system.variables import environment
 
 
 @shows_options(RunRequest)
@@ -212,7 +215,6 @@ def on_workers(
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    from kinoray.execution.rank_share import patient, share_of_rank
     from kinoray.execution.workers import MAX_DEATHS, run_actors, train_loop
 
     share = share_of_rank(workers, cpus, per_worker)
@@ -406,3 +408,61 @@ def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
         beside = f"earlier tasks {sum(scores) / len(scores):.1f}" if scores else ""
         clips = run.recipe.batch_size
         bar.update(run.label, last["task"], last["step"] + 1, last["loss"], clips, last["epoch"], beside)
+
+
+PATIENCE = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "1800"}
+"""How long Ray's trainer waits for machines that a cluster starts first."""
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """The resources of one rank."""
+
+    cpus: float
+    gpu: bool
+    decode_slots: float
+    """CPUs that decode for it."""
+    threads: int | None = None
+    """Of its computations; None: its part of the driver's machine."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    """What else it asks for, by Ray's names."""
+    is_named: bool = False
+    """Whether the user names it, so that a machine for it may be still to come."""
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of it."""
+        return self.others.get("GPU", float(self.gpu))
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """As Ray's trainer takes them."""
+        return {"CPU": self.cpus, **self.others}
+
+    def of_all(self, workers: int) -> dict[str, float]:
+        """What so many ranks ask for that may be still to come."""
+        return {name: workers * amount for name, amount in self.resources.items()} if self.is_named else {}
+
+
+def share_of_rank(workers: int, cpus: float | None, per_worker: Mapping[str, float]) -> RankShare:
+    """The share of each of so many ranks.
+
+    cpus: of the whole run (None: all there are). per_worker: what each asks for, by Ray's names; empty: a share of what
+    is there. Raises: UsageError where no CPU is left to decode.
+    """
+    from kinoray.system.ray_session import num_cpus, num_gpus
+
+    if per_worker:
+        others = {name: amount for name, amount in per_worker.items() if name != "CPU"}
+        cpus = per_worker.get("CPU", 1.0)
+        # One more CPU each decodes, and is asked for in the same way.
+        return RankShare(cpus, others.get("GPU", 0) > 0, 1.0, max(1, int(cpus)), others, is_named=True)
+    each = max(0.01, min(1.0, int(100 * ((cpus or num_cpus()) - 1) / workers) / 100))
+    return RankShare(each, num_gpus() >= workers, decode_slots(workers, each))
+
+
+@contextmanager
+def patient(per_worker: Mapping[str, float]) -> Iterator[None]:
+    """Let a trainer wait for machines meanwhile, where ranks ask for what may be still to come."""
+    with environment(PATIENCE if per_worker else {}):
+        yield

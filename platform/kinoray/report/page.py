@@ -1,5 +1,7 @@
 """One self-contained HTML page about a run: no network, no script, every text from data escaped."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +16,13 @@ from matplotlib.figure import Figure
 from kinoray.data.manifest import SPLITS
 from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
-from kinoray.runs.command import command_of
 from kinoray.runs.finding import load_all
-from kinoray.runs.result import SWEEP_RECORD, Result
+from kinoray.runs.result import SWEEP_RECORD, Result, command_of
+from kinoray.sweeps.result import SweepResult
 from kinoray.system import plots
 from kinoray.system.folders import expanded
 from kinoray.system.heat_map import heat_map
+from kinoray.system.plots import svg
 from kinoray.system.text import printable, show
 
 MOST_BAD = 200
@@ -43,7 +46,7 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = expanded(folder)
     if (folder / SWEEP_RECORD).is_file():
-        from kinoray.report.sweep_page import write_sweep_report
+        from kinoray.report.page import write_sweep_report
 
         return write_sweep_report(folder)
     results = load_all(folder)
@@ -141,3 +144,48 @@ def _provenance(result: Result) -> list[tuple[str, str]]:
     made += [("command", command)] if (command := command_of(result)) else []
     rows = [*made, *machine, ("backbone", run["backbone"]), *run["versions"].items(), *code, *data, *state]
     return [(str(name), str(value)) for name, value in rows]
+
+
+MOST_ROWS = 500
+"""Trials in the table; the study has them all."""
+
+
+def write_sweep_report(folder: str | Path) -> Path:
+    """Write report.html into a sweep's folder. Raises: UsageError if the folder is no sweep."""
+    sweep = SweepResult(folder)
+    environment = Environment(
+        loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {"show": show, "printable": printable, "cell": _cell}
+    file = sweep.folder / "report.html"
+    file.write_text(environment.get_template("sweep.html").render(**_sweep_content(sweep)), encoding="utf-8")
+    return file
+
+
+def _sweep_content(sweep: SweepResult) -> dict[str, Any]:
+    best, frame = sweep.best, sweep.frame
+    shown = frame.head(MOST_ROWS)
+    return {
+        "sweep": sweep,
+        "states": {name: count for name, count in sweep.states.items() if count},
+        "best": best,
+        "tests": best.metrics if best else {},
+        "headlines": sweep.protocol.headlines,
+        "figures": [(title, Markup(svg(figure))) for title, figure in sweep.figures().items()],
+        "columns": list(shown.columns),
+        "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
+        "left_out": len(frame) - len(shown),
+        "record": json.dumps(without_password(sweep.record), indent=1, ensure_ascii=False),
+    }
+
+
+def without_password(record: dict[str, Any]) -> dict[str, Any]:
+    """A sweep's record as it may stand on a page that is passed on."""
+    url = record.get("storage")
+    return record | {"storage": url and re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", url)}
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else printable(value)

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from kinoray.runs.made_by import runs_of_sweep
-from kinoray.runs.result import SWEEP_RECORD
+from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 from kinoray.system.folders import seed_label
 from kinoray.system.locks import LOCK_FILE
 from kinoray.system.remote import Remote, chunks_of, open_remote

@@ -6,7 +6,8 @@ plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
 
 import html
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,10 @@ from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
-from kinoray.runs.made_by import made_by
 from kinoray.system.durable import read_jsonl
 from kinoray.system.folders import expanded
 from kinoray.system.heat_map import CELL, TABLE, heat_map
-from kinoray.system.text import printable, show
+from kinoray.system.text import as_typed, printable, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -278,3 +278,39 @@ def _read_table(path: Path, columns: list[str]) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.read_parquet(path) if path.is_file() else pd.DataFrame(columns=columns)
+
+
+def run_words(
+    method: str, stream: str, backbone: str | None, settings: Mapping[str, Any], flags: Sequence[str] = ()
+) -> list[str]:
+    """The words of `kinoray run` up to its settings. backbone: None or "" leaves the stream's. flags: as --joint."""
+    words = ["kinoray", "run", method, "--stream", stream, *(["--backbone", backbone] if backbone else []), *flags]
+    return words + [word for name, value in settings.items() for word in ("--set", f"{name}={as_typed(value)}")]
+
+
+def command_of(result: Result) -> str:
+    """What to type to make the run elsewhere; "" where its method or stream is no name but a file or an object."""
+    run = result.run
+    source = run.get("method_source", {"kind": ""})
+    stream = run.get("stream_source", {}).get("made_from")
+    if not stream or any(part["kind"] != "kinoray" for part in source.get("parts", [source])):
+        return ""
+    flags = [f"--{name.replace('_', '-')}" for name in ("joint", "zero_shot", "as_released") if run.get(name)]
+    words = run_words(run["method"], str(stream), run["backbone"], result.overrides, flags)
+    return shlex.join([*words, "--seed", str(result.seed)])
+
+
+MADE_BY = "sweep"
+"""File in a run's folder that names the sweep which made it."""
+
+
+def made_by(folder: Path) -> str:
+    """The sweep that made a run, by its folder; "" if none did."""
+    mark = folder / MADE_BY
+    return mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
+
+
+def runs_of_sweep(sweep: Path) -> list[Path]:
+    """The folders of the runs that a sweep made, beside its own folder."""
+    folders = sorted(mark.parent for mark in sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
+    return [folder for folder in folders if made_by(folder) == sweep.name]

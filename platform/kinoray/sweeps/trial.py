@@ -31,11 +31,11 @@ from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.run import on_workers
 from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import stage_by_stage
-from kinoray.runs.made_by import MADE_BY, made_by
 from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest, of_trial
 from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.result import MADE_BY, made_by
 from kinoray.runs.run_folder import failed, hold_run
 from kinoray.runs.run_spec import alone, make_spec
 from kinoray.seeds import seed_libraries

@@ -1,21 +1,233 @@
 """`kinoray check`: all promises on one method, one outcome each."""
 
+import copy
+import json
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from operator import eq
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import torch
 
+from kinoray.config import plain
 from kinoray.errors import UsageError
 from kinoray.execution.run_rank import settings_kept
 from kinoray.method import BaseMethod
+from kinoray.momentum import Frozen, Momentum
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
-from kinoray.testing.promise import BrokenPromise, place_in, short
-from kinoray.testing.promises import PROMISES, Promise
+from kinoray.runs.resolve import counts_tasks, facts_of
+from kinoray.runs.run_spec import RunSpec
+from kinoray.testing.engine import (
+    built,
+    committed_after,
+    digest_of_run,
+    fresh_session,
+    one_step,
+    run_spec,
+    spec_on,
+    state_of,
+)
+from kinoray.testing.promise import BrokenPromise, expect, place_in, place_of, short
 from kinoray.testing.small_stream import small_stream, suited
 from kinoray.testing.subject import Subject
+from kinoray.training.checkpoint import newest, not_finite
+from kinoray.training.given_weights import load_weights
+from kinoray.training.loop import RunState
+from kinoray.training.optim import names_and_params, total_objective
+from kinoray.training.verbs import checked_groups, checked_output, rows_of
+
+Promise = Callable[[Subject], None]
+
+
+def travels_between_processes(subject: Subject) -> None:
+    """Config and method travel between processes."""
+    spec, cls = subject.spec, subject.cls
+    config = cls.Config(**spec.settings)
+    arrived = cloudpickle.loads(cloudpickle.dumps(spec)).method.load()
+    same = plain(arrived.Config(**spec.settings)) == plain(config) == spec.settings
+    expect(same, "a Config built of its own values has other values", place_of(cls, "__init__"))
+    method = built(spec)
+    for twin in (copy.deepcopy(method), cloudpickle.loads(cloudpickle.dumps(method))):
+        differ = _differing(state_of(method), state_of(twin))
+        expect(not differ, f"a copy of the method has another {_first(differ)}", place_of(cls, "__init__"))
+
+
+def grows_the_same_again(subject: Subject) -> None:
+    """A grown state loads into a newly grown method: what `grow` makes depends on the tasks alone."""
+    old, new = built(subject.spec), built(replace(subject.spec, seed=1))
+    start = _shapes(old.encoder())
+    for task in facts_of(subject.resolved("grown")):
+        old.grow(task)
+        new.grow(task)
+    place = place_of(subject.cls, "grow")
+    what = "a task brings `encoder()` weights that it did not have: set `encoder_by_task = True`"
+    expect(_shapes(old.encoder()) == start or subject.cls.encoder_by_task, what, place)
+    try:
+        new.load_state_dict(old.state_dict(), strict=True)
+    except RuntimeError as error:
+        raise BrokenPromise(f"a grown state does not load: {' '.join(str(error).split())}", place) from None
+    differ = _differing(old.state_dict(), new.state_dict())
+    expect(not differ, f"after loading, {_first(differ)} has other values", place)
+
+
+def returns_what_its_verbs_promise(subject: Subject) -> None:
+    """`param_groups` and `loss` give groups of its own parameters, scalars, and detached rows."""
+    session = fresh_session(subject.spec)
+    groups = checked_groups(session.method.param_groups())
+    own = {id(p) for p in session.method.parameters()}
+    outside = [name for name, p in names_and_params(groups).items() if id(p) not in own]
+    what = f"{_first(outside)} trains but belongs to no module of the method, so it would not be saved"
+    expect(not outside, what, place_of(subject.cls, "param_groups"))
+    with session.batches(subject.spec.stages[0], 0, RunState()) as batches:
+        batch = next(batches)[1]
+        checked_output(session.method.loss(batch), groups, rows_of(batch))
+
+
+def trains_only_what_it_names(subject: Subject) -> None:
+    """Only the parameters named in `param_groups` get gradients."""
+    session = fresh_session(subject.spec)
+    groups = session.method.param_groups()
+    with session.batches(subject.spec.stages[0], 0, RunState()) as batches:
+        output = session.method.loss(next(batches)[1])
+    total_objective(output).backward()
+    named = {id(p) for p in names_and_params(groups).values()}
+    strays = [name for name, p in session.method.named_parameters() if p.grad is not None and id(p) not in named]
+    what = f"{len(strays)} parameters get gradients and are in no group, first {_first(strays)}: freeze or name them"
+    expect(not strays, what, place_of(subject.cls, "loss"))
+
+
+def changes_nothing_in_loss(subject: Subject) -> None:
+    """Frozen copies stay frozen, and averages move only in `after_step`."""
+    step = one_step(subject.spec)
+    for name, module in step["method"].named_modules():
+        if not isinstance(module, Frozen):
+            continue
+        place = place_of(subject.cls, "after_step")
+        still = module.follows_training or not any(m.training for m in module.modules())
+        expect(still, f"{name} is in train mode", place)
+        expect(not any(p.requires_grad for p in module.parameters()), f"{name} has gradients on", place)
+        inside = [key for key in step["before"] if key.startswith(f"{name}.")]
+        if module.follows_training:  # its batch normalisation remembers what the forward pass saw
+            buffers = {f"{name}.{key}" for key, _ in module.named_buffers()}
+            inside = [key for key in inside if key not in buffers]
+        moved = [key for key in inside if not torch.equal(step["before"][key], step["between"][key])]
+        expect(not moved, f"{_first(moved)} moves before `after_step`", place_of(subject.cls, "loss"))
+        if not isinstance(module, Momentum):
+            moved = [key for key in inside if not torch.equal(step["before"][key], step["after"][key])]
+            expect(not moved, f"{_first(moved)} moves; only a Momentum may", place)
+
+
+def learns_two_tasks(subject: Subject) -> None:
+    """Two tasks of four steps end with finite weights that have moved."""
+    checkpoint = newest(Path(subject.whole.folder) / "checkpoints", say=print)
+    assert checkpoint is not None
+    method = built(subject.spec)
+    start = {name: value.clone() for name, value in method.encoder().state_dict().items()}
+    for task in facts_of(subject.resolved("grown")):
+        method.grow(task)
+    load_weights(method, checkpoint)
+    end = method.encoder().state_dict()
+    infinite = not_finite(end)
+    expect(not infinite, f"{_first(infinite)} of the encoder is not finite", place_of(subject.cls, "loss"))
+    moved = bool(_differing(start, end))
+    expect(moved, "eight steps have not moved the encoder", place_of(subject.cls, "param_groups"))
+
+
+def repeats_itself(subject: Subject) -> None:
+    """The same run twice gives the same bits."""
+    again = subject.copy("again")
+    assert run_spec(again)
+    what = "a second run of the same seed ends elsewhere: it draws from a generator of its own, or depends on the time"
+    expect(digest_of_run(again) == digest_of_run(subject.whole), what, place_of(subject.cls, "loss"))
+
+
+def keeps_no_state_in_plain_attributes(subject: Subject) -> None:
+    """What changes while training is saved: it stands in parameters and buffers, not in plain attributes."""
+    for owner, attribute, place in subject.broken[1]:
+        what = f"attribute {attribute} of {owner} is lost at a resume; self.register_buffer keeps it"
+        raise BrokenPromise(what, place or place_of(subject.cls, "__init__"))
+
+
+def resumes_bit_for_bit(subject: Subject) -> None:
+    """Stopped and resumed equals never stopped, bit for bit, also in the log."""
+    spec, lost = subject.broken
+    place = lost[0][2] if lost else place_of(subject.cls, "after_step")
+    what = f"a run that was stopped and resumed ends elsewhere{f'; it lost {lost[0][1]}' if lost else ''}"
+    expect(digest_of_run(spec) == digest_of_run(subject.whole), what, place)
+    expect(_lines(spec) == _lines(subject.whole), "the log of a resumed run repeats, misses or changes a step", place)
+
+
+def counts_tasks_as_it_says(subject: Subject) -> None:
+    """With `uses_num_tasks = False` it learns the same among two tasks and among five."""
+    among_five = subject.resolved("tasks", settings={"planned_tasks": 5})
+    if counts_tasks(among_five):
+        return
+    differ = _differing(subject.first_task, committed_after(spec_on(subject.device, among_five), 1), eq)
+    what = f"the number of tasks changes {_first(differ)}; set `uses_num_tasks = True`"
+    expect(not differ, what, place_of(subject.cls, "__init__"))
+
+
+def two_ranks_equal_one(subject: Subject) -> None:
+    """Two ranks equal one, in values, gradients and state."""
+    alone, ranks = one_step(subject.spec_of_two), subject.two_ranks
+    loss, after_step = (place_of(subject.cls, verb) for verb in ("loss", "after_step"))
+    for rank in ranks:
+        expect("error" not in rank, f"on two ranks: {rank.get('error')}", loss)
+        for key, value in alone["values"].items():
+            what = f"{key} is {value:.6g} on one rank and {rank['values'][key]:.6g} on two: divide by batch.global_size"
+            expect(abs(rank["values"][key] - value) <= max(1e-6, 1e-5 * abs(value)), what, loss)
+        expect(rank["gradients"].keys() == alone["gradients"].keys(), "two ranks train other parameters than one", loss)
+        for key, value in alone["gradients"].items():
+            near = torch.allclose(rank["gradients"][key], value, rtol=1e-3, atol=2e-5)
+            expect(near, f"the gradient of {key} on two ranks is not that of one", loss)
+        for key, value in alone["after"].items():
+            if "queue" in key or "keys" in key or value.dtype == torch.int64:
+                near = torch.allclose(rank["after"][key], value, rtol=1e-4, atol=1e-5)
+                expect(near, f"{key} after a step on two ranks is not that of one: use `carry`", after_step)
+    differ = _differing(ranks[0]["after"], ranks[1]["after"])
+    expect(not differ, f"after a step the two ranks hold another {_first(differ)}: use `carry`, `gather`", after_step)
+
+
+def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in module.named_parameters()}
+
+
+def _differing(
+    first: dict[str, Any], second: dict[str, Any], equal: Callable[[Any, Any], bool] = torch.equal
+) -> list[str]:
+    """Names that only one has, or whose tensors differ; equal: of what stands for them."""
+    both = [name for name in first if name in second]
+    return sorted(first.keys() ^ second.keys()) + [name for name in both if not equal(first[name], second[name])]
+
+
+def _first(names: list[str]) -> str:
+    """The name that a message gives; nothing where all is well."""
+    return names[0] if names else ""
+
+
+def _lines(spec: RunSpec) -> list[dict[str, Any]]:
+    lines = map(json.loads, (Path(spec.folder) / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key != "time_s"} for line in lines]
+
+
+PROMISES: tuple[Promise, ...] = (
+    travels_between_processes,
+    grows_the_same_again,
+    returns_what_its_verbs_promise,
+    trains_only_what_it_names,
+    changes_nothing_in_loss,
+    learns_two_tasks,
+    repeats_itself,
+    keeps_no_state_in_plain_attributes,
+    resumes_bit_for_bit,
+    counts_tasks_as_it_says,
+    two_ranks_equal_one,
+)
+
 
 DEVICES = "cpu", "cuda"
 
@@ -25,7 +237,7 @@ class Outcome:
     """Whether a method keeps one promise."""
 
     promise: str
-    """Name of the function in `kinoray.testing.promises`."""
+    """Name of the function in `kinoray.testing.suite`."""
     words: str
     kept: bool
     what: str = ""
