@@ -75,7 +75,7 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
     def sent(feed, slot, row, in_cache):
         row = with_frames(feed, slot, row, in_cache)
         if row.video is not None:
-            manifest, clip_row, _ = feed.source(row, slot[1])
+            manifest, clip_row, _ = feed.source(row)
             decoded.add(manifest.uri(clip_row))
         return row
 

@@ -33,7 +33,7 @@ Groups = Generator[tuple[int, list[Row]], None, None]
 class DecodedRows:
     """One rank's rows of one step: first `num_current` of the current task, then replayed ones.
 
-    task, sample, seeds (n,) int64: the samples that were decoded, which are substitutes where a clip was bad;
+    task, sample, seeds, written, memory_slots (n,) int64: as of `Row`; a substitute's where a clip was bad;
     video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors; `bad`: a record for each clip that could not be read;
     `cached`: rows for which nothing was decoded; `trouble`: what is wrong with the cache, empty if nothing.
     """
@@ -42,6 +42,8 @@ class DecodedRows:
     task: np.ndarray
     sample: np.ndarray
     seeds: np.ndarray
+    written: np.ndarray
+    memory_slots: np.ndarray
     video: np.ndarray
     num_current: int
     bad: list[dict[str, Any]]
@@ -167,9 +169,10 @@ def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None
     num_current = len(share(feed, feed.plan.batch_size))
     with closing(groups):
         for step, rows in groups:
-            task, sample, seeds = np.array([(row.task, row.sample, row.seed) for row in rows], dtype=np.int64).T
+            numbers = [(row.task, row.sample, row.seed, row.written, row.memory_slot) for row in rows]
+            task, sample, seeds, written, memory_slots = np.array(numbers, dtype=np.int64).T
             video = _joined([row.video for row in rows])  # type: ignore[misc]  # each row of a step has one
-            yield DecodedRows(step, task, sample, seeds, video, num_current, *_about(rows))
+            yield DecodedRows(step, task, sample, seeds, written, memory_slots, video, num_current, *_about(rows))
 
 
 def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, None, None]:

@@ -103,7 +103,7 @@ def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
     for group, slot in slots:
         row, in_cache = feed.decode(group, slot), False
         if row.video is not None:
-            manifest, clip_row, _ = feed.source(row, slot)
+            manifest, clip_row, _ = feed.source(row)
             in_cache = holds(manifest, clip_row, feed.sampling, feed.size_px, feed.cache)
         if in_cache:
             row.video = None
@@ -113,7 +113,7 @@ def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
 
 def _with_frames(feed: Feed, slot: Slot, row: Row, in_cache: bool) -> Row:
     if in_cache:
-        manifest, clip_row, seed = feed.source(row, slot[1])
+        manifest, clip_row, seed = feed.source(row)
         fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.size_px, feed.cache)
         row.video = as_many(fetched.video, feed.sampling.count)
     return row

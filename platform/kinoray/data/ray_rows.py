@@ -246,7 +246,7 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
     video: np.ndarray | None = None
-    numbers, notes = np.empty((len(filled), 4), dtype=np.int64), np.empty(len(filled), dtype=object)
+    numbers, notes = np.empty((len(filled), 6), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
         row = feed.decode(*slot)
         if row.video is not None:
@@ -256,7 +256,8 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
                 video[place] = row.video  # while it is still in the CPU's cache
             else:
                 row.failure = "data", MIXED
-        numbers[place], notes[place] = (row.group, row.task, row.sample, row.seed), _note_of(row)
+        numbers[place] = row.group, row.task, row.sample, row.seed, row.written, row.memory_slot
+        notes[place] = _note_of(row)
     return {"numbers": numbers, "video": np.empty(len(filled), np.uint8) if video is None else video, "notes": notes}
 
 
@@ -276,7 +277,8 @@ def _note_of(row: Row) -> str:
 
 def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
     columns = block["numbers"].tolist(), block["video"], block["notes"]
-    for (group, task, sample, seed), video, note in zip(*columns, strict=True):
+    for numbers, video, note in zip(*columns, strict=True):
+        group, task, sample, seed, written, memory_slot = numbers
         missing, bad, failure, cached, trouble = json.loads(note)
         frames, failed = None if missing else video, tuple(failure) if failure else None
-        yield Row(group, task, sample, seed, frames, bad, failed, cached, trouble)
+        yield Row(group, task, sample, seed, written, memory_slot, frames, bad, failed, cached, trouble)

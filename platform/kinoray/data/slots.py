@@ -23,6 +23,7 @@ from kinoray.data.plan import (
     replay_rows,
     row_seed,
     step_rows,
+    step_slots,
     substitutes,
     written_seeds,
 )
@@ -39,13 +40,17 @@ BAD_IN_A_ROW = 100
 class Row:
     """What stands in one slot. Without `video` the slot's clip is left out; with `failure` the run must stop.
 
-    `cached`: nothing was decoded for it; `trouble`: what is wrong with the cache, empty if nothing.
+    `seed`: of what is drawn for the row; `written`: of a replayed row the seed of the step that wrote it, where a view
+    is wanted as it was then, else `seed`; `memory_slot`: as of `data.plan.step_slots`. `cached`: nothing was
+    decoded for it; `trouble`: what is wrong with the cache, empty if nothing.
     """
 
     group: int
     task: int
     sample: int
     seed: int
+    written: int
+    memory_slot: int
     video: np.ndarray | None
     bad: list[dict[str, Any]]
     failure: tuple[str, str] | None = None
@@ -83,7 +88,7 @@ class Feed(Protocol):
     @property
     def deadly(self) -> frozenset[Place]: ...
     def next_clip(self, group: int, slot: int) -> Place | None: ...
-    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]: ...
+    def source(self, row: Row) -> tuple[Manifest, int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -136,11 +141,11 @@ class TrainFeed:
         places = ((self.manifests[planned.task], row) for _, row in _candidates(self, group, planned))
         return next((place for place in places if place not in self.deadly), None)
 
-    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]:
-        """Manifest and row there of the clip that stands in a slot, and the seed of its frames."""
+    def source(self, row: Row) -> tuple[Manifest, int, int]:
+        """Manifest and row there of a row's clip, and the seed of its frames."""
         manifest = read_manifest(self.manifests[row.task])
         clip_rows, _ = manifest.samples("train")
-        return manifest, int(clip_rows[row.sample]), _frame_seed(self.plan, row.group, _place(self, slot), row.seed)
+        return manifest, int(clip_rows[row.sample]), row.written
 
     def holds(self, group: int, slot: int) -> bool:
         planned = _planned(self, group, slot)
@@ -191,7 +196,7 @@ class ClipFeed:
         place = (self.manifest, self.rows[group * self.batch + slot])
         return None if place in self.deadly else place
 
-    def source(self, row: Row, slot: int) -> tuple[Manifest, int, int]:
+    def source(self, row: Row) -> tuple[Manifest, int, int]:
         """As of a `TrainFeed`."""
         return read_manifest(self.manifest), row.sample, 0
 
@@ -208,18 +213,6 @@ def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
 def share(feed: TrainFeed, count: int) -> range:
     """This rank's part of `count` global rows."""
     return range(count)[rank_slice(count, feed.rank, feed.world)]
-
-
-@lru_cache(maxsize=64)
-def _written_seeds(plan: TaskPlan, step: int) -> list[int]:
-    return written_seeds(plan, step).tolist()
-
-
-def _frame_seed(plan: TaskPlan, step: int, place: int, seed: int) -> int:
-    """The seed of a row's frame choice: its own, or of the step that wrote it where a view is wanted as it was then."""
-    if place >= plan.batch_size and plan.replay and AS_WRITTEN in plan.replay.views:
-        return _written_seeds(plan, step)[place - plan.batch_size]
-    return seed
 
 
 def _place(feed: TrainFeed, slot: int) -> int:
@@ -241,6 +234,10 @@ class _Planned(NamedTuple):
     manifest: Manifest
     row: int
     """The clip's row in the manifest."""
+    seed: int
+    written: int
+    memory_slot: int
+    """As of `Row`."""
 
 
 def _planned(feed: TrainFeed, step: int, slot: int) -> _Planned:
@@ -253,19 +250,21 @@ def _planned_step(plan: TaskPlan, paths: tuple[str, ...], step: int) -> list[_Pl
     rows = step_rows(plan, step)
     manifests = {task: read_manifest(paths[task]) for task in np.unique(rows[:, 0]).tolist()}
     clip_rows = {task: manifest.samples("train")[0] for task, manifest in manifests.items()}
+    seeds = [row_seed(plan, step, place) for place in range(len(rows))]
+    written = seeds
+    if plan.replay and AS_WRITTEN in plan.replay.views:
+        written = seeds[: plan.batch_size] + written_seeds(plan, step).tolist()
+    slots = step_slots(plan, step).tolist()
     return [
-        _Planned(place, task, sample, manifests[task], int(clip_rows[task][sample]))
-        for place, (task, sample) in enumerate(rows.tolist())
+        _Planned(place, task, sample, manifests[task], int(clip_rows[task][sample]), *numbers)
+        for place, ((task, sample), *numbers) in enumerate(zip(rows.tolist(), seeds, written, slots, strict=True))
     ]
 
 
 def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | None:
     """One training row: its own clip, or the first substitute that can be read; None as of `try_clip`."""
-    plan = feed.plan
     planned = _planned(feed, step, slot)
-    place, task, sample, manifest, _ = planned
-    seed = row_seed(plan, step, place)
-    frame_seed = _frame_seed(plan, step, place, seed)
+    task, manifest, seeds = planned.task, planned.manifest, (planned.seed, planned.written, planned.memory_slot)
     bad: dict[int, dict[str, Any]] = {}
     for chosen, row in _candidates(feed, step, planned):
         if row in bad:  # another caption of a clip that was tried
@@ -273,26 +272,26 @@ def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | No
         if (feed.manifests[task], row) in feed.deadly:
             outcome: Any = killed(manifest, row)
         else:
-            outcome = try_clip(manifest, row, feed.sampling, frame_seed, feed.size_px, feed.cache, decodes)
+            outcome = try_clip(manifest, row, feed.sampling, planned.written, feed.size_px, feed.cache, decodes)
         if outcome is None:
             return None
         if isinstance(outcome, Fetched):
             video = as_many(outcome.video, feed.sampling.count)
-            return Row(step, task, chosen, seed, video, list(bad.values()), None, outcome.cached, outcome.trouble)
+            return Row(step, task, chosen, *seeds, video, list(bad.values()), None, outcome.cached, outcome.trouble)
         if isinstance(outcome, UnreadableStorage):
-            return Row(step, task, chosen, seed, None, list(bad.values()), ("storage", str(outcome)))
+            return Row(step, task, chosen, *seeds, None, list(bad.values()), ("storage", str(outcome)))
         bad[row] = {"task": feed.names[task]} | outcome
         if len(bad) == BAD_IN_A_ROW:
             break
     failure = _nothing_readable(list(bad.values()), len(manifest.clips("train")), feed.names[task])
-    return Row(step, task, sample, seed, None, list(bad.values()), ("data", failure))
+    return Row(step, task, planned.sample, *seeds, None, list(bad.values()), ("data", failure))
 
 
 def _candidates(feed: TrainFeed, step: int, planned: _Planned) -> Iterator[tuple[int, int]]:
     """Sample and row of the clip that the plan wants in a slot, then of its substitutes."""
-    place, task, sample, manifest, _ = planned
-    clip_rows, _ = manifest.samples("train")
-    for chosen in chain([sample], (other for _, other in substitutes(feed.plan, step, place, task, sample))):
+    clip_rows, _ = planned.manifest.samples("train")
+    others = substitutes(feed.plan, step, planned.place, planned.task, planned.sample)
+    for chosen in chain([planned.sample], (other for _, other in others)):
         yield chosen, int(clip_rows[chosen])
 
 
@@ -308,16 +307,16 @@ def _clip_row(feed: ClipFeed, group: int, slot: int, decodes: bool) -> Row | Non
     """One test clip; None as of `try_clip`."""
     row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
     if (feed.manifest, row) in feed.deadly:
-        return Row(group, 0, row, 0, None, [killed(manifest, row)])
+        return Row(group, 0, row, 0, 0, -1, None, [killed(manifest, row)])
     outcome = try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache, decodes)
     if outcome is None:
         return None
     if isinstance(outcome, Fetched):
         video = as_many(outcome.video, feed.sampling.count)
-        return Row(group, 0, row, 0, video, [], None, outcome.cached, outcome.trouble)
+        return Row(group, 0, row, 0, 0, -1, video, [], None, outcome.cached, outcome.trouble)
     if isinstance(outcome, UnreadableStorage):
-        return Row(group, 0, row, 0, None, [], ("storage", str(outcome)))
-    return Row(group, 0, row, 0, None, [outcome])
+        return Row(group, 0, row, 0, 0, -1, None, [], ("storage", str(outcome)))
+    return Row(group, 0, row, 0, 0, -1, None, [outcome])
 
 
 MISSING_WAITS_S = (0.5, 2.0, 5.0)

@@ -20,7 +20,6 @@ from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views, check_replay_views, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
 from kinoray.data.plan import (
     StepFacts,
@@ -29,9 +28,7 @@ from kinoray.data.plan import (
     rank_slice,
     row_seed,
     sample_id,
-    step_slots,
     steps_for,
-    written_seeds,
 )
 from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
 from kinoray.data.process_rows import PROCESSES
@@ -182,20 +179,15 @@ class Feed:
         count, world = rows.num_current, self.world
         sizes = plan.batch_size, (len(rows.sample) - count) * world.size
         own, again = (rank_slice(size, world.rank, world.size) for size in sizes)
-        slots = step_slots(plan, rows.step)
 
         def noise(purposes: tuple[int, int], draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
             places = zip(purposes, sizes, (own, again), strict=True)
             seeded = [(row_seed(plan, rows.step, purpose), size, part) for purpose, size, part in places]
             return noise_of_both(*(noise_source(*source, world.device, draw) for source in seeded))
 
-        replay = None
-        if sizes[1]:
-            seeds = rows.seeds[count:]
-            written = written_seeds(plan, rows.step)[again] if AS_WRITTEN in self.replay_views else seeds
-            replay = self._rows(rows, slice(count, None), slots[count * world.size :][again], written)
+        replay = self._rows(rows, slice(count, None), replayed=True) if sizes[1] else None
         return Batch(
-            **vars(self._rows(rows, slice(0, count), slots[own])),
+            **vars(self._rows(rows, slice(0, count))),
             replay=replay,
             global_size=sizes[0],
             replay_size=sizes[1],
@@ -206,8 +198,8 @@ class Feed:
             step=self._facts(plan, rows.step),
         )
 
-    def _rows(self, rows: DecodedRows, part: slice, slots: np.ndarray, written: np.ndarray | None = None) -> Rows:
-        """Some of a step's rows; `written` marks replayed ones and tells the seeds of the steps that wrote them."""
+    def _rows(self, rows: DecodedRows, part: slice, replayed: bool = False) -> Rows:
+        """Some of a step's rows."""
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
         aspects = np.ones(len(tasks))
@@ -220,18 +212,18 @@ class Feed:
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
                 aspects[place] = manifest.aspects[clip_rows[sample]]
         video, seeds = rows.video[part], rows.seeds[part]
-        if written is not None and self.replay_views:
-            views = self.views_again(video, seeds, written, aspects)
+        if replayed and self.replay_views:
+            views = self.views_again(video, seeds, rows.written[part], aspects)
         else:
             views = self.views(video, seeds, self.needs.views, aspects)
-        plain = self.needs.plain == "all" or (self.needs.plain == "replay" and written is not None)
+        plain = self.needs.plain == "all" or (self.needs.plain == "replay" and replayed)
         return Rows(
             views=views,
             plain=self.views(video, seeds, 0, aspects)[0] if plain else None,
             text=self.tokens(captions),
             ids=on_device(sample_id(tasks, samples), self.world.device),
             labels=on_device(labels, self.world.device),
-            slots=on_device(slots, self.world.device),
+            slots=on_device(rows.memory_slots[part], self.world.device),
         )
 
     def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
