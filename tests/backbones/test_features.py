@@ -116,7 +116,7 @@ def folder_of(root: Path, width: int = 48, ending: str = "npy") -> Stream:
 def test_a_folder_of_vectors_is_learned_from_and_resumes(tmp_path: Path) -> None:
     stream = folder_of(tmp_path)
     spec = spec_of("avg_pool", stream, tmp_path, backbone=BACKBONE, settings={"max_steps": 6, "batch_size": 4})
-    assert spec.recipe["augmentation"] == "none" and spec.recipe["size_px"] == 32
+    assert spec.run.recipe.augmentation == "none" and spec.run.recipe.size_px == 32
     assert run_spec(spec)
     result = run(
         "avg_pool", stream=stream, backbone=BACKBONE, settings={"max_steps": 6, "batch_size": 4}, num_workers=0,

@@ -70,7 +70,8 @@ def test_a_machine_that_joined_later_renders_what_it_lacks(micro: Stream, tmp_pa
     assert loaded == [], "all is there"
     manifest = read_manifest(spec.tests[1])
     elsewhere = write_table(manifest.table, tmp_path / "copy.parquet", tmp_path / "nowhere").path
-    lacking = replace(spec, tests=(spec.tests[0], str(elsewhere)))
+    tasks = micro.tasks[0], replace(micro.tasks[1], manifest=elsewhere)
+    lacking = replace(spec, run=replace(spec.run, stream=replace(micro, tasks=tasks)))
     shared_storage.render_here(replace(lacking, rendered=()))
     assert loaded == [], "videos of one's own are on shared storage, or missing"
     shared_storage.render_here(lacking)

@@ -84,7 +84,7 @@ class Curve:
 
     def __init__(self, spec: RunSpec, note: Any) -> None:
         self.spec, self.note = spec, note
-        self.protocol = load_protocol(spec.protocol)
+        self.protocol = load_protocol(spec.run.stream.protocol)
         self._build()
 
     def _build(self) -> None:

@@ -66,7 +66,7 @@ class OpenedMethod:
         Raises: UsageError where the backbone reads no text.
         """
         if not isinstance(self.feed.towers, TwoTower):
-            raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.backbone}, which reads no text.")
+            raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.run.backbone}, which reads no text.")
         ids, mask = self.feed.tokens(list(texts))
         with torch.inference_mode():
             return self.method.embed_text(Tokens(ids, mask), self.seen_as(task)).float().cpu()
@@ -152,7 +152,7 @@ def export_weights(run: str | Path | Result, out: str | Path, *, method: Any = N
         "stream": opened.run.stream,
         "seed": opened.run.seed,
         "tasks": list(opened.spec.names[: len(opened.run.matrix)]),
-        "backbone": opened.spec.backbone,
+        "backbone": opened.spec.run.backbone,
         "dim": encoder.dim,
         "size_px": opened.feed.recipe.size_px,
         "frames": opened.feed.recipe.test_frames,

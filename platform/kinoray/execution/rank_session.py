@@ -8,7 +8,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import BadData
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
@@ -45,7 +44,7 @@ class RankSession(StageFacts):
     def __init__(self, spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> None:
         self.autocast = spec.autocast
         self.folder = Path(spec.folder)
-        self.recipe = Recipe(**spec.recipe)
+        self.recipe = spec.run.recipe
         self.clock = Clock()
         self.world = world
         self.client = MonitorClient(monitor)
@@ -57,7 +56,7 @@ class RankSession(StageFacts):
         super().__init__(spec, feed, world)
         self.given = GivenWeights(self.method)
         self.attributes = AttributeWatch()
-        self.protocol = load_protocol(spec.protocol)
+        self.protocol = load_protocol(spec.run.stream.protocol)
         self.tester = Tester(spec.tested, self.method, self.feed)
         self.tester.show = self._detail
         self.commits = Commits(self.folder, world, self.clock, stores)

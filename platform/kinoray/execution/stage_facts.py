@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from kinoray.backbones import load_backbone
-from kinoray.config import Recipe
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.method import BaseMethod, TaskFacts
 from kinoray.runs.run_spec import RunSpec, build_method
@@ -24,7 +23,7 @@ class StageFacts:
 
     def seed(self, stage: Stage, verb: str) -> int:
         """Seed of what a method draws between steps."""
-        return seed_of(self.spec.seed, stage.train, stage.row, verb)
+        return seed_of(self.spec.run.seed, stage.train, stage.row, verb)
 
     def facts(self, stage: Stage) -> TaskFacts:
         """What the method grows by; zero-shot grows for the first task."""
@@ -55,14 +54,15 @@ def built(
     note: Callable[[str], None] = lambda text: None,
 ) -> tuple[BaseMethod, Feed]:
     """A run's method with its initial weights, on a rank's device, and the rank's reader of the run's stream."""
-    towers = load_backbone(spec.backbone, spec.recipe["size_px"], spec.seed)
+    run = spec.run
+    towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     method = build_method(spec, towers).to(world.device)
     feed = Feed(
         names=list(spec.train_names),
-        manifests=list(spec.trained),
-        recipe=Recipe(**spec.recipe),
+        manifests=[str(task.manifest) for task in spec.trained],
+        recipe=run.recipe,
         needs=type(method).needs(method.config),
-        seed=spec.seed,
+        seed=run.seed,
         num_tasks=spec.num_tasks,
         world=world,
         decode_slots=spec.decode_slots,

@@ -1,24 +1,21 @@
-"""What a rank is told: a run as plain data, and the method that it describes."""
+"""What a rank is told of its run, and the method that it describes."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from kinoray.backbones.backbone import Backbone
-from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
 from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
-from kinoray.runs.method_source import MethodSource
 from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.request import IN_PROCESS, Way
 from kinoray.runs.resolve import Resolved
 from kinoray.seeds import seed_libraries, seed_of
+from kinoray.streams import TaskData
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.system.cores import usable_cores
@@ -28,27 +25,17 @@ from kinoray.training.stages import Stage
 
 @dataclass(frozen=True)
 class RunSpec:
-    """All that a rank needs to know; travels to the workers as plain data."""
+    """What a rank is told: the resolved run, and what is settled when it starts. Travels to the workers."""
 
-    folder: str
-    method: MethodSource
-    settings: dict[str, Any]
-    recipe: dict[str, Any]
-    protocol: str
-    names: tuple[str, ...]
-    tests: tuple[str, ...]
-    """Names and manifests of the tasks, as tested."""
-    train_names: tuple[str, ...]
-    trained: tuple[str, ...]
-    """Names and manifests of what is trained: the tasks, or their union."""
-    stages: tuple[Stage, ...]
-    backbone: str
-    seed: int
+    run: Resolved
+    trained: tuple[TaskData, ...]
+    """What is trained: the tasks, or their union."""
     threads: int
     device: str
     """cpu or cuda; a trainer's rank takes the GPU that Ray gives it."""
     autocast: bool
     decode_slots: float
+    """CPUs that decode for each rank by Ray Data; 0: processes of its own do."""
     reference: str = ""
     """The manifest of the reference set, where the method asks for one."""
     rendered: tuple[str, ...] = ()
@@ -57,14 +44,39 @@ class RunSpec:
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
 
     @property
+    def folder(self) -> str:
+        """The run's folder."""
+        return str(self.run.folder)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """What is learned and tested, in order."""
+        return self.run.stages
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the tasks, as tested."""
+        return tuple(task.name for task in self.run.stream.tasks)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Manifests of the tasks, as tested."""
+        return tuple(str(task.manifest) for task in self.run.stream.tasks)
+
+    @property
+    def train_names(self) -> tuple[str, ...]:
+        """Names of what is trained."""
+        return tuple(task.name for task in self.trained)
+
+    @property
     def tested(self) -> TestedRun:
         """What the tests need to know."""
         return TestedRun(
-            folder=Path(self.folder),
+            folder=self.run.folder,
             names=self.names,
             tests=self.tests,
             train_names=self.train_names,
-            trained=self.trained,
+            trained=tuple(str(task.manifest) for task in self.trained),
             last_row=self.stages[-1].row,
             autocast=self.autocast,
         )
@@ -72,7 +84,7 @@ class RunSpec:
     @property
     def num_tasks(self) -> int:
         """Tasks that methods and memories make room for."""
-        return max(len(self.names), self.recipe["planned_tasks"])
+        return max(len(self.names), self.run.recipe.planned_tasks)
 
     @property
     def num_clips(self) -> int:
@@ -87,9 +99,10 @@ def alone(spec: RunSpec) -> World:
 
 def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     """The method with its initial weights: a function of the spec and the backbone's weights alone."""
-    cls = spec.method.load()
-    seed_libraries(seed_of("build", spec.seed))
-    return cls(cls.Config(**spec.settings), backbone, spec.num_tasks)
+    run = spec.run
+    cls = run.method.load()
+    seed_libraries(seed_of("build", run.seed))
+    return cls(cls.Config(**run.settings), backbone, spec.num_tasks)
 
 
 def make_spec(
@@ -117,26 +130,15 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
     """What the ranks of a run need to know, whose record is written; `make_spec` says the rest."""
     from kinoray.decoding.frame_cache import frame_cache
 
-    tasks = run.stream.tasks
-    trained = [(task.name, str(task.manifest)) for task in tasks]
+    trained = run.stream.tasks
     if run.joint:
-        trained = [("joint", str(union_manifest(tasks, run.folder / "joint.parquet").path))]
+        trained = (TaskData("joint", union_manifest(trained, run.folder / "joint.parquet").path),)
     reference = ""
     if run.reference is not None:
         reference = str(union_manifest(run.reference.tasks, run.folder / "reference.parquet").path)
     return RunSpec(
-        folder=str(run.folder),
-        method=run.method,
-        settings=run.settings,
-        recipe=plain(run.recipe),
-        protocol=run.stream.protocol,
-        names=tuple(task.name for task in tasks),
-        tests=tuple(str(task.manifest) for task in tasks),
-        train_names=tuple(name for name, _ in trained),
-        trained=tuple(path for _, path in trained),
-        stages=run.stages,
-        backbone=run.backbone,
-        seed=run.seed,
+        run=run,
+        trained=trained,
         threads=threads,
         device="cuda" if gpu else "cpu",
         autocast=in_autocast(run, gpu),

@@ -112,7 +112,7 @@ def digest_of_run(spec: RunSpec) -> str:
 
 def built(spec: RunSpec) -> BaseMethod:
     """The method with its initial weights."""
-    return build_method(spec, load_backbone(spec.backbone, seed=spec.seed))
+    return build_method(spec, load_backbone(spec.run.backbone, seed=spec.run.seed))
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:

@@ -70,7 +70,7 @@ class Subject:
         """The usual run in a new folder."""
         folder = self.folder / name
         folder.mkdir(parents=True)
-        return replace(self.spec, folder=str(folder))
+        return replace(self.spec, run=replace(self.spec.run, folder=folder))
 
     @cached_property
     def first_task(self) -> dict[str, str]:

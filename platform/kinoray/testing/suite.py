@@ -1,4 +1,14 @@
-"""`kinoray check`: all promises on one method, one outcome each."""
+"""What every method must do, packaged or not: one function per promise, its first line the promise in words.
+
+Each takes a `Subject` and raises BrokenPromise with the file and line of what breaks it; an error of the method's own
+passes through. `PROMISES` lists them in the order in which they are worth reading.
+
+    @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+    def test_my_method(promise, tmp_path):
+        promise(Subject(find_method("my_method.py"), small_stream(), tmp_path))
+
+`kinoray check` tries all of them on one method, one outcome each.
+"""
 
 import copy
 import json
@@ -45,10 +55,10 @@ Promise = Callable[[Subject], None]
 
 def travels_between_processes(subject: Subject) -> None:
     """Config and method travel between processes."""
-    spec, cls = subject.spec, subject.cls
-    config = cls.Config(**spec.settings)
-    arrived = cloudpickle.loads(cloudpickle.dumps(spec)).method.load()
-    same = plain(arrived.Config(**spec.settings)) == plain(config) == spec.settings
+    spec, cls, settings = subject.spec, subject.cls, subject.spec.run.settings
+    config = cls.Config(**settings)
+    arrived = cloudpickle.loads(cloudpickle.dumps(spec)).run.method.load()
+    same = plain(arrived.Config(**settings)) == plain(config) == settings
     expect(same, "a Config built of its own values has other values", place_of(cls, "__init__"))
     method = built(spec)
     for twin in (copy.deepcopy(method), cloudpickle.loads(cloudpickle.dumps(method))):
@@ -58,7 +68,8 @@ def travels_between_processes(subject: Subject) -> None:
 
 def grows_the_same_again(subject: Subject) -> None:
     """A grown state loads into a newly grown method: what `grow` makes depends on the tasks alone."""
-    old, new = built(subject.spec), built(replace(subject.spec, seed=1))
+    other_seed = replace(subject.spec, run=replace(subject.spec.run, seed=1))
+    old, new = built(subject.spec), built(other_seed)
     start = _shapes(old.encoder())
     for task in facts_of(subject.resolved("grown")):
         old.grow(task)
