@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
-    from kinoray.report.describe import describe
+    from kinoray.report.describe import describe, list_backbones, list_methods, list_streams
     from kinoray.report.doctor import examine
-    from kinoray.report.listing import list_backbones, list_methods, list_streams
     from kinoray.report.page import write_report
     from kinoray.report.run_list import list_runs
     from kinoray.report.search import Found, search
@@ -74,9 +73,9 @@ _WHERE = {
     "momentum_weights": "execution.momentum_store",
     "examine": "report.doctor",
     "describe": "report.describe",
-    "list_methods": "report.listing",
-    "list_streams": "report.listing",
-    "list_backbones": "report.listing",
+    "list_methods": "report.describe",
+    "list_streams": "report.describe",
+    "list_backbones": "report.describe",
     "list_runs": "report.run_list",
 }
 __all__ = list(_WHERE)

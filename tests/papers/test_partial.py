@@ -42,7 +42,7 @@ def test_every_stream_that_a_name_stands_for_is_looked_at(
         names.append(name)
         return partial
 
-    monkeypatch.setattr("kinoray.papers.partial.load_stream", load)
+    monkeypatch.setattr("kinoray.papers.reproduce.load_stream", load)
     with pytest.raises(UsageError, match="toy is partial"):
         reproduce("ccsl-table1", stream="cssl-cifar100-X", runs=tmp_path, quiet=True)
     assert names[0].startswith("cssl-cifar100-") and "X" not in "".join(names) and made_up == []

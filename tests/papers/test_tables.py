@@ -22,11 +22,10 @@ from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS, parts_of
 from kinoray.papers.claims import ZERO
 from kinoray.papers.entries import TableEntry, filled
-from kinoray.papers.memory import kept_kb
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduce import reproduce
-from kinoray.papers.tables import TableReproduction, late_score
+from kinoray.papers.tables import TableReproduction, kept_kb, late_score
 from kinoray.report.estimates import estimate
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest

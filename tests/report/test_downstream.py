@@ -7,7 +7,7 @@ import pytest
 from support.run_folders import make_run
 
 from kinoray.config import digest_of
-from kinoray.report.downstream import Downstream, downstream_scores
+from kinoray.report.columns import Downstream, downstream_scores
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result

@@ -8,7 +8,7 @@ import torch
 import kinoray
 from kinoray.data.manifest import read_manifest
 from kinoray.execution.feature_store import committed_features
-from kinoray.report.query_drift import first_queries, query_drift
+from kinoray.report.page import first_queries, query_drift
 from kinoray.runs.result import Result
 from kinoray.testing.engine import run_spec, spec_of
 from kinoray.testing.small_stream import on_protocol

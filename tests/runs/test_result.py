@@ -11,7 +11,7 @@ from support.run_folders import TASKS, make_run, square
 
 import kinoray
 from kinoray.errors import UsageError
-from kinoray.report.downstream import downstream_scores
+from kinoray.report.columns import downstream_scores
 from kinoray.runs.finding import find_runs, load
 from kinoray.runs.result import Result, Results
 from kinoray.runs.write_result import write_matrix

@@ -11,7 +11,7 @@ import kinoray
 from kinoray.backbones.backbone import TwoTower
 from kinoray.config import names_of
 from kinoray.errors import UsageError
-from kinoray.report.listing import kind_of, list_methods
+from kinoray.report.describe import kind_of, list_methods
 from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, names_in, with_learner
 from kinoray.sweeps.space import check_space, load_space, space_names

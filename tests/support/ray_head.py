@@ -136,7 +136,7 @@ def environment(folder: Path, with_kinoray: bool) -> Path:
 
 def other_folder(folder: Path) -> Path:
     """A user's folder with a method file of an awkward name, beside a folder of twelve clips."""
-    from kinoray.cli.new_method import write_method
+    from kinoray.cli.check import write_method
 
     user = folder / "elsewhere"
     user.mkdir()

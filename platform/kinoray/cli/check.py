@@ -1,12 +1,15 @@
-"""`kinoray check`: does a method do what every method must?"""
+"""`kinoray check` and `kinoray new`: does a method do what every method must, and files to begin one with."""
 
 import json
+import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kinoray.cli.options import Debug, Json
+from kinoray.errors import UsageError
 from kinoray.system.text import printable
 
 
@@ -31,3 +34,56 @@ def check_command(
     if as_json:
         print(json.dumps({"method": method, "promises": [asdict(outcome) for outcome in outcomes]}, indent=1))
     raise typer.Exit(int(not all(outcome.kept for outcome in outcomes)))
+
+
+new_app = typer.Typer(help="Write the files of something new.", no_args_is_help=True)
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_method(name: str, folder: Path, single: bool, kind: str = "method") -> list[Path]:
+    """Write the files of a method, or of a rule (`kind="rule"`), below `folder`; nothing that exists is overwritten.
+
+    `single` writes NAME.py alone, for `kinoray run ./NAME.py`; otherwise `folder` is the repository's root.
+    Returns: the files.
+    Raises: UsageError for a name that is no module name, an existing file, or a folder that is no repository.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UsageError(f"A method's name is lower case letters, digits and underscores, but got {name!r}.")
+    if single:
+        files = {folder / f"{name}.py": kind}
+    else:
+        files = {
+            folder / "methods" / f"{name}.py": kind,
+            folder / "search_spaces" / f"{name}.py": f"{kind}_space",
+            folder / "tests" / "methods" / f"test_{name}.py": f"test_{kind}",
+        }
+    for file in files:
+        if file.exists():
+            raise UsageError(f"{file} exists already; nothing was written. Choose another name or move it away.")
+        if not file.parent.is_dir():
+            raise UsageError(f"There is no folder {file.parent}. Stand in kinoray's repository, or add --single.")
+    for file, template in files.items():
+        text = (TEMPLATES / f"{template}.py").read_text(encoding="utf-8")
+        text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}").replace("my_method", name)
+        file.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+@new_app.command("method")
+def method_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_method: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py`.")] = False,
+) -> None:
+    """Write a method that runs as it is, to be filled in. Method, search space and test, or one file."""
+    for file in write_method(name, Path(), single):
+        print(f"Wrote {file}")
+
+
+@new_app.command("rule")
+def rule_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Like my_rule: lower case, digits, underscores.")],
+    single: Annotated[bool, typer.Option("--single", help="One file for `kinoray run ./NAME.py:LEARNER`.")] = False,
+) -> None:
+    """Write a rule that wraps any learner. It runs as it is, to be filled in."""
+    for file in write_method(name, Path(), single, kind="rule"):
+        print(f"Wrote {file}")

@@ -1,4 +1,4 @@
-"""`kinoray compare` and `kinoray report`: the table of several runs, the page of one."""
+"""`kinoray compare`, `report` and `export`: the table of several runs, the page of one, its weights."""
 
 import json
 import sys
@@ -56,3 +56,26 @@ def report_command(
     from kinoray.runs.finding import select_run
 
     print(kinoray.write_report(select_run(run, root)))
+
+
+export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
+
+
+@export_app.command("weights")
+def weights_command(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
+    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """A run's encoder as safetensors that load without kinoray."""
+    from kinoray.execution.open_method import export_weights
+    from kinoray.runs.finding import select_run
+
+    folder = export_weights(select_run(run, root), out, method=method)
+    print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))

@@ -1,4 +1,4 @@
-"""`kinoray submit` and `kinoray jobs`: run a command on a cluster and look after it."""
+"""`kinoray cluster`, `submit` and `jobs`: files that start a cluster; a command on it, looked after."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ import typer
 from kinoray.cli.options import Debug, Json
 from kinoray.cli.printing import print_lines
 from kinoray.errors import INTERRUPTED, KinorayError, UsageError
+from kinoray.system.text import printable
 
 jobs_app = typer.Typer(help="Jobs on a cluster: list, logs, stop, status.", no_args_is_help=True)
 
@@ -186,3 +187,27 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
     state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
     print_lines(f"{job.id} {state}{goes_on}")
+
+
+cluster_app = typer.Typer(help="Files that start a cluster.", no_args_is_help=True)
+
+
+@cluster_app.command("init")
+def init_command(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Without it: what there is.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Where to write.")] = Path(),
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the files of one kind of cluster, to be changed. Nothing that exists is overwritten."""
+    from kinoray.cluster.starting import KINDS, write_cluster_files
+
+    if kind is not None:
+        files = [str(file) for file in write_cluster_files(kind, folder)]
+        print(json.dumps({"files": files}) if as_json else "\n".join(f"Wrote {printable(file)}" for file in files))
+        return
+    if as_json:
+        print(json.dumps({"kinds": [{"name": known.name, "about": known.about} for known in KINDS.values()]}, indent=1))
+        return
+    for known in KINDS.values():
+        print(f"{known.name:<12}  {known.about}")

@@ -17,23 +17,7 @@ from typing import Annotated
 import typer
 
 import kinoray
-from kinoray.cli import (
-    browse,
-    check,
-    cluster,
-    compare,
-    data,
-    describe,
-    export,
-    extend,
-    jobs,
-    new_method,
-    reproduce,
-    run,
-    search,
-    status,
-    sweep,
-)
+from kinoray.cli import browse, check, compare, data, jobs, reproduce, run, search, sweep
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
 from kinoray.system.text import printable
 
@@ -45,10 +29,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(jobs.jobs_app, name="jobs")
-app.add_typer(cluster.cluster_app, name="cluster")
+app.add_typer(jobs.cluster_app, name="cluster")
 app.add_typer(data.data_app, name="data")
-app.add_typer(export.export_app, name="export")
-app.add_typer(new_method.new_app, name="new")
+app.add_typer(compare.export_app, name="export")
+app.add_typer(check.new_app, name="new")
 
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 """Of a file system: no mistake of a program."""
@@ -124,14 +108,14 @@ def options_of_all(
 
 app.command("run")(run.run_command)
 app.command("sweep")(sweep.sweep)
-app.command("extend")(extend.extend_command)
+app.command("extend")(run.extend_command)
 app.command("reproduce")(reproduce.reproduce_command)
-app.command("status")(status.status_command)
+app.command("status")(browse.status_command)
 app.command("compare")(compare.compare_command)
 app.command("report")(compare.report_command)
 app.command("search")(search.search_command)
 app.command("list")(browse.list_command)
-app.command("describe")(describe.describe_command)
+app.command("describe")(browse.describe_command)
 app.command("check")(check.check_command)
 app.command("doctor")(browse.doctor_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

@@ -59,7 +59,7 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
     """The table of the papers and the pages with everything else."""
     from kinoray.cluster.results import print_folders
-    from kinoray.report.listing import run_line
+    from kinoray.report.describe import run_line
     from kinoray.report.tables import compare
 
     groups: dict[Path, list[Result]] = {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from kinoray.datasets.findings import Journal
 from kinoray.datasets.prepared import prepared_manifest
 from kinoray.datasets.readers import describe
-from kinoray.system.counting import counting_bar
 from kinoray.system.folders import prepared_folder
+from kinoray.system.progress import counting_bar
 from kinoray.system.text import printable
 
 THREADS = 16

@@ -23,10 +23,10 @@ from kinoray.datasets.probing import lasts, probe_parts
 from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError
-from kinoray.system.counting import counting_bar
 from kinoray.system.durable import write_text
 from kinoray.system.folders import expanded, prepared_folder
 from kinoray.system.locks import hold
+from kinoray.system.progress import counting_bar
 from kinoray.system.text import printable
 
 PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")

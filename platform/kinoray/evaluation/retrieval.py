@@ -37,7 +37,7 @@ def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[
     """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
 
     Both from the same stored features and the same embedded queries. Those of the first task are kept after every
-    task (`report.query_drift`).
+    task (`report.page`).
     """
     clips = {task: _block(tester, stage, task, split) for task in stage.tests}
     features = [block.features for block in clips.values()]

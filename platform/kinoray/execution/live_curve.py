@@ -15,7 +15,7 @@ import torch
 
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.tester import Tester
-from kinoray.execution.stage_facts import StageFacts, built
+from kinoray.execution.rank_session import StageFacts, built
 from kinoray.runs.run_spec import RunSpec, alone
 from kinoray.system.actors import call, start_actor
 from kinoray.training.checkpoint import Phase, Position

@@ -31,7 +31,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.evaluation.feature_files import Fact
 from kinoray.execution.feature_store import one_seed
-from kinoray.execution.stage_facts import StageFacts, built
+from kinoray.execution.rank_session import StageFacts, built
 from kinoray.method import BaseMethod, Tokens
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import resolve

@@ -1,4 +1,4 @@
-"""What surrounds the loop on one rank of a run: batches, evaluation, commits, logs and results."""
+"""What surrounds the loop on one rank of a run: its method and data, batches, evaluation, commits, logs and results."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -6,9 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.optim import Optimizer
 
+from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
+from kinoray.decoding.frame_cache import frame_cache
 from kinoray.errors import BadData
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
 from kinoray.evaluation.protocol import load_protocol
@@ -17,14 +20,14 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
-from kinoray.execution.stage_facts import StageFacts, built
 from kinoray.execution.vitals import Vitals
-from kinoray.method import Batch, Task
+from kinoray.method import BaseMethod, Batch, Task, TaskFacts
 from kinoray.runs.record import note_clips
-from kinoray.runs.run_spec import RunSpec
+from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
+from kinoray.seeds import seed_of
 from kinoray.system.progress import GOES_ON
-from kinoray.training.batches import with_extra_rows
+from kinoray.training.batches import Feed, with_extra_rows
 from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import encode
@@ -33,6 +36,67 @@ from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch
 from kinoray.training.stages import Stage
+
+
+class StageFacts:
+    """Seeds and facts of a run's stages; enough to let a method grow (`training.loop.grow`)."""
+
+    def __init__(self, spec: RunSpec, feed: Feed, world: World) -> None:
+        self.spec, self.feed, self.world = spec, feed, world
+
+    def seed(self, stage: Stage, verb: str) -> int:
+        """Seed of what a method draws between steps."""
+        return seed_of(self.spec.run.seed, stage.train, stage.row, verb)
+
+    def facts(self, stage: Stage) -> TaskFacts:
+        """What the method grows by; zero-shot grows for the first task."""
+        labels = self.feed.class_numbers(stage.grown)
+        classes, earlier = np.unique(labels[labels >= 0]), map(self.feed.class_numbers, range(stage.grown))
+        return TaskFacts(
+            index=stage.grown,
+            name=self.spec.train_names[stage.grown],
+            num_tasks=self.spec.num_tasks,
+            num_samples=len(labels),
+            num_classes=len(classes),
+            new_classes=len(set(classes.tolist()).difference(*earlier)),
+            steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
+        )
+
+    def stages_grown(self, position: Position) -> tuple[Stage, ...]:
+        """The stages that a method has grown for at a position, the one that it is inside of included."""
+        stages = self.spec.stages
+        stage = stages[position.stage] if position.stage < len(stages) else None
+        inside = stage is not None and stage.train is not None and position > Position(position.stage)
+        return stages[: position.stage + inside]
+
+
+def built(
+    spec: RunSpec,
+    world: World,
+    report_bad: Callable[[list[dict[str, str]]], None] = lambda bad: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[BaseMethod, Feed]:
+    """A run's method with its initial weights, on a rank's device, and the rank's reader of the run's stream."""
+    run = spec.run
+    towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    method = build_method(spec, towers).to(world.device)
+    feed = Feed(
+        names=list(spec.train_names),
+        manifests=[str(task.manifest) for task in spec.trained],
+        recipe=run.recipe,
+        needs=type(method).needs(method.config),
+        seed=run.seed,
+        num_tasks=spec.num_tasks,
+        world=world,
+        decode_slots=spec.decode_slots,
+        towers=towers,
+        report_bad=report_bad,
+        note=note,
+        cache=spec.cache or frame_cache(),
+        reference=spec.reference,
+    )
+    return method, feed
+
 
 NO_STEP = 1 << 60
 """Beyond every step: all that a stage logged stands."""

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
 from kinoray.report.estimates import Row
+from kinoray.report.page import first_queries
 from kinoray.report.pictures import draw_estimates
-from kinoray.report.query_drift import first_queries
 from kinoray.runs.result import Result
 from kinoray.system.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kinoray.datasets.prepared import shortfalls
 from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
 from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry, filled
 from kinoray.papers.maps import MapReproduction
-from kinoray.papers.partial import refuse_partial
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data
 from kinoray.papers.tables import TableReproduction, Then
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
-from kinoray.streams import Stream, downstream_set, family_of, load_stream
+from kinoray.streams import Stream, downstream_set, family_of, is_published, load_stream
 from kinoray.sweeps.request import MEASURED, SweepRequest
 from kinoray.sweeps.sweep import sweep
 from kinoray.system.folders import expanded, runs_root
@@ -322,3 +322,16 @@ def _checkout() -> Path:
     if not (root / "benchmarks" / "results").is_dir():
         raise UsageError("--keep and --tune write into a checkout's files, but kinoray is installed here.")
     return root
+
+
+def refuse_partial(name: str, entry: Entry, stream: str | Stream) -> None:
+    """Raises: UsageError where a stream, or one that its name stands for, is over published sets that are partial."""
+    values = list(entry.across.values()) if isinstance(entry, TableEntry) else []
+    names = [filled(stream, value) for value in values or [""]] if isinstance(stream, str) else []
+    streams = [load_stream(name) for name in names if is_published(name)] if isinstance(stream, str) else [stream]
+    sets = [task.data_set for s in streams for task in (*s.tasks, *s.downstream) if task.data_set]
+    if lines := shortfalls(dict.fromkeys(sets)).partial:
+        raise UsageError(
+            f"{name} measures published data, but {' '.join(lines)} Complete them (`kinoray data prepare` lists what "
+            "is missing), or give --partial to measure what is there."
+        )

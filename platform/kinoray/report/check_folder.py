@@ -11,7 +11,7 @@ from kinoray.datasets.probing import probe_parts
 from kinoray.streams.captions import ListedClip, listed_clips
 from kinoray.streams.own_folder import OwnFolder
 from kinoray.streams.user_folder import unusable
-from kinoray.system.counting import counting_bar
+from kinoray.system.progress import counting_bar
 from kinoray.system.text import printable
 
 BEYOND_S = 0.5

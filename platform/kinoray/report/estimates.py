@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinoray import metrics
-from kinoray.report.downstream import Downstream, Scores
+from kinoray.report.columns import Downstream, Scores
 from kinoray.runs.result import Result
 from kinoray.system.text import show
 

@@ -14,14 +14,16 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from kinoray.data.manifest import SPLITS
+from kinoray.errors import UsageError
+from kinoray.evaluation.feature_files import Block
+from kinoray.execution.feature_store import committed_features
 from kinoray.report.examples import examples, manifest_of
 from kinoray.report.tables import compare
 from kinoray.runs.finding import load_all
-from kinoray.runs.result import SWEEP_RECORD, Result, command_of
+from kinoray.runs.result import SWEEP_RECORD, Result, command_of, heat_map
 from kinoray.sweeps.result import SweepResult
 from kinoray.system import plots
 from kinoray.system.folders import expanded
-from kinoray.system.heat_map import heat_map
 from kinoray.system.plots import svg
 from kinoray.system.text import printable, show
 
@@ -189,3 +191,25 @@ def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else printable(value)
+
+
+def first_queries(result: Result) -> list[Block]:
+    """The first task's test queries after each task, features (Q, D) as the method embeds them for its own videos.
+
+    [] where the run kept none: its protocol has no growing gallery, or it had only one stage.
+    """
+    try:
+        return committed_features(result.folder).queries(0)
+    except UsageError:
+        return []
+
+
+def query_drift(result: Result) -> list[float]:
+    """Mean of 1 - cosine between those queries after the first task and after each task so far; the first is 0.
+
+    Ranges: in [0, 2]. [] where the run kept none.
+    """
+    from torch.nn.functional import cosine_similarity
+
+    features = [block.features.flatten(1) for block in first_queries(result)]
+    return [float((1 - cosine_similarity(now, features[0], dim=1)).mean()) for now in features]

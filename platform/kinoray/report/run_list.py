@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.errors import UsageError
-from kinoray.report.listing import run_line
+from kinoray.report.describe import run_line
 from kinoray.runs.finding import seed_folders
 from kinoray.runs.result import Result
 from kinoray.system.folders import runs_root

@@ -12,14 +12,12 @@ from rich.table import Table
 
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
-from kinoray.report.columns import OVERALL, Column, Line, fitting, head, legend, table_of
-from kinoray.report.downstream import downstream_scores
+from kinoray.report.columns import OVERALL, Column, Line, downstream_scores, fitting, head, legend, table_of
 from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
-from kinoray.runs.result import Result
-from kinoray.system.heat_map import CELL, TABLE
+from kinoray.runs.result import CELL, TABLE, Result
 from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.errors import RunFailed, UsageError
 from kinoray.streams import Stream
 from kinoray.system.cores import usable_cores
-from kinoray.system.counting import counting_bar
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
+from kinoray.system.progress import counting_bar
 
 ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
 """x264 on one thread and without look-ahead: the same frames give the same bytes.

@@ -13,10 +13,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
-from kinoray.runs.result import SWEEP_RECORD, Result, Results
+from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results
 from kinoray.sweeps.study import aims, of_then, open_study, pareto_front, quiet_optuna, retried
 from kinoray.system.folders import expanded
-from kinoray.system.heat_map import CELL, TABLE
 from kinoray.system.text import printable, show, words
 
 if TYPE_CHECKING:
