@@ -51,6 +51,12 @@ def test_a_space_is_found_by_name_in_a_file_and_in_a_methods_own_file(tmp_path: 
     assert "bmu-fig4" in space_names(BMU)
     (tmp_path / "mine.yaml").write_text("m_hat:\n  low: 0.5\n  high: 1.0\nm: 0.9\n")
     assert load_space(BMU, str(tmp_path / "mine.yaml")) == {"m_hat": {"low": 0.5, "high": 1.0}, "m": 0.9}
+    assert load_space(BMU, ["m_hat=0.5:1", "m=0.9,0.99"]) == {
+        "m_hat": {"low": 0.5, "high": 1},
+        "m": {"choices": [0.9, 0.99]},
+    }
+    with pytest.raises(UsageError, match="`space` must be a name, a file, knobs"):
+        load_space(BMU, 3)
     from kinoray.runs.method_source import methods_folder
 
     text = (methods_folder() / "base_moco.py").read_text()

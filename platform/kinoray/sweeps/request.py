@@ -56,7 +56,7 @@ class SweepRequest:
     stream: StreamOption = "moving-cvlm"
     trials: Annotated[Count | None, Option("Trials in all. [32; a grid: all its points]", int)] = None
     space: Annotated[Any, SkipValidation] = None
-    """A name of the method's SPACES, a YAML file, or a mapping; None: its SPACE."""
+    """A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping; None: its SPACE."""
     sampler: Annotated[
         Literal["tpe", "qmc", "random", "grid"],
         Option("tpe, qmc, random or grid. [tpe; grid where lists alone are typed]"),

@@ -41,14 +41,18 @@ ROUNDING = 1e-9
 # Spaces
 
 
-def load_space(source: MethodSource, choice: "str | Mapping[str, Any] | None" = None) -> Space:
-    """The method's `SPACE`, a named one of its `SPACES`, a YAML or TOML file, or a mapping as it stands.
+def load_space(source: MethodSource, choice: "str | Sequence[str] | Mapping[str, Any] | None" = None) -> Space:
+    """The method's `SPACE`, a named one of its `SPACES`, a YAML or TOML file, words as `m=0.9:1`, or a mapping.
 
     A method of the user's own keeps them in its own file; those of a rule and its learner are joined.
     Raises: UsageError, with the nearest names.
     """
+    if isinstance(choice, list | tuple):
+        choice = typed_space(choice, []).space
     if isinstance(choice, Mapping):
         return dict(choice)
+    if not isinstance(choice, str | None):
+        raise UsageError(f"`space` must be a name, a file, knobs, or words as m=0.9:1, but got {choice!r}.")
     if choice and Path(choice).suffix in EXPERIMENT_SUFFIXES:
         return _read_space(Path(choice))
     if choice:
