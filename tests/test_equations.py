@@ -18,7 +18,7 @@ from kinoray.equations import (
     unit,
 )
 
-# Logits of `methods.md` 16.1, already divided by the temperature.
+# Logits of an example for BMU-MoCo's loss, already divided by the temperature.
 LOCAL, GLOBAL = 2.0, 1.0
 LOCAL_NEGATIVES, GLOBAL_NEGATIVES = (0.5, -0.5), (0.0, 1.0)
 
@@ -90,7 +90,7 @@ def test_in_batch_nce_equals_plain_loops(batch: int, others: int, seed: int, tem
 
 
 def test_soft_targets_give_the_worked_numbers() -> None:
-    """`methods.md` 16.17 and 16.10, whose form has a factor T^2."""
+    """LwF, Eq. 3, at T = 2; then with the factor T^2 of ZSCL's code."""
 
     def taught(student: tuple[float, float], teacher: tuple[float, float]) -> float:
         logits = torch.tensor([student, teacher], dtype=torch.float64) / 2

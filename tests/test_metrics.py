@@ -12,7 +12,7 @@ from kinoray import metrics
 
 nan = float("nan")
 PUBLISHED = Path(__file__).parent / "published" / "bmu.csv"
-EXAMPLE = [[60, None, None], [55, 40, None], [50, 38, 30]]  # methods.md 16.3 of the project's notes, by hand
+EXAMPLE = [[60, None, None], [55, 40, None], [50, 38, 30]]
 
 
 def published(table: str, method: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ def scalar(value: float) -> nn.Module:
 
 
 def test_two_steps_of_bmu_give_the_worked_numbers() -> None:
-    """`methods.md` 16.2: theta = 1, local = 0, global = -1, m = m_hat = 0.99, no gradient."""
+    """BMU-MoCo, Eqs. 8 and 12-14, by hand: theta = 1, local = 0, global = -1, m = m_hat = 0.99, no gradient."""
     theta, local, far = scalar(1.0), scalar(0.0), scalar(-1.0)
     expected = [(0.9701, 0.009701, -0.980299), (0.9410880599, 0.019014870599, -0.9610851294)]
     for numbers in expected:

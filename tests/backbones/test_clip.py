@@ -115,6 +115,6 @@ def test_the_names_are_listed_and_cheap_to_check() -> None:
 
 @pytest.mark.slow
 def test_vit_b_32_has_151_277_313_parameters() -> None:
-    """`methods.md` §16.21."""
+    """As many as the released ViT-B/32 of CLIP (Radford et al., ICML 2021)."""
     towers = load_backbone("clip:ViT-B-32/random")
     assert sum(p.numel() for p in towers.parameters()) == 151_277_313

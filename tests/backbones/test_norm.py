@@ -47,7 +47,7 @@ ways = pytest.mark.parametrize("way", ["kernel", "joined"])
 
 
 def test_eight_rows_in_two_groups_are_grouped_as_the_notebook_or_as_neighbours() -> None:
-    """`methods.md` 16.19."""
+    """MoCo's CIFAR notebook views (N, ...) as (N / groups, groups * channels, ...): row i is in group i mod groups."""
     assert group_of_rows(8, 2, interleaved=True).tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
     assert group_of_rows(8, 2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 

@@ -21,7 +21,7 @@ from kinoray.decoding.sampling import (
 )
 from kinoray.seeds import integers_below, uniform
 
-# methods.md 16.7
+# By (frames of the video, frames wanted); by hand, from the rule of X-Pool's and CTVR's loaders.
 PUBLISHED = {
     (100, 12): [3, 11, 20, 28, 36, 45, 53, 61, 70, 78, 86, 95],
     (30, 12): [0, 3, 5, 8, 10, 13, 15, 18, 20, 23, 25, 28],

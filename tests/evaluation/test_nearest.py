@@ -1,4 +1,4 @@
-"""Weighted nearest neighbours beside a plain loop and the vector of methods.md, in blocks of any size."""
+"""Weighted nearest neighbours beside a plain loop and numbers by hand, in blocks of any size."""
 
 import math
 
@@ -35,8 +35,8 @@ def test_scores_are_those_of_plain_loops(k: int) -> None:
     torch.testing.assert_close(shares, in_loops(queries, bank, classes.tolist(), 4, k, 0.1), rtol=1e-12, atol=0)
 
 
-def test_votes_are_those_of_the_vector() -> None:
-    """methods.md 16.14."""
+def test_votes_are_those_by_hand() -> None:
+    """InsDisc, Sec. 3.4: a neighbour votes exp(cosine / T) for its class: e^9 against e^8 + e^7."""
     cosines = torch.tensor([[0.9, 0.8, 0.7]], dtype=torch.float64)
     shares = votes(cosines, torch.tensor([[0, 1, 1]]), num_classes=2, temperature=0.1)
     assert shares.tolist() == [[pytest.approx(8103.0839, abs=1e-4), pytest.approx(4077.5911, abs=1e-4)]]

@@ -94,7 +94,7 @@ def test_ensemble_merges_once_at_the_end_of_a_task(micro, tmp_path) -> None:
 
 
 def test_without_pulls_the_local_variant_is_base_moco_bit_for_bit(micro, tmp_path) -> None:
-    """`methods.md` 16.22, over a whole run of two tasks."""
+    """m_hat = 1 leaves Eq. 12 without effect, over a whole run of two tasks."""
     base = spec_of("base_moco", micro, tmp_path)
     same = spec_of("bmu_moco", micro, tmp_path, settings={"variant": "local", "m_hat": 1.0})
     assert run_spec(base)

@@ -35,7 +35,7 @@ def test_switched_off_it_leaves_the_learners_weights_bit_for_bit(learner: str, t
 
 
 def test_distillation_gives_the_worked_number() -> None:
-    """`methods.md` 16.11: summed over the two exemplars."""
+    """CCSL, Eqs. 4 and 5, summed over the two exemplars."""
 
     def rows(*values: tuple[float, float]) -> torch.Tensor:
         return torch.nn.functional.normalize(torch.tensor(values, dtype=torch.float64), dim=1)

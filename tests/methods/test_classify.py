@@ -96,7 +96,7 @@ def test_the_settings_of_every_stream_build(stream) -> None:
 
 
 def test_the_numbers_are_those_of_the_papers() -> None:
-    """`methods.md`, sections 9.4 and 11."""
+    """MoCo's linear probe; VideoMoCo's fine-tuning (Sec. 4) and what its code has instead."""
     probe = RECIPES["cssl-cifar100-*"]
     assert (probe["train"], probe["learning_rate"], probe["epochs"], probe["milestones"]) == ("head", 30, 100, (60, 80))
     assert (FINE_TUNE["learning_rate"], FINE_TUNE["batch_size"], FINE_TUNE["epochs"]) == (0.05, 32, 10)

@@ -60,7 +60,7 @@ def test_other_numbers_of_frames_are_interpolated() -> None:
 
 
 def test_what_is_new_at_full_size() -> None:
-    """`methods.md` §7.3: T 768 + 4 768 at T = 12."""
+    """A temporal embedding for each of 12 frames and 4 added proxies, as wide as the tower: 768 in ViT-B/32."""
     method = made()
     assert method.proxies.numel() + method.temporal.numel() == (12 + 4) * 48
     assert (12 + 4) * 768 == 12_288

@@ -54,7 +54,7 @@ def test_relations_of_all_rows_stay_those_of_the_old_encoders(micro, tmp_path) -
 
 
 def test_relation_distillation_gives_the_published_forms_number() -> None:
-    """`methods.md` 16.12: within one modality, each row without itself."""
+    """Co2L, Eq. 5, within one modality, each row without itself."""
 
     def relations(rows, temperature):
         z = torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float64), dim=1)

@@ -34,7 +34,7 @@ def grown(backbone: str = "tiny-clip:random", tasks: int = 2, **settings: Any) -
 
 
 def test_neighbours_of_four_frames() -> None:
-    """`methods.md` §16.8."""
+    """Each frame asks the one before (the paper), or the one behind (the code, every other block)."""
     four = torch.arange(4).expand(2, -1)
     assert neighbours(four, behind=False)[1].tolist() == [0, 0, 1, 2]
     assert neighbours(four, behind=True)[1].tolist() == [1, 2, 3, 3]
@@ -114,7 +114,7 @@ def test_fused_blocks_are_the_first_or_the_last_ones() -> None:
 
 
 def test_top_two_gates() -> None:
-    """`methods.md` §16.6."""
+    """Eq. 6: a softmax over the two largest logits alone: 1 / (1 + e^-1) and the rest."""
     weights, chosen = top_k_gates(torch.tensor([[1.0, 3.0, 2.0, 0.0]]), 2)
     assert weights[0].tolist() == pytest.approx([0, 0.731059, 0.268941, 0], abs=1e-6)
     assert chosen.tolist() == [[1, 2]]
@@ -170,7 +170,7 @@ def test_an_expert_that_no_caption_uses_does_not_move(micro, tmp_path) -> None:
 
 
 def test_the_loss_by_numbers() -> None:
-    """`methods.md` §16.4: text x video (.3 .1; .2 .4), one reference (.25, .35), scale 10, beta .6."""
+    """Eqs. 7-9 by hand: text x video (.3 .1; .2 .4), one reference (.25, .35), scale 10, beta .6."""
     text, video = torch.eye(2), torch.tensor([[0.3, 0.2], [0.1, 0.4]])
     batch: Any = SimpleNamespace(
         video=None, text=None, gather=lambda x: x, global_size=2, stored=None,
@@ -205,7 +205,7 @@ def clip_itself(backbone: str, size_px: int) -> None:
 
 
 def test_at_the_start_it_is_clip_itself() -> None:
-    """`methods.md` §16.20."""
+    """Adapters begin as the identity, and add nothing, in both towers."""
     clip_itself("tiny-clip:random", 32)
 
 
@@ -274,7 +274,8 @@ def test_stored_videos_come_in_order_from_the_second_task_on(micro, tmp_path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("layers", "experts", "adapter"), [(10, 10, 370_688), (12, 5, 201_728)])
 def test_numbers_of_parameters_at_full_size(layers, experts, adapter) -> None:
-    """`methods.md` §16.21 and §6.2."""
+    """Those of the authors' code; its 12 fusions, 48 adapters of 10 experts, prototypes, and the projections that it
+    counts but does not train, are the paper's 46.80 M."""
     method = grown("clip:ViT-B-32/random", tasks=10, fusion_layers=layers, experts=experts)
     fusion = next(module for module in method.modules() if isinstance(module, FrameFusion))
     own = sum(p.numel() for name, p in fusion.named_parameters() if not name.startswith(("spatial", "alpha")))

@@ -67,7 +67,7 @@ def test_the_gate_of_a_text_sees_its_start_token_which_is_the_same_for_all(gate:
 
 
 def test_it_is_clip_itself_at_the_start() -> None:
-    """`methods.md` §16.20: up-projections are zero."""
+    """Its up-projections are zero."""
     method, clip = grown(), load_backbone("tiny-clip:random").eval()
     video, text = drawn(2, 3, 3, 32, 32), Tokens(torch.tensor([[1, 8, 9, 2]]), torch.ones(1, 4, dtype=torch.bool))
     with torch.inference_mode():
@@ -77,7 +77,7 @@ def test_it_is_clip_itself_at_the_start() -> None:
 
 @pytest.mark.parametrize(("routers", "wanted"), [(10, 50.4), (11, 51.1)])
 def test_22_experts_of_every_block_have_50_million_parameters_at_full_size(routers: int, wanted: float) -> None:
-    """`methods.md` §7.5: not the 59.8 M that the paper's table copies."""
+    """Not the 59.8 M that FrameFusionMoE's Table 1 copies from MoE-Adapters: no such sizes give it."""
     count = 0
     for width in (768, 512):
         with torch.device("meta"):

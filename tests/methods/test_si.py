@@ -1,4 +1,4 @@
-"""SI beside its equations, one weight followed by hand, and the numbers of `methods.md` 16.15."""
+"""SI beside its equations, and one weight followed by hand."""
 
 from typing import Any
 

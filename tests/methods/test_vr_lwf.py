@@ -16,7 +16,7 @@ SETTINGS = {"vocabulary_texts": 7, "vocabulary_words": 3}
 
 
 def test_the_distillation_by_numbers() -> None:
-    """`methods.md` §16.10: T = 2, teacher (2, 0), student (1, 1)."""
+    """T^2 CE at T = 2, teacher (2, 0), student (1, 1): 4 log 2; and the teacher itself, its least value."""
     teacher = torch.tensor([[2.0, 0.0]]) / 2
     assert 4 * float(soft_cross_entropy(torch.tensor([[1.0, 1.0]]) / 2, teacher)) == pytest.approx(2.7725887222)
     assert 4 * float(soft_cross_entropy(teacher, teacher)) == pytest.approx(2.3288124355)

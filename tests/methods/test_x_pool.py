@@ -29,12 +29,12 @@ def test_every_text_pools_every_video_by_its_own_attention() -> None:
 
 
 def test_the_new_layers_have_1_316_352_parameters_at_clips_width() -> None:
-    """`methods.md` §16.21."""
+    """Five linear layers with bias and three norms: 5 (512^2 + 512) + 3 * 2 * 512."""
     assert sum(p.numel() for p in Pooling(512).parameters()) == 1_316_352
 
 
 def test_at_the_start_it_is_not_mean_pooling() -> None:
-    """`methods.md` §16.20: norms and softmax act from the first step on."""
+    """Norms and softmax act from the first step on."""
     texts, videos = nn.functional.normalize(drawn(2, DIM), dim=-1), drawn(3, 4, DIM)
     with torch.no_grad():
         pooled = x_pool.cosines(texts, Pooling(DIM)(texts, videos))

@@ -106,7 +106,7 @@ def test_schedules() -> None:
     assert learning_rate(paper, 50, 100, 1) == pytest.approx(5e-6)
     cosine = Recipe(schedule="cosine", learning_rate=1.0)
     rates = [learning_rate(cosine, s, 100, 0) for s in (0, 25, 50, 75, 99)]
-    assert rates == pytest.approx([1, 0.853553, 0.5, 0.146447, 0.000247], abs=1e-6)  # methods.md 16.5
+    assert rates == pytest.approx([1, 0.853553, 0.5, 0.146447, 0.000247], abs=1e-6)  # (1 + cos(pi s / 100)) / 2
     assert learning_rate(Recipe(schedule="constant", learning_rate=0.3), 70, 100, 5) == 0.3
 
 
@@ -155,7 +155,7 @@ def test_a_group_may_have_its_own_weight_decay(kind: str) -> None:
 
 
 def test_cosines_turn_and_warm_up_as_in_the_reference() -> None:
-    """methods.md 16.5."""
+    """FrameFusionMoE's code: (1 + cos(2 pi turns p)) / 2, p the share of the steps behind the warm-up."""
     whole = Recipe(schedule="cosine", learning_rate=1.0, cosine_turns=1.0)
     rates = [learning_rate(whole, s, 100, 0) for s in (0, 25, 50, 75, 99)]
     assert rates == pytest.approx([1, 0.5, 0, 0.5, 0.999013], abs=1e-6)

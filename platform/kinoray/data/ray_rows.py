@@ -1,4 +1,4 @@
-"""Rows in plan order from Ray Data: streaming executions inside a rank's process (ray.md 2.10), in bounded tasks."""
+"""Rows in plan order from Ray Data: streaming executions inside a rank's process, in bounded tasks."""
 
 import json
 import logging
@@ -80,7 +80,8 @@ UNUSED = 2
 
 
 def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
-    """The same rows from ordered streaming executions inside this process (ray.md 2.10).
+    """The same rows from ordered streaming executions inside this process: `streaming_split` would put the executor
+    in an actor of its own, behind which every batch waits.
 
     Where a task's process dies again and again, the rows that were in flight are decoded one by one, which finds the
     clip at fault; then executions go on behind them. Where no CPU is free for a task, processes of our own decode for
