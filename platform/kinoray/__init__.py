@@ -9,8 +9,11 @@ Importing this package is cheap: torch, ray and pandas load with the first funct
 """
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from kinoray import hooks
 
 if TYPE_CHECKING:
     from kinoray.cluster.submit import list_jobs, submit
@@ -94,3 +97,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+def _late(name: str) -> Callable[..., Any]:
+    """A public function that is imported when it is first called."""
+    return lambda *args, **options: __getattr__(name)(*args, **options)
+
+
+hooks.open_method, hooks.search = _late("open_method"), _late("search")

@@ -10,10 +10,10 @@ run's record, and the run has to stay where it is.
 """
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kinoray import hooks
 from kinoray.backbones.backbone import Backbone
 from kinoray.errors import ConfigMismatch, UsageError
 
@@ -53,8 +53,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
         there = ", ".join(path.name for path in seeds)
         raise UsageError(f"{name}:{argument} has no seed {seed}, only {there}: name the folder of one of them.")
     try:
-        # Opening a run stands floors above; like every reader of a result, a backbone asks the door for it.
-        encoder = import_module("kinoray").open_method(folder).method.encoder()
+        encoder = hooks.open_method(folder).method.encoder()
     except (UsageError, ConfigMismatch) as error:
         raise UsageError(f"{name}:{argument}: the encoder of {folder} cannot be had: {error}") from None
     if not isinstance(encoder, Backbone):

@@ -9,10 +9,10 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray import hooks
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.cautions import cautions
@@ -215,12 +215,11 @@ class Result:
 
     def model(self) -> Any:
         """The method with the weights of the run's newest commit, in eval mode: `kinoray.open_method` with this run."""
-        return import_module("kinoray").open_method(self)
+        return hooks.open_method(self)
 
     def search(self, text: str | None = None, **options: Any) -> Any:
         """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
-        # The verb stands floors above; like every reader of a notebook, a result asks the door for it.
-        return import_module("kinoray").search(self, text, **options)
+        return hooks.search(self, text, **options)
 
     def _cells(self) -> "pd.DataFrame":
         return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])
