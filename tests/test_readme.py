@@ -21,6 +21,7 @@ ROOT = REPOSITORY
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "cluster" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]

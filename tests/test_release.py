@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from support.browser import rendered
 from support.places import REPOSITORY
 
@@ -28,10 +29,19 @@ def test_every_page_is_in_the_sites_table_of_contents() -> None:
     assert {page.removesuffix(".md") for page in re.findall(r"\]\((\w+\.md)\)", text)} == pages
 
 
-def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+def test_the_changelog_begins_with_the_version_of_the_package_and_its_citation_has_it() -> None:
     (version,) = re.findall(r'^version = "(.+)"$', (REPOSITORY / "pyproject.toml").read_text(), re.M)
     first = re.search(r"^## (\S+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)
     assert first is not None and first[1] == version
+    assert yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())["version"] == version
+
+
+def test_what_other_services_read_are_yaml_that_names_files_which_exist() -> None:
+    (check,) = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "check.yml").read_text())["jobs"].values()
+    (hooks,) = [repo["hooks"] for repo in yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())["repos"]]
+    words = [step["run"] for step in check["steps"] if "run" in step] + [hook["entry"] for hook in hooks]
+    files = {word for line in words for word in line.split() if "/" in word and not word.startswith(".venv/")}
+    assert len(files) == 3 and all((REPOSITORY / file).is_file() for file in files)
 
 
 def test_exit_codes_of_the_page_are_those_of_the_code() -> None:
