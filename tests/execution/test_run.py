@@ -1,6 +1,7 @@
 """Runs as a user starts them, in this process: results, refusals, resume, failures."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
-from kinoray.errors import ConfigMismatch, RunFailed, StorageFull, UsageError
+from kinoray.errors import CheckpointCorrupt, ConfigMismatch, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
 from kinoray.runs.record import open_run
@@ -27,7 +28,7 @@ from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
 from kinoray.system.durable import read_jsonl, replace_lines
 from kinoray.system.signals import Stopped
-from kinoray.testing.engine import resolved
+from kinoray.testing.engine import resolved, spec_of, stopped
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.checkpoint import newest
 
@@ -189,7 +190,8 @@ def test_a_loss_that_is_not_finite_stops_and_is_never_committed(micro, tmp_path)
     assert all(torch.isfinite(v).all() for v in checkpoint.tensors("method").values())
 
 
-def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, capsys) -> None:
+def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("kinoray.execution.commits.COMMIT_EVERY_S", 1e9)  # on a busy machine there would be two
     Interrupts.mark, Interrupts.number = tmp_path / "mark", signal.SIGINT
     with pytest.raises(Stopped):
         local(Interrupts, micro, tmp_path)
@@ -199,7 +201,7 @@ def test_a_damaged_checkpoint_is_passed_over(micro, tmp_path, capsys) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(kinoray.errors.CheckpointCorrupt, match="No whole checkpoint is left"):
+    with pytest.raises(CheckpointCorrupt, match="No whole checkpoint is left"):
         local(Interrupts, micro, tmp_path)
     assert local(Interrupts, micro, tmp_path, fresh=True).state == "finished"
     assert folder.with_name("seed-0.old-1").is_dir()
@@ -230,8 +232,6 @@ def test_two_drivers_cannot_run_the_same_run(micro, tmp_path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monkeypatch) -> None:
-    import errno
-
     from kinoray.training import checkpoint
 
     whole = local("base_moco", micro, tmp_path / "whole")
@@ -416,15 +416,53 @@ def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> 
     assert f"{last} is of another run, {other.parent.name}/seed-1." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kept", "said"), [(8, ""), (7, "ends at step 2 of task 2"), (2, "task 1"), (0, "is empty")])
-def test_a_log_that_lost_lines_before_its_checkpoint_is_said(micro, tmp_path, capsys, kept: int, said: str) -> None:
+@pytest.mark.parametrize(("lost", "named"), [([], ""), ([5], "step 1 of task 2"), ([4], "step 0 of task 2")])
+def test_a_checkpoint_that_counts_on_lost_lines_of_the_log_is_passed_over(
+    micro, tmp_path, capsys, monkeypatch, lost: list[int], named: str
+) -> None:
     """Of two tasks with four steps each; a disk lost what was not synced."""
-    folder = half_way(micro, tmp_path)
-    steps = [record for record in read_jsonl(folder / "metrics.jsonl") if "loss" in record]
-    assert len(steps) == 8
-    replace_lines(folder / "metrics.jsonl", steps[:kept])
-    capsys.readouterr()
+    monkeypatch.setattr("kinoray.execution.commits.COMMIT_EVERY_S", 1e9)
+    digest = local("base_moco", micro, tmp_path / "whole").outcome["state_digest"]
+    spec = spec_of("base_moco", micro, tmp_path)
+    stopped(spec, looks=14)  # in the midst of the second task
+    log = Path(spec.folder) / "metrics.jsonl"
+    steps = [record for record in read_jsonl(log) if "loss" in record]
+    assert len(steps) == 6
+    replace_lines(log, [step for number, step in enumerate(steps) if number not in lost])
     done = run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
     err = capsys.readouterr().err
-    assert ("what lay between is lost" in err) == bool(said) and said in err
-    assert done.state == "finished"
+    assert (f"metrics.jsonl, which has lost {named}" in err) == bool(lost) == ("CheckpointCorrupt" in err)
+    assert done.outcome["state_digest"] == digest and len(done.losses.dropna(subset="loss")) == 8
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_log_that_no_checkpoint_can_count_on_stops_the_run(micro, tmp_path, left: int) -> None:
+    folder = half_way(micro, tmp_path)
+    log = folder / "metrics.jsonl"
+    replace_lines(log, read_jsonl(log)[:left])
+    before = sorted((folder / "checkpoints").glob("stage-*"))
+    with pytest.raises(CheckpointCorrupt, match=r"which has lost step . of task 1\. No whole checkpoint"):
+        local("base_moco", micro, tmp_path)
+    assert sorted((folder / "checkpoints").glob("stage-*")) == before, "nothing is overwritten"
+    assert local("base_moco", micro, tmp_path, fresh=True).state == "finished"
+
+
+def test_the_log_is_on_the_disk_before_a_checkpoint_and_a_full_disk_there_is_one_line(
+    micro, tmp_path, monkeypatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        if synced.count("metrics.jsonl") == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", noted)
+        with pytest.raises(StorageFull, match=r"No space left on device: need about [\d,]+ bytes, "):
+            local("base_moco", micro, tmp_path)
+    ours = [name for name in synced if name == "metrics.jsonl" or name.startswith(".manifest.json.")]
+    assert ours[0] == ours[2] == "metrics.jsonl" != ours[1] and len(ours) == 3
+    assert local("base_moco", micro, tmp_path).state == "finished"

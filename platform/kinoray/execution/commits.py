@@ -1,21 +1,23 @@
 """A rank's hand on the run's checkpoints: when to commit, what goes into a checkpoint, what a resumed rank finds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from kinoray.errors import RunFailed
+from kinoray.errors import CheckpointCorrupt, RunFailed
 from kinoray.evaluation.ranking import from_tensors, to_tensors
 from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.system.actors import call
+from kinoray.system.durable import read_jsonl
 from kinoray.system.folders import seed_label
-from kinoray.training.checkpoint import Checkpoint, Position, commit, newest, not_finite, take_fence
+from kinoray.training.checkpoint import Checkpoint, Phase, Position, commit, newest, not_finite, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
@@ -40,13 +42,24 @@ class Commits:
 
     def __init__(self, run_folder: Path, world: World, clock: Clock, stores: Stores | None) -> None:
         self.folder, self.world, self.clock, self.stores = run_folder / "checkpoints", world, clock, stores
+        self.log = run_folder / "metrics.jsonl"
         self.fence = take_fence(self.folder) if world.is_first else ""
         self.last_s = self.last_took_s = 0.0
         """When the last commit ended, and how long it took."""
 
-    def newest(self, say: Callable[[str], None]) -> Checkpoint | None:
-        """The newest whole checkpoint. Raises: RunFailed where the ranks see different ones."""
-        checkpoint = newest(self.folder, say, seed_label(self.folder.parent))
+    def newest(self, say: Callable[[str], None], steps: Sequence[int]) -> Checkpoint | None:
+        """The newest whole checkpoint of the run that the log reaches.
+
+        Args:
+            say: Takes a line about what was passed over.
+            steps: Of each stage of the run.
+
+        Raises:
+            CheckpointCorrupt: There are checkpoints, and none is such a one.
+            RunFailed: The ranks see different ones.
+        """
+        check = partial(check_log, self.log, steps)
+        checkpoint = newest(self.folder, say, seed_label(self.folder.parent), check)
         positions = {position for position in gather_objects(checkpoint and checkpoint.position, self.world)}
         if len(positions) > 1:
             raise RunFailed(
@@ -88,7 +101,7 @@ class Commits:
         across = tensors_across_tasks(method, tensors["method"])
         own = {"best_score": state.best_score, "selections": state.selections}
         own |= {"published": list(across), "given": left_out}
-        commit(self.folder, state.position, tensors, own | facts, self.fence)
+        commit(self.folder, state.position, tensors, own | facts, self.fence, self.log if self.log.exists() else None)
         if publish and self.stores is not None:
             call(self.stores.momentum, "publish", state.position.numbers, arrays_of(across))
             call(self.stores.features, "publish", state.position.numbers, facts["tested"]["features"])
@@ -109,6 +122,29 @@ class Commits:
         across = tensors_across_tasks(method, weights)
         others = {name: value for name, value in weights.items() if name not in across}
         self.stores.momentum.publish.remote(position.numbers, arrays_of(across), arrays_of(others))
+
+
+def check_log(log: Path, steps: Sequence[int], checkpoint: Checkpoint) -> None:
+    """Check that a run's log has every step before a checkpoint: a disk may lose them, or a copy be of another moment.
+
+    Args:
+        log: metrics.jsonl.
+        steps: Of each stage of the run.
+        checkpoint: Of the run.
+
+    Raises:
+        CheckpointCorrupt: With the first step that is missing.
+    """
+    position = checkpoint.position
+    logged = {(record["task"], record["step"]) for record in read_jsonl(log) if "loss" in record}
+    for stage, made in enumerate(steps[: position.stage + 1]):
+        if stage == position.stage:
+            made = position.step if position.phase == Phase.TRAIN else made
+        lost = next((step for step in range(made) if (stage, step) not in logged), None)
+        if lost is not None:
+            raise CheckpointCorrupt(
+                f"{checkpoint.folder.name} counts on {log}, which has lost step {lost} of task {stage + 1}."
+            )
 
 
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:

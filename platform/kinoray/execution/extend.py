@@ -24,6 +24,7 @@ from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
+from kinoray.execution.commits import check_log
 from kinoray.execution.run import run
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 from kinoray.runs.finding import load_all
@@ -161,7 +162,7 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
 
 def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
     """Put the finished run's last state into the new run's folder; whole, or the new run has none."""
-    last, features = _last_state(old)
+    last, features = _last_state(old, longer.steps[: len(old.tasks)])
     (longer.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
     record = open_run(longer, old.run["threads"], num_workers, say)
     for kind in ("code", "method"):
@@ -185,10 +186,14 @@ def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str],
         raise storage_error(error, longer.folder) from None
 
 
-def _last_state(old: Result) -> tuple[Checkpoint, list[Path]]:
-    """A finished run's last checkpoint and the feature files that it names. Raises: CheckpointCorrupt."""
+def _last_state(old: Result, steps: list[int]) -> tuple[Checkpoint, list[Path]]:
+    """A finished run's last checkpoint and the feature files that it names. Raises: CheckpointCorrupt.
+
+    steps: of each of its tasks.
+    """
     try:
         last = verified(old.folder / "checkpoints" / Position(len(old.tasks)).name)
+        check_log(old.folder / "metrics.jsonl", steps, last)
         facts = list(last.state["tested"]["features"].values())
         features = [own_file(old.folder / "features", fact["file"]) for fact in facts]
         for file, fact in zip(features, facts, strict=True):

@@ -130,7 +130,8 @@ class RankSession(StageFacts):
 
     def resume(self) -> RunState:
         """Load the newest committed state, or start. Growth is replayed first, so loads are strict."""
-        checkpoint = self.commits.newest(say=partial(self.client.call, "note"))
+        steps = [0 if stage.train is None else self.steps(stage) for stage in self.spec.stages]
+        checkpoint = self.commits.newest(partial(self.client.call, "note"), steps)
         if checkpoint is None:
             self._rewind(Position(), [])
             return RunState()
@@ -154,17 +155,8 @@ class RankSession(StageFacts):
     def _rewind(self, position: Position, bad: list[dict[str, str]] | None) -> None:
         if self.world.is_first:
             step = position.step if position.phase == Phase.TRAIN else NO_STEP
-            self.client.call("rewind", position.stage, step, bad, self._last_step(position))
+            self.client.call("rewind", position.stage, step, bad)
             self.commits.rewind(position)
-
-    def _last_step(self, position: Position) -> tuple[int, int] | None:
-        """Stage and step of the last step before a position; None where none was made."""
-        for number, stage in reversed(list(enumerate(self.spec.stages[: position.stage + 1]))):
-            within = number == position.stage and position.phase == Phase.TRAIN
-            made = position.step if within else self.steps(stage) if stage.train is not None else 0
-            if made:
-                return number, made - 1
-        return None
 
     def _show(self, doing: str) -> None:
         """What the run does where it makes no steps; the first rank speaks for all."""
@@ -205,7 +197,6 @@ class RankSession(StageFacts):
         if not self.world.is_first:
             return
         self.client.flush()
-        self.client.call("sync_log")
         for warning in self.attributes.warnings(self.method):
             self.client.call("note", warning)
         tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)

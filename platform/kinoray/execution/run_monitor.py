@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kinoray.system.actors import call
-from kinoray.system.durable import cut_torn_line, read_jsonl, replace_lines, sync, write_json
+from kinoray.system.durable import cut_torn_line, read_jsonl, replace_lines, write_json
 from kinoray.system.folders import seed_label
 
 FAILURE = "failure.json"
@@ -113,21 +113,13 @@ class RunMonitor:
         self.attempts = attempts
         self._leave(ATTEMPTS, asdict(attempts))
 
-    def rewind(
-        self,
-        stage: int,
-        step: int,
-        bad: list[dict[str, str]] | None = None,
-        last: tuple[int, int] | None = None,
-    ) -> None:
+    def rewind(self, stage: int, step: int, bad: list[dict[str, str]] | None = None) -> None:
         """Drop what was logged after a checkpoint, from which the ranks go on: those steps will be made again.
 
         Args:
             stage: Of the checkpoint.
             step: Of the checkpoint.
             bad: The unreadable clips that the checkpoint knows of; None: it is of before they were kept there.
-            last: Stage and step of the last step before the checkpoint. A log that ends earlier has lost lines, as by
-                a disk that failed; that is said.
         """
         self.last = self.last | {"begun": True}
         if bad is not None:
@@ -139,10 +131,6 @@ class RunMonitor:
         earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
         self.newest = _place(earlier[-1:])
-        if last is not None and self.newest[:2] < tuple(last):
-            known = "is empty" if self.newest[0] < 0 else f"ends at step {self.newest[1]} of task {self.newest[0] + 1}"
-            there = f"step {last[1]} of task {last[0] + 1}"
-            self.note(f"{path} {known}, its checkpoint stands behind {there}: what lay between is lost.")
         if (watched := self.folder / WATCHED).exists():
             replace_lines(watched, [r for r in read_jsonl(watched) if (r["task"], r["step"]) <= (stage, step)])
 
@@ -171,11 +159,6 @@ class RunMonitor:
         if self.on_record and any("loss" in record for record in records):
             self.on_record(self.last)
         return self.stop_requested()
-
-    def sync_log(self) -> None:
-        """Let the log be on the disk before a checkpoint that it belongs to."""
-        if (log := self.folder / "metrics.jsonl").exists():
-            sync(log)
 
     def show_scores(self, scores: Mapping[str, Any]) -> None:
         """Pass on what the run scores so far to the metrics; the result itself is in the run folder."""

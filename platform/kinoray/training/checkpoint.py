@@ -88,12 +88,26 @@ def take_fence(folder: Path) -> str:
 
 
 def commit(
-    folder: Path, position: Position, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any], fence: str
+    folder: Path,
+    position: Position,
+    tensors: dict[str, dict[str, Tensor]],
+    state: dict[str, Any],
+    fence: str,
+    log: Path | None = None,
 ) -> Path:
     """Write one checkpoint: there whole or not at all.
 
-    tensors: file name -> {key: tensor}. Raises: StorageFull with the needed and free bytes; RunFailed when another
-    attempt has taken the fence.
+    Args:
+        folder: The checkpoints of a run.
+        position: Where the run stands.
+        tensors: File name -> {key: tensor}.
+        state: Plain data beside them.
+        fence: The token of `take_fence`.
+        log: A file that the checkpoint counts on; it is on the disk before the checkpoint is.
+
+    Raises:
+        StorageFull: With the needed and free bytes.
+        RunFailed: Another attempt has taken the fence.
     """
     final = folder / position.name
     beside = folder / f"{position.name}.tmp-{fence[:8]}"
@@ -104,8 +118,8 @@ def commit(
             save_file(_own_memory(values), beside / f"{name}.safetensors")
         (beside / "state.json").write_text(json.dumps(state))
         files = {p.name: {"bytes": p.stat().st_size, "sha256": sha256(p)} for p in sorted(beside.iterdir())}
-        for name in files:
-            sync(beside / name)
+        for file in (*(beside / name for name in files), *([log] if log else [])):
+            sync(file)
         manifest = {
             "format": FORMAT,
             "run": seed_label(folder.parent),
@@ -133,20 +147,28 @@ def has_state(folder: Path) -> bool:
     return bool(_committed(folder))
 
 
-def newest(folder: Path, say: Callable[[str], None], run: str = "") -> Checkpoint | None:
+def newest(
+    folder: Path,
+    say: Callable[[str], None],
+    run: str = "",
+    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> Checkpoint | None:
     """The newest checkpoint whose files all match; damaged ones, and those of other runs, are named and passed over.
 
     Args:
         folder: The checkpoints of a run.
         say: Takes a line about what was passed over.
         run: The name of the run that goes on (its digest and seed are in it); "" takes the checkpoint of any.
+        check: What else it has to be: raises CheckpointCorrupt where it is not.
 
-    Raises: CheckpointCorrupt when checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
+    Raises:
+        CheckpointCorrupt: Checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
     """
     problems = []
     for path in reversed(_committed(folder)):
         try:
             checkpoint = verified(path, run)
+            check(checkpoint)
         except CheckpointCorrupt as error:
             problems.append(str(error))
             continue
