@@ -355,6 +355,14 @@ def test_a_lost_or_damaged_last_state_is_named(micro, tmp_path) -> None:
         with pytest.raises(CheckpointCorrupt, match=r"has lost its last state: .*No such file.* Train it again\."):
             grown(old, two)
         file.write_bytes(whole)
+    manifest, log = last / "manifest.json", old.folder / "metrics.jsonl"
+    of_another = json.dumps(json.loads(manifest.read_text()) | {"run": "another/seed-0"})
+    for file, text, why in ((manifest, of_another, "is of another run, another/seed-0"), (log, "", "lost step 0")):
+        own = file.read_text()
+        file.write_text(text)
+        with pytest.raises(CheckpointCorrupt, match=f"has lost its last state: .*{why}"):
+            grown(old, two)
+        file.write_text(own)
     assert list(tmp_path.glob("*/seed-0/run.json")) == [old.folder / "run.json"]
     grown(old, two)
 

@@ -416,6 +416,31 @@ def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> 
     assert f"{last} is of another run, {other.parent.name}/seed-1." in capsys.readouterr().err
 
 
+def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its_folder_is_called(
+    micro, tmp_path
+) -> None:
+    ours, other = (half_way(micro, tmp_path, seed) for seed in (0, 1))
+    ours = ours.rename(tmp_path / "renamed")
+    before, last = sorted(path.name for path in (ours / "checkpoints").glob("stage-*"))
+    assert kinoray.momentum_weights(ours)[0] == (2, 0, 0)
+    for name, left in ((last, before), (before, "")):
+        shutil.rmtree(ours / "checkpoints" / name)
+        shutil.copytree(other / "checkpoints" / name, ours / "checkpoints" / name)
+        if left:
+            kinoray.open_method(ours)
+            assert kinoray.momentum_weights(ours)[0] == (1, 2, 0)
+    for read in (kinoray.momentum_weights, kinoray.open_method, kinoray.feature_store):
+        with pytest.raises(CheckpointCorrupt, match="is of another run"):
+            read(ours)
+
+
+def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
+    ours, other = (half_way(micro, tmp_path, seed) for seed in (0, 1))
+    shutil.copy(other / "run.json", ours / "run.json")
+    with pytest.raises(ConfigMismatch, match=r"run\.json is of another run, .*/seed-1\."):
+        local("base_moco", micro, tmp_path)
+
+
 @pytest.mark.parametrize(("lost", "named"), [([], ""), ([5], "step 1 of task 2"), ([4], "step 0 of task 2")])
 def test_a_checkpoint_that_counts_on_lost_lines_of_the_log_is_passed_over(
     micro, tmp_path, capsys, monkeypatch, lost: list[int], named: str

@@ -16,7 +16,6 @@ from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.system.actors import call
 from kinoray.system.durable import read_jsonl
-from kinoray.system.folders import seed_label
 from kinoray.training.checkpoint import Checkpoint, Phase, Position, commit, newest, not_finite, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.given_weights import GivenWeights
@@ -59,7 +58,7 @@ class Commits:
             RunFailed: The ranks see different ones.
         """
         check = partial(check_log, self.log, steps)
-        checkpoint = newest(self.folder, say, seed_label(self.folder.parent), check)
+        checkpoint = newest(self.folder, say, check)
         positions = {position for position in gather_objects(checkpoint and checkpoint.position, self.world)}
         if len(positions) > 1:
             raise RunFailed(

@@ -30,6 +30,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
     parts = identity(run)
     return {
         "format": FORMAT,
+        "run": run.label,
         "method": run.method.name,
         "stream": run.stream.name,
         **data_facts(run.stream),
@@ -129,6 +130,8 @@ def open_run(
             raise storage_error(error, run.folder) from None
         return now
     then = json.loads(path.read_text())
+    if (owner := then.get("run", run.label)) != run.label:
+        raise ConfigMismatch(f"{path} is of another run, {owner}. Put back its own, or start over with --fresh.")
     if gpu is not None and "device" not in then:  # written before it was known
         then |= _place(run, gpu) | ({} if way is None else {"way": str(way)})
         write_text(path, json.dumps(then, indent=1))

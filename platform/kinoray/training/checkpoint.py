@@ -148,17 +148,13 @@ def has_state(folder: Path) -> bool:
 
 
 def newest(
-    folder: Path,
-    say: Callable[[str], None],
-    run: str = "",
-    check: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    folder: Path, say: Callable[[str], None], check: Callable[[Checkpoint], None] = lambda checkpoint: None
 ) -> Checkpoint | None:
     """The newest checkpoint whose files all match; damaged ones, and those of other runs, are named and passed over.
 
     Args:
         folder: The checkpoints of a run.
         say: Takes a line about what was passed over.
-        run: The name of the run that goes on (its digest and seed are in it); "" takes the checkpoint of any.
         check: What else it has to be: raises CheckpointCorrupt where it is not.
 
     Raises:
@@ -167,7 +163,7 @@ def newest(
     problems = []
     for path in reversed(_committed(folder)):
         try:
-            checkpoint = verified(path, run)
+            checkpoint = verified(path)
             check(checkpoint)
         except CheckpointCorrupt as error:
             problems.append(str(error))
@@ -194,14 +190,15 @@ def _committed(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("stage-*") if ".tmp-" not in path.name)
 
 
-def verified(path: Path, run: str = "") -> Checkpoint:
-    """A checkpoint, every file checked against the manifest before anything is loaded. Raises: CheckpointCorrupt.
+def verified(path: Path) -> Checkpoint:
+    """A checkpoint of the run that its folder is of, every file checked against the manifest before anything is loaded.
 
-    run: as of `newest`; manifests of before 0.2 name none.
+    Raises: CheckpointCorrupt.
     """
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        if run and (owner := manifest.get("run", run)) != run:
+        run = _run_of(path.parent)
+        if run and (owner := manifest.get("run", run)) != run:  # manifests of before 0.2 name none
             raise CheckpointCorrupt(f"{path.name} is of another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
         for name, fact in manifest["files"].items():
@@ -216,6 +213,15 @@ def verified(path: Path, run: str = "") -> Checkpoint:
         return Checkpoint(path, position, json.loads((path / "state.json").read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointCorrupt(f"{path.name}: {type(error).__name__}: {error}.") from None
+
+
+def _run_of(folder: Path) -> str:
+    """The run that checkpoints are of, by the record beside them, whatever the folders are called by now; "" where that
+    is not said."""
+    try:
+        return json.loads((folder.parent / "run.json").read_text()).get("run", "")
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _own_memory(values: dict[str, Tensor]) -> dict[str, Tensor]:
