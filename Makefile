@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/python -c '$(TOWERS)'
 	touch $@
 
-# The S3 server of two slow tests: its libraries need older ones than ours. It waits for the folder that it lies in.
+# The S3 server of two slow tests, and `aws`: they need other libraries than ours. It waits for the folder that it lies in.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt | $(BIN)/pip
 	$(PYTHON) -m venv $(VENV)/s3-server
 	$(VENV)/s3-server/bin/pip install --quiet --requirement tests/support/s3_server.txt

@@ -43,7 +43,10 @@ def open_result(lines: Sequence[str], job: str) -> "Result | Results | SweepResu
     folders = [Path(folder) for folder in json.loads(named[2])]
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"{job}: {folder} is a folder of the cluster that cannot be reached from here.")
+            raise UsageError(
+                f"{job}: {folder} is a folder of the cluster that cannot be reached from here. Where the job had "
+                "--copy-to URI, `aws s3 sync URI runs` brings it, and kinoray.load opens it."
+            )
     if named[1] == "sweep":
         from kinoray.sweeps.result import SweepResult
 

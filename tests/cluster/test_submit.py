@@ -208,7 +208,7 @@ def test_the_result_is_where_the_job_says(cluster: Cluster, tmp_path: Path) -> N
     ends(cluster, job, "runs", folder)
     assert job.result().folder == folder
     shutil.rmtree(folder)
-    with pytest.raises(UsageError, match="cannot be reached from here"):
+    with pytest.raises(UsageError, match=r"cannot be reached from here.*aws s3 sync URI runs"):
         job.result()
     cluster.end(job.id, "FAILED", 1, "UsageError: no.\n")
     cluster.log[job.id] = "UsageError: no.\n"

@@ -1,21 +1,27 @@
 """Copies of runs elsewhere: of a run that can go on, whenever they are cut off, and sent once."""
 
 import contextlib
+import json
+import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from support.places import REPOSITORY
 from support.run_folders import make_run
-from support.s3_server import BUCKET, KEYS, s3_server
+from support.s3_server import AWS, BUCKET, KEYS, s3_server
 from support.waiting import wait_until
 
 import kinoray
-from kinoray.errors import UsageError
+from kinoray.errors import CheckpointCorrupt, UsageError
 from kinoray.execution.commits import Commits
-from kinoray.runs.copying import MANIFEST, copy_folder, copying
-from kinoray.system.remote import Remote, check_uri, open_remote
-from kinoray.training.checkpoint import Position
+from kinoray.runs.copying import copy_folder, copying
+from kinoray.system.durable import sha256
+from kinoray.system.remote import Remote, RemoteError, check_uri, open_remote
+from kinoray.training.checkpoint import Position, commit, take_fence
 
 LARGE = bytes(range(256)) * 4096 * 12
 """12 MiB: several parts of an upload."""
@@ -26,8 +32,9 @@ def run(tmp_path: Path) -> Path:
     """A finished seed with a checkpoint, features, and what is not to be copied."""
     folder = make_run(tmp_path / "here")
     add_checkpoint(folder, stage=1)
-    (folder / "features").mkdir()
-    (folder / "features" / "test-0-after-0.arrow").write_bytes(bytes(3000))
+    (folder / "features" / "of-no-checkpoint.arrow").write_bytes(b"garbage")
+    (folder / "tensorboard").mkdir()
+    (folder / "tensorboard" / "logged.json").write_text("{}")
     (folder / "lock").write_text("process 1")
     (folder / ".result.json.0123.draft").write_text("{")
     (folder / "checkpoints" / "stage-009-0-step-00000000.tmp-ab").mkdir()
@@ -36,13 +43,14 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def add_checkpoint(folder: Path, stage: int, content: bytes = b"weights") -> Path:
-    """A committed checkpoint, as far as names go."""
-    made = folder / "checkpoints" / Position(stage).name
-    made.mkdir(parents=True)
-    (made / "method.safetensors").write_bytes(content)
-    (made / "manifest.json").write_text("{}")
-    return made
+def add_checkpoint(folder: Path, stage: int) -> Path:
+    """Commit a checkpoint, and the features that it names."""
+    features = folder / "features" / f"after-{stage}.arrow"
+    features.parent.mkdir(exist_ok=True)
+    features.write_bytes(bytes([stage]) * 3000)
+    facts = {"test-0": {"file": features.name, "sha256": sha256(features)}}
+    checkpoints, tensors = folder / "checkpoints", {"method": {"weight": torch.full((4,), float(stage))}}
+    return commit(checkpoints, Position(stage), tensors, {"tested": {"features": facts}}, take_fence(checkpoints))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -52,8 +60,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def committed(folder: Path) -> dict[str, bytes]:
-    """What a copy of the `run` fixture has to hold."""
-    return {name: data for name, data in files_of(folder).items() if "draft" not in name and ".tmp-" not in name}
+    """What a copy of a run has to hold."""
+    last = max(folder.glob("checkpoints/stage-*/manifest.json")).parent
+    facts = json.loads((last / "state.json").read_text())["tested"]["features"].values()
+    ours = (f"checkpoints/{last.name}/", *(f"features/{fact['file']}" for fact in facts))
+    theirs = ("checkpoints/", "features/", ".")
+    return {n: data for n, data in files_of(folder).items() if n.startswith(ours) or not n.startswith(theirs)}
 
 
 def uri(folder: Path) -> str:
@@ -71,13 +83,31 @@ def test_a_copy_holds_the_committed_files_under_their_names_and_sends_what_chang
     written.clear()
     copy_folder(run, there, sent)
     assert written == []
-    shutil.rmtree(run / "checkpoints" / Position(1).name)
     later = add_checkpoint(run, stage=2).relative_to(run)
     with (run / "metrics.jsonl").open("a") as log:
         log.write("{}\n")
     copy_folder(run, there, sent)
-    assert written == [f"{later}/method.safetensors", "metrics.jsonl", f"{later}/{MANIFEST}"]
-    assert files_of(tmp_path / "there") == committed(run), "the checkpoint that the run dropped is gone"
+    needed = [f"{later}/method.safetensors", f"{later}/state.json", "features/after-2.arrow"]
+    assert written == [*needed, "metrics.jsonl", f"{later}/manifest.json"]
+    assert files_of(tmp_path / "there") == committed(run), "what the newest checkpoint does not need is gone"
+
+
+@pytest.mark.parametrize(
+    "damaged", ["checkpoints/*/method.safetensors", "checkpoints/*/manifest.json", "features/after-2*"]
+)
+def test_a_checkpoint_that_is_damaged_here_takes_no_ones_place_there(run: Path, tmp_path: Path, damaged: str) -> None:
+    there, sent, copy = open_remote(uri(tmp_path / "there")), {}, tmp_path / "there"
+    copy_folder(run, there, sent)
+    before = files_of(copy)
+    add_checkpoint(run, stage=2)
+    file = max(run.glob(damaged))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(CheckpointCorrupt):
+        copy_folder(run, there, sent)
+    assert files_of(copy) == before
+    add_checkpoint(run, stage=3)
+    copy_folder(run, there, sent)
+    assert files_of(copy) == committed(run)
 
 
 def test_a_copy_cut_off_at_any_file_goes_on_as_the_run_would(micro, tmp_path: Path, monkeypatch) -> None:
@@ -136,11 +166,38 @@ def test_runs_are_copied_after_each_task_and_what_failed_is_tried_again(run: Pat
         blocked.unlink()
         add_checkpoint(run, stage=2)
         wait_until(
-            lambda: (blocked / run.parent.name / "seed-0" / "checkpoints" / Position(2).name / MANIFEST).exists()
+            lambda: (blocked / run.parent.name / "seed-0" / "checkpoints" / Position(2).name / "manifest.json").exists()
         )
         (run / "log.txt").write_text("the end")
     assert files_of(blocked / run.parent.name / "seed-0") == committed(run)
     assert len(messages) == 1
+
+
+def test_folders_that_cannot_be_listed_and_a_dead_store_are_one_line_each(
+    run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def unreadable() -> list[Path]:
+        raise PermissionError("no runs for you")
+
+    messages: list[str] = []
+    with copying(uri(tmp_path / "there"), unreadable, messages.append):
+        pass
+    assert messages == [f"Not copied, {uri(tmp_path / 'there')}: no runs for you The same command tries again."]
+
+    asked: list[str] = []
+
+    def dead(self: Remote, name: str, chunks: object) -> None:
+        asked.append(name)
+        raise RemoteError("nobody answers")
+
+    monkeypatch.setattr(Remote, "write", dead)
+    messages.clear()
+    with copying(
+        uri(tmp_path / "there"), lambda: [run, run.with_name("seed-1"), run.with_name("seed-2")], messages.append
+    ):
+        pass
+    assert len(asked) == 1, "the others would have waited as long"
+    assert len(messages) == 1 and messages[0].startswith(f"Not copied, {run.parent.name}/seed-0 and 2 more: ")
 
 
 def test_a_run_that_replaces_its_files_meanwhile_is_copied_as_it_stood(
@@ -216,18 +273,18 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_a_run_copied_to_s3_is_brought_back_by_the_stores_own_copier_and_goes_on(
     micro, tmp_path: Path, bucket: str
 ) -> None:
-    """The documented line; the tests' own client stands for `aws`, which pip does not install beside us."""
-    from pyarrow import fs
-
     options: dict = {"stream": micro, "num_workers": 0, "smoke": True, "quiet": True}
     whole = kinoray.run("base_moco", runs=tmp_path / "here", copy_to=bucket % "runs", **options)
-    remote = open_remote(bucket % "runs")
-    fs.copy_files(remote.base, str(tmp_path / "back"), source_filesystem=remote.files)
-    back = tmp_path / "back" / whole.folder.parent.name / "seed-0"
-    assert files_of(back) == {n: data for n, data in committed(whole.folder).items() if n != "checkpoints/fence"}
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    (line,) = re.findall(r"^aws (s3 sync \S+ \S+)", page, re.MULTILINE)
+    address = (bucket % "runs").split("endpoint_override=")[1].split("&")[0]
+    words = line.replace("s3://bucket/runs", f"s3://{BUCKET}/runs").split()
+    subprocess.run([AWS, *words, "--endpoint-url", f"http://{address}"], cwd=tmp_path, check=True)
+    back = tmp_path / "runs" / whole.folder.parent.name / "seed-0"
+    assert files_of(back) == committed(whole.folder)
     for name in ("result.json", "matrix.parquet", "ranks.parquet"):
         (back / name).unlink(missing_ok=True)
-    again = kinoray.run("base_moco", runs=tmp_path / "back", **options)
+    again = kinoray.run("base_moco", runs=tmp_path / "runs", **options)
     assert again.outcome["state_digest"] == whole.outcome["state_digest"]
 
 

@@ -1,4 +1,4 @@
-"""A real S3 server on loopback: moto's, a program with an environment of its own, as its libraries need older ones.
+"""A real S3 server on loopback, moto's, and Amazon's client: programs with an environment of their own.
 
 `make test-slow` installs it beside the project's environment (`.venv/s3-server`).
 """
@@ -15,6 +15,7 @@ import pytest
 from support.waiting import wait_until
 
 PROGRAM = Path(sys.prefix) / "s3-server" / "bin" / "moto_server"
+AWS = PROGRAM.with_name("aws")
 BUCKET = "runs"
 KEYS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "not-to-be-told", "AWS_EC2_METADATA_DISABLED": "true"}
 

@@ -28,7 +28,8 @@ from kinoray.errors import KinorayError, RunFailed, UsageError
 from kinoray.execution.run_monitor import Gauges
 from kinoray.execution.trackers import logged, require_trackers
 from kinoray.runs.cautions import cautions, data_facts
-from kinoray.runs.copying import copying, parts_of
+from kinoray.runs.copying import copying
+from kinoray.runs.made_by import runs_of_sweep
 from kinoray.runs.request import RunRequest, of_trial, request_of, shows_options
 from kinoray.runs.result import SWEEP_RECORD
 from kinoray.runs.run_folder import hold_output
@@ -97,7 +98,7 @@ def sweep(method: Any, **options: Any) -> Any:
         with (
             owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext(),
             logged(request.log, (), printer(False), sweep=str(home)),
-            copying(request.copy_to, lambda: parts_of(plan.folder), printer(False)),
+            copying(request.copy_to, lambda: [*runs_of_sweep(plan.folder), plan.folder], printer(False)),
         ):
             _go_on(plan, record, study, store, say)
     return SweepResult(plan.folder)
