@@ -50,6 +50,12 @@ class ConfigMismatch(UsageError):
     """A run folder holds another configuration than the requested one."""
 
 
+class Damaged(UsageError):
+    """A file of a run, a sweep or a tracker is not what was written; nothing was started."""
+
+    exit_code = FAILED
+
+
 class CheckpointCorrupt(KinorayError):
     """A checkpoint does not match its own manifest."""
 

@@ -123,8 +123,8 @@ def test_a_parent_whose_weights_changed_is_refused_by_the_run_that_had_them(pare
     other = learned("classify", coloured, tmp_path / "others", settings={"max_steps": 1})
     assert isinstance(other, Result)
     digest = weights_digest(f"run:{parent.folder}")
-    shutil.rmtree(parent.folder / "checkpoints")
-    shutil.copytree(other.folder / "checkpoints", parent.folder / "checkpoints")
+    shutil.rmtree(parent.folder)
+    shutil.copytree(other.folder, parent.folder)
     assert weights_digest(f"run:{parent.folder}") != digest
     with pytest.raises(KinorayError, match="its backbone's files have changed") as error:
         kinoray.open_method(child)

@@ -17,7 +17,7 @@ from support.toys import Exemplars, PerBlock, Replays
 import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
-from kinoray.errors import CheckpointCorrupt, ConfigMismatch, RunFailed, StorageFull, UsageError
+from kinoray.errors import CheckpointCorrupt, ConfigMismatch, Damaged, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.method import StepInfo
 from kinoray.runs.record import open_run
@@ -432,6 +432,47 @@ def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its
     for read in (kinoray.momentum_weights, kinoray.open_method, kinoray.feature_store):
         with pytest.raises(CheckpointCorrupt, match="is of another run"):
             read(ours)
+
+
+@pytest.mark.parametrize("state", ["stopped", "finished"])
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_a_damaged_record_is_one_line_that_names_it(micro, tmp_path, kino, name: str, state: str) -> None:
+    whole = local("base_moco", micro, tmp_path)
+    file = whole.folder / name
+    if state == "stopped":
+        outcome = json.loads((whole.folder / "result.json").read_text())
+        (whole.folder / "result.json").write_text(json.dumps(outcome | {"state": "stopped"}))
+    own = file.read_bytes()
+    damages = (own[: len(own) // 2], b"", b"\x80" + own[1:], b"\0" * len(own), b"[1, 2]", b"{}")
+    for damaged in damages:
+        file.write_bytes(damaged)
+        for ask in (lambda: local("base_moco", micro, tmp_path), lambda: kinoray.load(whole.folder).state):
+            with pytest.raises(Damaged, match=rf"{name} is damaged \(.*\)\. (Put back its own|Remove it), ") as error:
+                ask()
+            assert error.value.exit_code == 1 and "\n" not in str(error.value)
+    code, _, err = kino("compare", whole.folder)
+    assert code == 1 and err.count("\n") == 1 and f"{name} is damaged" in err
+    if name == "result.json":
+        file.unlink()
+        assert local("base_moco", micro, tmp_path).outcome["state_digest"] == whole.outcome["state_digest"] is not None
+
+
+def test_a_damaged_table_is_one_line_that_names_it(micro, tmp_path) -> None:
+    result = local("base_moco", micro, tmp_path)
+    (result.folder / "ranks.parquet").write_bytes((result.folder / "ranks.parquet").read_bytes()[:-9])
+    with pytest.raises(Damaged, match=r"ranks\.parquet is damaged \(.*\)\. Remove result\.json beside it, and give"):
+        _ = result.ranks
+    (result.folder / "result.json").unlink()
+    assert len(local("base_moco", micro, tmp_path).ranks)
+
+
+def test_a_result_of_another_run_is_refused(micro, tmp_path) -> None:
+    local("base_moco", micro, tmp_path, seed=1)
+    ours = half_way(micro, tmp_path)
+    shutil.copy(ours.with_name("seed-1") / "result.json", ours / "result.json")
+    for ask in (lambda: local("base_moco", micro, tmp_path), lambda: kinoray.load(ours).state):
+        with pytest.raises(Damaged, match=r"result\.json is of another run, .*/seed-1\. Remove it"):
+            ask()
 
 
 def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:

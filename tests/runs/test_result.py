@@ -84,7 +84,7 @@ def test_a_damaged_run_is_left_out_and_told_and_stops_no_other(tmp_path: Path, c
         make_run(tmp_path / "made").parent.rename(tmp_path / f"damaged-{number}")
         (tmp_path / f"damaged-{number}" / "seed-0" / "run.json").write_text(text)
     assert [result.folder for result in find_runs(tmp_path)] == [whole]
-    assert "not valid JSON" in caplog.text and "lacks 'method'" in caplog.text
+    assert "is damaged (JSONDecodeError: " in caplog.text and "lacks 'method'" in caplog.text
     assert len(downstream_scores([Result(whole)])) == 0
     code, out, err = kino("list", "runs", "seed=0", "--runs", tmp_path)
     assert code == 0 and whole.parent.name in out, err

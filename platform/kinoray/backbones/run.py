@@ -9,29 +9,31 @@ Differs from `kinoray export weights`: any method's encoder will do, for it is b
 run's record, and the run has to stay where it is.
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
 from kinoray import hooks
 from kinoray.backbones.backbone import Backbone
 from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.system.durable import read_json
 
 NAMES = ("run",)
 ABOUT = {"run:FOLDER": "the encoder of a finished run; of several seeds the one of the new run's own seed"}
 SMALL = False
 BACKBONE = Backbone
+WAY_ON = "Give the run's own command again first."
 
 
 def origin(argument: str) -> str:
     """The backbone that the run was given: its encoder is one of that kind."""
-    return _read(_seeds(argument)[0] / "run.json")["backbone"]
+    return read_json(_seeds(argument)[0] / "run.json", WAY_ON, {"backbone": None})["backbone"]
 
 
 def check(name: str, argument: str) -> None:
     """The argument is the folder of a run or a seed whose every seed has finished. Raises: UsageError."""
     for seed in _seeds(argument):
-        state = _read(seed / "result.json").get("state", "not finished")
+        file, state = seed / "result.json", "not finished"
+        if file.is_file():
+            state = read_json(file, WAY_ON, {"state": None})["state"]
         if state != "finished":
             raise UsageError(f"{name}:{argument}: {seed} is {state}. Finish it with its own command first.")
 
@@ -76,11 +78,3 @@ def _seeds(argument: str) -> list[Path]:
             "its seeds. If it was moved, put it back."
         )
     return sorted(seeds)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON file of a run; empty where it has not been written yet."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is not valid JSON: {error}. The run is damaged.") from None

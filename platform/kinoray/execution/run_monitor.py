@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kinoray.system.actors import call
-from kinoray.system.durable import cut_torn_line, read_jsonl, replace_lines, write_json
+from kinoray.system.durable import cut_torn_line, read_json, read_jsonl, replace_lines, write_json
 from kinoray.system.folders import seed_label
 
 FAILURE = "failure.json"
@@ -101,7 +101,7 @@ class RunMonitor:
     def _left(self, name: str) -> Any:
         """What `_leave` wrote, None where there is nothing."""
         path = self.folder / name
-        return json.loads(path.read_text()) if path.is_file() else None
+        return read_json(path, "Remove it and give the run's command again.") if path.is_file() else None
 
     def _leave(self, name: str, value: Any) -> None:
         """Write down what a monitor after this one has to know."""

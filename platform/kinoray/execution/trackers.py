@@ -24,7 +24,7 @@ from typing import IO, Any, Protocol
 from kinoray.config import digest_of
 from kinoray.errors import Busy, UsageError, unknown
 from kinoray.runs.result import Result
-from kinoray.system.durable import write_json
+from kinoray.system.durable import read_json, write_json
 from kinoray.system.folders import seed_label
 from kinoray.system.locks import hold
 from kinoray.system.text import one_line
@@ -158,7 +158,7 @@ class Followed:
             self.locks.enter_context(hold(self.home, f"{self.home} is being written by another process"))
             file = self.home / LOGGED
             usual = {"id": None, "place": [-1, -1, 0], "state": ""}
-            self.known = json.loads(file.read_text()) if file.is_file() else usual
+            self.known = read_json(file, "Remove its folder to log the run anew.", usual) if file.is_file() else usual
         run = Result(self.folder)
         state = run.state if seen[0] else "running"
         self._read_scores(run, state)  # before the steps: what is scored has all its steps on the disk

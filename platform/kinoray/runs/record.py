@@ -16,11 +16,18 @@ from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.request import Way
 from kinoray.runs.resolve import Resolved, identity
+from kinoray.runs.result import read_record
 from kinoray.system.durable import storage_error, write_text
 
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
+STARTED = {
+    "config": {"method": {}, "recipe": {}},
+    "digests": {"data": {}, "code": None, "method": None},
+    **dict.fromkeys(("versions", "threads", "num_workers")),
+}
+"""What run.json must have for the run to go on, beside what every reader asks of it."""
 
 
 def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = None) -> dict[str, Any]:
@@ -95,7 +102,7 @@ def note_a_move(run: Resolved, num_workers: int, gpu: bool, say: Callable[[str],
     path = run.folder / "run.json"
     if not path.exists():
         return
-    then = json.loads(path.read_text())
+    then = read_record(run.folder, STARTED)
     now = {**_place(run, gpu), "ranks": max(1, num_workers)}
     known = {name: then[name] for name in now if name in then} | {"ranks": max(1, then["num_workers"])}
     moved = changes(known, {name: now[name] for name in known})
@@ -129,7 +136,7 @@ def open_run(
         except OSError as error:
             raise storage_error(error, run.folder) from None
         return now
-    then = json.loads(path.read_text())
+    then = read_record(run.folder, STARTED)
     if (owner := then.get("run", run.label)) != run.label:
         raise ConfigMismatch(f"{path} is of another run, {owner}. Put back its own, or start over with --fresh.")
     if gpu is not None and "device" not in then:  # written before it was known
@@ -150,7 +157,7 @@ def note_clips(folder: Path, cached: int, decoded: int) -> None:
     """Add to a finished run's record, if it has one, how many clips its first rank had from the cache, and decoded."""
     path = folder / "run.json"
     if path.is_file():
-        record = json.loads(path.read_text()) | {"clips": {"cached": cached, "decoded": decoded}}
+        record = read_record(folder) | {"clips": {"cached": cached, "decoded": decoded}}
         write_text(path, json.dumps(record, indent=1))
 
 

@@ -5,21 +5,21 @@ plain (JSON, JSON lines, Parquet), so that a result is readable without kinoray.
 """
 
 import html
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kinoray import hooks
-from kinoray.errors import UsageError
+from kinoray.errors import Damaged, UsageError
 from kinoray.evaluation.protocol import BaseProtocol, load_protocol
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
-from kinoray.system.durable import read_jsonl
+from kinoray.system.durable import read_json, read_jsonl
 from kinoray.system.folders import expanded
-from kinoray.system.text import as_typed, printable, show
+from kinoray.system.text import as_typed, one_line, printable, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SWEEP_RECORD = "sweep.json"
 """File in a sweep's folder: what it is and, later, what came of it."""
+RECORD = dict.fromkeys(("method", "stream", "protocol", "seed", "tasks", "joint", "zero_shot")) | {"config": {}}
+"""What every run.json has (`system.durable.read_json`)."""
+AGAIN = "give the run's command again, which writes it anew"
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
@@ -40,23 +43,19 @@ class Result:
             raise UsageError(
                 f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."
             )
-        self.run: dict[str, Any] = _read_json(self.folder / "run.json")
-        try:
-            self.method: str = self.run["method"]
-            self.stream: str = self.run["stream"]
-            self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
-            self.seed: int = self.run["seed"]
-            self.tasks: list[str] = self.run["tasks"]
-            self.joint: bool = self.run["joint"]
-            self.zero_shot: bool = self.run["zero_shot"]
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{self.folder}/run.json lacks {error}. It is damaged; run again with --fresh.") from None
+        self.run: dict[str, Any] = read_record(self.folder)
+        self.method: str = self.run["method"]
+        self.stream: str = self.run["stream"]
+        self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
+        self.seed: int = self.run["seed"]
+        self.tasks: list[str] = self.run["tasks"]
+        self.joint: bool = self.run["joint"]
+        self.zero_shot: bool = self.run["zero_shot"]
 
     @property
     def outcome(self) -> dict[str, Any]:
         """All of result.json; a run that has not written it yet counts as running."""
-        file = self.folder / "result.json"
-        return _read_json(file) if file.is_file() else {"state": "running"}
+        return read_outcome(self.folder, self.run.get("run", "")) or {"state": "running"}
 
     @property
     def state(self) -> str:
@@ -266,17 +265,46 @@ class Results(list[Result]):
         return "".join(result._repr_html_() for result in self)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path} is not valid JSON: {error}. It is damaged; run again with --fresh.") from None
+def read_record(folder: Path, more: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """run.json of a run. Raises: Damaged.
+
+    more: what else it must have, as in RECORD.
+    """
+    return read_json(folder / "run.json", "Put back its own, or run again with --fresh.", {**RECORD, **more})
+
+
+def read_sweep(folder: Path, more: Sequence[str] = ()) -> dict[str, Any]:
+    """sweep.json of a sweep. Raises: Damaged.
+
+    more: keys that it must have beside what every reader asks of it.
+    """
+    shape = dict.fromkeys(("method", "stream", "protocol", "objectives", *more))
+    return read_json(folder / SWEEP_RECORD, "Put back its own, or give another --name.", shape)
+
+
+def read_outcome(folder: Path, run: str = "") -> dict[str, Any]:
+    """result.json of a run; {} where there is none yet.
+
+    run: its name; "" where that is not known. Raises: Damaged where the file is, or is another run's.
+    """
+    path, way_on = folder / "result.json", f"Remove it, and {AGAIN}."
+    if not path.is_file():
+        return {}
+    outcome = read_json(path, way_on, {"state": None})
+    if run and (owner := outcome.get("run", run)) != run:
+        raise Damaged(f"{path} is of another run, {owner}. {way_on}")
+    return outcome
 
 
 def _read_table(path: Path, columns: list[str]) -> "pd.DataFrame":
     import pandas as pd
 
-    return pd.read_parquet(path) if path.is_file() else pd.DataFrame(columns=columns)
+    try:
+        return pd.read_parquet(path) if path.is_file() else pd.DataFrame(columns=columns)
+    except (OSError, ValueError) as error:
+        raise Damaged(
+            f"{path} is damaged ({one_line(error)[:200]}). Remove result.json beside it, and {AGAIN}."
+        ) from None
 
 
 def run_words(

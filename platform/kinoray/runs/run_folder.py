@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kinoray import errors
-from kinoray.errors import KinorayError, RunFailed, StorageFull, UsageError
+from kinoray.errors import Damaged, KinorayError, RunFailed, StorageFull, UsageError
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
+from kinoray.runs.result import read_outcome
 from kinoray.system.durable import remove_drafts, write_json
 from kinoray.system.locks import hold
 from kinoray.system.text import one_line
@@ -41,8 +41,7 @@ def hold_output(folder: Path, busy: str) -> Iterator[None]:
 
 def is_finished(run: Resolved, say: Callable[[str], None]) -> bool:
     """Whether the run's result is there already; says when the code has changed since."""
-    path = run.folder / "result.json"
-    if not path.exists() or json.loads(path.read_text())["state"] != "finished":
+    if read_outcome(run.folder, run.label).get("state") != "finished":
         return False
     open_run(run, 0, 0, say)
     say(f"{run.label} is finished already: {run.folder}")
@@ -73,9 +72,10 @@ def failed(run: Resolved, problem: Exception | dict[str, Any]) -> KinorayError:
     with contextlib.suppress(OSError):
         with log.open("a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{trace}\n")
-        path = run.folder / "result.json"
-        then = json.loads(path.read_text()) if path.exists() else {"format": 1, "metrics": {}, "matrix": {}}
-        write_json(path, then | {"state": "failed", "error": f"{kind}: {text}"})
+        then: dict[str, Any] = {"format": 1, "run": run.label, "metrics": {}, "matrix": {}}
+        with contextlib.suppress(Damaged):
+            then |= read_outcome(run.folder, run.label)
+        write_json(run.folder / "result.json", then | {"state": "failed", "error": f"{kind}: {text}"})
     if own:
         assert known is not None
         return known(text)

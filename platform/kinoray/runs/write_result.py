@@ -10,6 +10,7 @@ from kinoray.config import digest_of
 from kinoray.evaluation.protocol import BaseProtocol, matrix_name
 from kinoray.metrics import Cells, Ranks
 from kinoray.system.durable import whole_file, write_json
+from kinoray.system.folders import seed_label
 
 
 def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def write_results(
         write_ranks(folder, _rank_rows(ranks, queries))
     outcome = {
         "format": 1,
+        "run": seed_label(folder),
         "state": state,
         "metrics": protocol.summarise(matrices, queries=counts, final=final) if ranks else {},
         "matrix": matrices,

@@ -16,7 +16,7 @@ from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.record import changes, code_digest
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, check_division, resolve, tested
-from kinoray.runs.result import SWEEP_RECORD
+from kinoray.runs.result import SWEEP_RECORD, read_sweep
 from kinoray.streams import Stream, downstream_set, load_stream
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
@@ -184,7 +184,7 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
         record = plan.record | {"digests": digests, "study": _study_name(plan)}
         write_json(path, record)
         return record
-    then = json.loads(path.read_text())
+    then = read_sweep(plan.folder, ["digests"])
     now = json.loads(json.dumps(plan.record))
     changed = changes(USUAL | {k: v for k, v in then.items() if k not in ("digests", "threads", "study")}, USUAL | now)
     if changed:

@@ -1,7 +1,6 @@
 """A sweep's folder, read: trials from the Optuna study, runs from their folders. Needs no cluster, resumes nothing."""
 
 import html
-import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
-from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results
+from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results, read_sweep
 from kinoray.sweeps.study import aims, of_then, open_study, pareto_front, quiet_optuna, retried
 from kinoray.system.folders import expanded
 from kinoray.system.text import printable, show, words
@@ -65,7 +64,7 @@ class SweepResult:
         self.folder = expanded(folder)
         if not (self.folder / SWEEP_RECORD).is_file():
             raise UsageError(f"{self.folder} is no sweep: it has no {SWEEP_RECORD}.")
-        self.record: dict[str, Any] = json.loads((self.folder / SWEEP_RECORD).read_text())
+        self.record: dict[str, Any] = read_sweep(self.folder)
         self.method: str = self.record["method"]
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]

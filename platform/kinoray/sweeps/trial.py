@@ -6,7 +6,6 @@ come again. Only the death of the process makes Tune try a trial again; its runs
 """
 
 import gc
-import json
 import math
 import os
 import signal
@@ -35,14 +34,14 @@ from kinoray.runs.method_source import find_method
 from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest, of_trial
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.runs.result import MADE_BY, made_by
+from kinoray.runs.result import MADE_BY, made_by, read_outcome
 from kinoray.runs.run_folder import failed, hold_run
 from kinoray.runs.run_spec import alone, make_spec
 from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
 from kinoray.sweeps.study import of_then
 from kinoray.sweeps.trial_links import link_run
-from kinoray.system.durable import write_json
+from kinoray.system.durable import read_json, write_json
 from kinoray.system.signals import Signals, Stopped
 from kinoray.system.text import one_line
 
@@ -270,8 +269,7 @@ class OnWorkers:
 
 def outcome_of(run: Resolved) -> dict[str, Any]:
     """The run's result.json; {} before its first commit."""
-    path = run.folder / "result.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read_outcome(run.folder, run.label)
 
 
 def rows_measured(outcome: dict[str, Any]) -> int:
@@ -348,15 +346,18 @@ class TrialRun:
         that goes on with the trial."""
         self.locks.enter_context(patient_lock(run, job.stop_file))
         self.active = SeedRun(job, run)
-        known = json.loads(self.clocks.read_text()) if self.clocks.exists() else {}
+        known = self._clocks() if self.clocks.exists() else {}
         if name not in known:
             self.clocks.parent.mkdir(parents=True, exist_ok=True)
             write_json(self.clocks, known | {name: {"wall_s": self.active.wall_s}})
         return self.active
 
+    def _clocks(self) -> dict[str, Any]:
+        return read_json(self.clocks, "Remove it and give the sweep's command again.", {})
+
     def _wall_s(self) -> float:
         """Seconds that the trial's runs took, starts included, in all its processes."""
-        before = json.loads(self.clocks.read_text())
+        before = self._clocks()
         names = {seed.run.folder.name: seed for seed in self.seeds} | {then.run.label: then for then in self.then}
         return sum(max(0.0, run.wall_s - before[name]["wall_s"]) for name, run in names.items())
 

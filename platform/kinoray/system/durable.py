@@ -14,7 +14,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from kinoray.errors import KinorayError, StorageFull
+from kinoray.errors import Damaged, StorageFull
 
 OLD_DRAFT_S = 60.0
 
@@ -83,10 +83,41 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def read_json(path: Path, way_on: str, shape: Mapping[str, Any] | None = None) -> Any:
+    """What a JSON file holds.
+
+    Args:
+        path: Of the file.
+        way_on: What to do where it is damaged, a sentence.
+        shape: Keys of the object that it must be; where one leads to a mapping, the keys of the object there.
+
+    Raises:
+        Damaged: In one line.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        why = _lacking(value, shape, "it")
+    except (OSError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        raise Damaged(f"{path} is damaged ({why}). {way_on}")
+    return value
+
+
+def _lacking(value: Any, shape: Any, where: str) -> str:
+    """What a value lacks to have a shape, as of `read_json`; "" for nothing."""
+    if not isinstance(shape, Mapping):
+        return ""
+    if not isinstance(value, dict):
+        return f"{where} is no object"
+    lacking = (_lacking(value[k], of, k) if k in value else f"{where} lacks {k!r}" for k, of in shape.items())
+    return next(filter(None, lacking), "")
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Whole lines of a JSONL file; a torn or unfinished last line is left out, a missing file is empty.
 
-    Raises: KinorayError with the number of a line that is not JSON.
+    Raises: Damaged with the number of a line that is not JSON.
     """
     if not path.exists():
         return []
@@ -95,7 +126,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
-            raise KinorayError(
+            raise Damaged(
                 f"{path}, line {number} is damaged: {line[:40]!r} is not JSON. "
                 "Delete that line and run the command again."
             ) from None
