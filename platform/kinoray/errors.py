@@ -61,7 +61,7 @@ class CheckpointCorrupt(KinorayError):
 
 
 class StorageFull(KinorayError):
-    """The state could not be written; the last committed state stands."""
+    """The state could not be written; what was committed before stands."""
 
 
 class BadData(KinorayError):

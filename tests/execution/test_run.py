@@ -8,6 +8,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, Damaged, RunFailed, StorageFull, UsageError
 from kinoray.execution.run import _outlook, dry_run, run
+from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import StepInfo
 from kinoray.runs.record import open_run
 from kinoray.runs.request import IN_PROCESS, ray_workers, why_workers
@@ -248,6 +250,33 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(micro, tmp_path, monk
             local("base_moco", micro, tmp_path)
     assert not list(tmp_path.glob("base_moco*/seed-0/checkpoints/*.tmp-*"))
     assert local("base_moco", micro, tmp_path).outcome["state_digest"] == whole.outcome["state_digest"]
+
+
+def test_a_disk_that_becomes_read_only_is_told_as_a_full_one(micro, tmp_path, monkeypatch) -> None:
+    def read_only(self: RunMonitor, *_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self.folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunMonitor, "log", read_only)
+        with pytest.raises(StorageFull, match=r"Read-only file system: .*run the same command again") as error:
+            local("base_moco", micro, tmp_path)
+    assert error.value.exit_code == 1
+    assert local("base_moco", micro, tmp_path).state == "finished"
+
+
+def test_what_cannot_be_tidied_after_a_run_does_not_hide_what_ended_it(tmp_path, monkeypatch) -> None:
+    from kinoray.execution import workers
+
+    def tidied(folder: Any, failure: bool = True) -> None:
+        if not failure:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
+
+    monkeypatch.setattr(workers, "forget_start", tidied)
+    monkeypatch.setattr(workers, "start_actor", lambda *_: None)
+    monkeypatch.setattr(workers.ray, "kill", lambda actor: None)
+    ours, spec = SimpleNamespace(label="a/seed-0"), SimpleNamespace(folder=str(tmp_path))
+    with pytest.raises(StorageFull), workers.run_actors(ours, spec):  # type: ignore[arg-type]
+        raise StorageFull("no room")
 
 
 @pytest.mark.parametrize(

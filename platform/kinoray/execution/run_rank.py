@@ -79,7 +79,7 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
         session.client.flush()
         session.write(state, "finished" if finished else "stopped")
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         raise storage_error(error, Path(spec.folder)) from None
     return finished

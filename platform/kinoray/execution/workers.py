@@ -3,7 +3,7 @@
 import socket
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,4 +140,5 @@ def run_actors(run: Resolved, spec: RunSpec, watch: int = 0, gpus: float = 0.0) 
     finally:
         for actor in (monitor, momentum, features, *filter(None, [watcher])):
             ray.kill(actor)
-        forget_start(folder, failure=False)
+        with suppress(OSError):  # of a disk that was lost: what ended the run says so
+            forget_start(folder, failure=False)

@@ -20,7 +20,7 @@ OLD_DRAFT_S = 60.0
 
 
 def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception:
-    """A failed write in one line; a full disk is `StorageFull`. safetensors hides the errno in its text."""
+    """A failed write in one line; `StorageFull` where the disk takes none. safetensors hides the errno in its text."""
     hidden = re.search(r"(?:code:|os error) (\d+)", str(error))
     code = error.errno if isinstance(error, OSError) else int(hidden[1]) if hidden else None
     if code not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO):
@@ -28,7 +28,7 @@ def storage_error(error: Exception, folder: Path, needed: str = "") -> Exception
     free = shutil.disk_usage(folder).free if folder.exists() else 0
     return StorageFull(
         f"{folder}: {os.strerror(code)}: {needed}{free:,} free. "
-        "The last committed state stands; free space and run the same command again."
+        "Free space, or let it be written, and run the same command again: it goes on from the last commit, if any."
     )
 
 
