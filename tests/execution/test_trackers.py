@@ -1,7 +1,12 @@
 """Runs logged while they train, read back by the trackers' own readers."""
 
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -58,12 +63,20 @@ def assert_equal(followed: Series, wanted: Series, single: bool = False) -> None
 
 
 def assert_in_all(folder: Path, uri: str) -> None:
+    for name in ALL:
+        assert_in(name, folder, uri)
+
+
+def assert_in(name: str, folder: Path, uri: str) -> None:
     result, wanted = Result(folder), expected(folder)
     in_events = {re.sub(r"[^-/\w.]", "_", name): series for name, series in wanted.items()}  # TensorBoard has no "@"
-    assert_equal(in_tensorboard(folder), in_events, single=True)
-    assert_equal(in_wandb(folder), wanted)
-    in_store = in_mlflow(uri, seed_label(result.folder), result.stream)
-    assert_equal(in_store, {mlflow_name(name): series for name, series in wanted.items()})
+    if name == "tensorboard":
+        assert_equal(in_tensorboard(folder), in_events, single=True)
+    elif name == "wandb":
+        assert_equal(in_wandb(folder), wanted)
+    else:
+        in_store = in_mlflow(uri, seed_label(result.folder), result.stream)
+        assert_equal(in_store, {mlflow_name(name): series for name, series in wanted.items()})
 
 
 def test_a_run_that_was_stopped_and_went_on_is_in_all_trackers_with_each_step_once(micro, tmp_path, monkeypatch):
@@ -138,6 +151,51 @@ def test_what_a_killed_tracker_did_not_note_is_purged_when_it_goes_on(tmp_path) 
     (folder / "tensorboard" / "logged.json").write_text(noted)  # it died between the two writes
     Followed("tensorboard", folder).advance(over=True)
     assert [step for step, _ in in_tensorboard(folder)["loss"]] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from kinoray.execution.trackers import TRACKERS, Followed
+from kinoray.system.durable import read_jsonl, replace_lines
+
+name, folder, whole, moment = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+lines = read_jsonl(whole)
+log = TRACKERS[name].log
+
+def killed(self, rows):
+    if moment != "before the first":
+        log(self, rows)
+    os.killpg(0, signal.SIGKILL)  # W&B's own process, too
+
+run = Followed(name, folder)
+if moment == "after a later":
+    replace_lines(folder / "metrics.jsonl", lines[:5])
+    run.advance(over=False)
+TRACKERS[name].log = killed
+replace_lines(folder / "metrics.jsonl", lines[:8])
+run.advance(over=False)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before the first", "after the first", "after a later"])
+@pytest.mark.parametrize("name", ALL)
+def test_what_was_sent_before_a_kill_is_there_once_when_the_run_went_on(name: str, moment: str, tmp_path) -> None:
+    folder = make_run(tmp_path)
+    outcome, whole = (folder / "result.json").read_text(), tmp_path / "whole.jsonl"
+    (folder / "result.json").unlink()
+    shutil.copy(folder / "metrics.jsonl", whole)
+    own = {variable: value for variable, value in os.environ.items() if variable != "WANDB_SERVICE"}  # a wandb of ours
+    words = [sys.executable, "-c", KILLED, name, folder, whole, moment]
+    killed = subprocess.run(words, check=False, env=own, start_new_session=True)
+    assert killed.returncode == -signal.SIGKILL
+    going_on, lines = Followed(name, folder), read_jsonl(whole)
+    replace_lines(folder / "metrics.jsonl", lines[:6])  # as a monitor does when the ranks go on from a commit
+    going_on.advance(over=False)
+    replace_lines(folder / "metrics.jsonl", lines)
+    (folder / "result.json").write_text(outcome)
+    going_on.advance(over=True)
+    assert_in(name, folder, f"sqlite:///{tmp_path}/mlflow.db")
 
 
 def test_steps_of_a_task_wait_for_the_scores_of_the_one_before(tmp_path) -> None:

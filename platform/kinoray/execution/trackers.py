@@ -1,7 +1,8 @@
 """Runs in trackers (`--log`): threads of the driver read what runs write into their folders, and send it on.
 
 Training knows nothing of it. A run that is rewound after a crash makes steps again, with the same numbers: what was
-logged is noted after every write (`NAME/logged.json` in the run's folder), and nothing is sent twice.
+logged is noted after every write (`NAME/logged.json` in the run's folder), and nothing is sent twice. A session that is
+killed leaves "running" there: the next one sends again what its tracker may have lost, and leaves out what it has.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
 import time
 import traceback
@@ -19,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, ClassVar, Protocol
 
 from kinoray.config import digest_of
 from kinoray.errors import Busy, UsageError, unknown
@@ -42,11 +44,14 @@ PLACE = ("task", "step", "time_s")
 """What a line of metrics.jsonl says of where and when it was written; the rest are metrics."""
 FILES = ("run.json", "result.json", "matrix.parquet", "ranks.parquet", "metrics.jsonl", "bad_samples.jsonl")
 """What MLflow gets as files of a finished run."""
+OLD_ID = 32
+"""Length of MLflow's own ids, which versions before 0.2 noted."""
 MOST_PARAMS, MOST_METRICS, PARAM_LENGTH = 100, 1000, 6000
 """So many, and so long ones, MLflow takes in one call."""
 
 Key = tuple[int, int, int]
 """A row's place: stage, step, and 0 for training, 1 for validation."""
+NOWHERE: Key = (-1, -1, 0)
 Row = tuple[int, float, Mapping[str, float]]
 """Optimizer steps since the run began, seconds since 1970, numbers."""
 
@@ -139,7 +144,7 @@ class Followed:
     seen: list[int] = field(default_factory=list)
     """Times of the files that were read last."""
     known: dict[str, Any] = field(default_factory=dict)
-    """What is logged: under which id, up to which place, and the run's state."""
+    """What is logged: under which id, up to which place, and the run's state; "running" while a session is open."""
     tracker: "Tracker | None" = None
 
     def __post_init__(self) -> None:
@@ -157,8 +162,10 @@ class Followed:
             self.locks.close()
             self.locks.enter_context(hold(self.home, f"{self.home} is being written by another process"))
             file = self.home / LOGGED
-            usual = {"id": None, "place": [-1, -1, 0], "state": ""}
+            usual = {"id": None, "place": [*NOWHERE], "state": ""}
             self.known = read_json(file, "Remove its folder to log the run anew.", usual) if file.is_file() else usual
+            if self.known["state"] == "running" and not TRACKERS[self.tracker_name].keeps_what_it_took:
+                self.known["place"] = [*NOWHERE]
         run = Result(self.folder)
         state = run.state if seen[0] else "running"
         self._read_scores(run, state)  # before the steps: what is scored has all its steps on the disk
@@ -188,9 +195,12 @@ class Followed:
 
     def _log(self, run: Result, ready: list[Key]) -> None:
         if self.tracker is None:
-            last = self._steps_until(tuple(self.known["place"]))
+            place, killed = tuple(self.known["place"]), self.known["state"] == "running"
+            next_step = self._steps_until(place) + 1 if place > NOWHERE else 0
+            id = self.known["id"] or uuid.uuid4().hex[:12]
+            self._note(id=id, state="running")  # before: what is opened now is found again after a kill
             self.tracker = TRACKERS[self.tracker_name]()
-            self.known["id"] = self.tracker.open(run, self.known["id"], last + 1, self.sweep or run.sweep, self.trial)
+            self.tracker.open(run, id, next_step, killed, self.sweep or run.sweep, self.trial)
         rows = [(self._steps_until(key), *self.pending[key]) for key in ready]
         self.tracker.log([row for row in rows if row[2]])
         self._note(place=ready[-1] if ready else self.known["place"], state="running")
@@ -312,33 +322,46 @@ def scores_of(run: Result) -> Iterator[tuple[str, float, int]]:
 class Tracker(Protocol):
     """One run on its way to one place."""
 
-    def open(self, run: Result, id: str | None, next_step: int, sweep: str, trial: int | None) -> str:
-        """Begin, or go on with what was logged under an id before `next_step`; returns the id."""
+    keeps_what_it_took: ClassVar[bool] = True
+    """Whether rows are there for good once `log` returned, also where the process is killed then. Else all are sent
+    again after a kill."""
+
+    def open(self, run: Result, id: str, next_step: int, killed: bool, sweep: str, trial: int | None) -> None:
+        """Begin, or go on under an id.
+
+        Args:
+            run: What is logged.
+            id: Its own for this tracker.
+            next_step: Where the rows go on that `log` returned for; 0 where there are none.
+            killed: Whether the session before was, so that it may have logged more than that.
+            sweep: The run's sweep, "" for none.
+            trial: Its number in the sweep.
+        """
 
     def log(self, rows: Sequence[Row]) -> None:
-        """Write rows, in order and for good: those that this returned for are never sent again."""
+        """Write rows, in order; those that were taken by a session that was killed are left out or replaced."""
 
     def close(self, run: Result, state: str) -> None:
         """The run is finished, stopped (it may go on) or failed."""
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Event files in the run's folder; `tensorboard --logdir RUNS` shows them all.
 
     Values are stored in single precision. Steps that a killed process wrote and did not account for are purged by the
     reader (`purge_step`), so each stands once.
     """
 
-    def open(self, run: Result, id: str | None, next_step: int, sweep: str, trial: int | None) -> str:
+    def open(self, run: Result, id: str, next_step: int, killed: bool, sweep: str, trial: int | None) -> None:
         folder = run.folder / "tensorboard"
         own = f".{time.time_ns()}"  # the library names a file by the second, and would write over the one before
         library = importlib.import_module("tensorboardX")
-        self.writer = library.SummaryWriter(str(folder), purge_step=next_step if id else None, filename_suffix=own)
-        if id is None:
+        purge_step = next_step if next_step or killed else None
+        self.writer = library.SummaryWriter(str(folder), purge_step=purge_step, filename_suffix=own)
+        if not next_step:
             facts = {"settings": settings_of(run), "tags": tags_of(run), "sweep": sweep, "trial": trial}
             lines = [seed_label(run.folder), *json.dumps(facts, indent=4).splitlines()]
             self.writer.add_text("run", "".join(f"    {line}\n" for line in lines), 0)
-        return folder.name
 
     def log(self, rows: Sequence[Row]) -> None:
         for step, time_s, values in rows:
@@ -350,45 +373,52 @@ class TensorBoard:
         self.writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
     """WANDB_* variables are respected; without a key, or with WANDB_MODE=offline, it writes files alone.
 
     They lie in the run's folder unless WANDB_DIR is set, and `wandb sync RUN/wandb/offline-run-*` sends them later. A
-    run that went on has a folder for each time, under one id.
+    run that went on has a folder for each time, under one id. W&B's own process holds rows back, which go with it where
+    all processes are killed: files are written anew then, and a server says from which step on it lacks them.
     """
 
-    def open(self, run: Result, id: str | None, next_step: int, sweep: str, trial: int | None) -> str:
+    keeps_what_it_took: ClassVar[bool] = False
+
+    def open(self, run: Result, id: str, next_step: int, killed: bool, sweep: str, trial: int | None) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         wandb: Any = importlib.import_module("wandb")
         asked = os.environ.get("WANDB_MODE")
         offline = asked == "offline" or (not asked and not wandb.login(prompt=False, verify=False))
+        place = Path(os.environ.get("WANDB_DIR") or run.folder)
+        for folder in place.glob(f"wandb/offline-run-*-{id}") if killed else ():
+            shutil.rmtree(folder)
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or "kinoray",
-            id=id or uuid.uuid4().hex[:12],
+            id=id,
             name=seed_label(run.folder),
             group=sweep or None,
             config={**settings_of(run), **tags_of(run), **({} if trial is None else {"trial": trial})},
-            dir=os.environ.get("WANDB_DIR") or run.folder,
+            dir=place,
             mode="offline" if offline else None,
-            resume="allow" if id and not offline else None,
+            resume=None if offline else "allow",
             reinit="create_new",
             settings=wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, disable_git=True),
         )
-        return self.run.id
+        self.next_step = self.run.step
 
     def log(self, rows: Sequence[Row]) -> None:
         for step, _, values in rows:
-            self.run.log(dict(values), step=step)
+            if step >= self.next_step:
+                self.run.log(dict(values), step=step)
 
     def close(self, run: Result, state: str) -> None:
         self.run.config.update(tags_of(run), allow_val_change=True)
         self.run.finish(exit_code=int(state == "failed"))
 
 
-class MLflow:
+class MLflow(Tracker):
     """MLFLOW_TRACKING_URI, or `mlflow.db` in the runs folder. A sweep's trials lie under one run with its name."""
 
-    def open(self, run: Result, id: str | None, next_step: int, sweep: str, trial: int | None) -> str:
+    def open(self, run: Result, id: str, next_step: int, killed: bool, sweep: str, trial: int | None) -> None:
         for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")):
             os.environ.setdefault(name, value)
         for name in ("alembic", "mlflow"):  # they tell of every table that they make
@@ -396,23 +426,28 @@ class MLflow:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.parent.parent / 'mlflow.db'}"
         self.client: Any = importlib.import_module("mlflow").MlflowClient(tracking_uri=uri)
         self.entities: Any = importlib.import_module("mlflow.entities")
-        if id is not None:
-            self.client.set_terminated(id, "RUNNING")
-            self.id = id
-            return id
+        self.taken: dict[str, set[int]] | None = {} if killed else None
         home = self._experiment(uri, os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.stream)
-        tags = {mlflow_name(name): value for name, value in tags_of(run).items()}
-        if sweep:  # MLflow's own tag folds runs under the one that it names
-            tags |= {"mlflow.parentRunId": self._parent(home, sweep)}
-            tags |= {f"kinoray.sweep.{mlflow_name(sweep)}": str(trial)} if trial is not None else {}
-        self.id = self.client.create_run(home, tags=tags, run_name=seed_label(run.folder)).info.run_id
+        known = self.client.search_runs([home], f"tags.`kinoray.id` = '{id}'")
+        if known or (next_step and len(id) == OLD_ID):
+            self.id = known[0].info.run_id if known else id
+            self.client.set_terminated(self.id, "RUNNING")
+        else:
+            self.id = self._begun(run, home, id, sweep, trial)
         params = [
             self.entities.Param(mlflow_name(name), str(value)[:PARAM_LENGTH])
             for name, value in settings_of(run).items()
         ]
-        for start in range(0, len(params), MOST_PARAMS):
+        for start in range(0, len(params), MOST_PARAMS) if killed or not next_step else ():
             self.client.log_batch(self.id, params=params[start : start + MOST_PARAMS])
-        return self.id
+
+    def _begun(self, run: Result, home: str, id: str, sweep: str, trial: int | None) -> str:
+        """A new run in an experiment, found again by the tag of our id."""
+        tags = {mlflow_name(name): value for name, value in tags_of(run).items()} | {"kinoray.id": id}
+        if sweep:  # MLflow's own tag folds runs under the one that it names
+            tags |= {"mlflow.parentRunId": self._parent(home, sweep)}
+            tags |= {f"kinoray.sweep.{mlflow_name(sweep)}": str(trial)} if trial is not None else {}
+        return self.client.create_run(home, tags=tags, run_name=seed_label(run.folder)).info.run_id
 
     def _experiment(self, uri: str, name: str) -> str:
         """MLflow's id of an experiment. Files of one kept in an SQLite file lie beside it, not where we stand."""
@@ -439,9 +474,18 @@ class MLflow:
             self.entities.Metric(mlflow_name(name), value, round(1000 * time_s), step)
             for step, time_s, values in rows
             for name, value in values.items()
+            if step not in self._taken(mlflow_name(name))
         ]
         for start in range(0, len(numbers), MOST_METRICS):
             self.client.log_batch(self.id, metrics=numbers[start : start + MOST_METRICS])
+
+    def _taken(self, name: str) -> set[int]:
+        """Steps of a metric that a session which was killed had logged."""
+        if self.taken is None:
+            return set()
+        if name not in self.taken:
+            self.taken[name] = {metric.step for metric in self.client.get_metric_history(self.id, name)}
+        return self.taken[name]
 
     def close(self, run: Result, state: str) -> None:
         if state == "finished":
@@ -458,7 +502,7 @@ def mlflow_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "", name)
 
 
-TRACKERS: dict[str, Callable[[], Tracker]] = {
+TRACKERS: dict[str, type[Tracker]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
     "mlflow": MLflow,
