@@ -30,7 +30,7 @@ from kinoray.runs.run_spec import make_spec
 from kinoray.streams import TaskData
 from kinoray.system.durable import read_jsonl, replace_lines
 from kinoray.system.signals import Stopped
-from kinoray.testing.engine import resolved, spec_of, stopped
+from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
 from kinoray.training.checkpoint import newest
 
@@ -446,17 +446,18 @@ def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> 
 
 
 def test_whoever_reads_checkpoints_passes_over_those_of_another_run_whatever_its_folder_is_called(
-    micro, tmp_path
+    micro, tmp_path, caplog
 ) -> None:
     ours, other = (half_way(micro, tmp_path, seed) for seed in (0, 1))
     ours = ours.rename(tmp_path / "renamed")
     before, last = sorted(path.name for path in (ours / "checkpoints").glob("stage-*"))
-    assert kinoray.momentum_weights(ours)[0] == (2, 0, 0)
+    assert kinoray.momentum_weights(ours)[0] == (2, 0, 0) and not caplog.text
     for name, left in ((last, before), (before, "")):
         shutil.rmtree(ours / "checkpoints" / name)
         shutil.copytree(other / "checkpoints" / name, ours / "checkpoints" / name)
         if left:
             kinoray.open_method(ours)
+            assert f"Using {before} instead" in caplog.text
             assert kinoray.momentum_weights(ours)[0] == (1, 2, 0)
     for read in (kinoray.momentum_weights, kinoray.open_method, kinoray.feature_store):
         with pytest.raises(CheckpointCorrupt, match="is of another run"):
@@ -511,23 +512,38 @@ def test_a_record_of_another_run_is_refused(micro, tmp_path) -> None:
         local("base_moco", micro, tmp_path)
 
 
-@pytest.mark.parametrize(("lost", "named"), [([], ""), ([5], "step 1 of task 2"), ([4], "step 0 of task 2")])
-def test_a_checkpoint_that_counts_on_lost_lines_of_the_log_is_passed_over(
-    micro, tmp_path, capsys, monkeypatch, lost: list[int], named: str
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ([], ""),
+        ([11], "CheckpointCorrupt: stage-001-0-step-00000004 counts on "),
+        ([10, 11], "metrics.jsonl, which ends before it. Using stage-001-0-step-00000000 instead."),
+        ([1, 10], "metrics.jsonl has lost 2 steps, step 1 of task 1 first; no result depends on them."),
+    ],
+)
+def test_a_checkpoint_that_the_log_does_not_reach_is_passed_over_and_other_holes_are_said(
+    micro, tmp_path, capsys, monkeypatch, lost: list[int], said: str
 ) -> None:
-    """Of two tasks with four steps each; a disk lost what was not synced."""
+    """Of two tasks with eight steps each, stopped after four of the second; a disk lost what was not synced."""
+    options: dict[str, Any] = {"stream": micro, "num_workers": 0, "runs": tmp_path, "settings": {"max_steps": 8}}
     monkeypatch.setattr("kinoray.execution.commits.COMMIT_EVERY_S", 1e9)
-    digest = local("base_moco", micro, tmp_path / "whole").outcome["state_digest"]
-    spec = spec_of("base_moco", micro, tmp_path)
-    stopped(spec, looks=14)  # in the midst of the second task
-    log = Path(spec.folder) / "metrics.jsonl"
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("kinoray.execution.run_monitor.FLUSH_S", -1)
+        patch.setattr(RunMonitor, "stop_requested", lambda self: self.newest[:2] >= (1, 0))
+        run("base_moco", **options)
+    digest = run("base_moco", **options | {"runs": tmp_path / "whole"}).outcome["state_digest"]
+    (log,) = tmp_path.glob("base_moco*/seed-0/metrics.jsonl")
     steps = [record for record in read_jsonl(log) if "loss" in record]
-    assert len(steps) == 6
+    assert len(steps) == 12
     replace_lines(log, [step for number, step in enumerate(steps) if number not in lost])
-    done = run("base_moco", stream=micro, num_workers=0, runs=tmp_path)
+    capsys.readouterr()
+    done = run("base_moco", **options)
     err = capsys.readouterr().err
-    assert (f"metrics.jsonl, which has lost {named}" in err) == bool(lost) == ("CheckpointCorrupt" in err)
-    assert done.outcome["state_digest"] == digest and len(done.losses.dropna(subset="loss")) == 8
+    assert said in err and ("metrics.jsonl" in err) == bool(lost) and ("CheckpointCorrupt" in err) == (11 in lost)
+    assert done.outcome["state_digest"] == digest
+    assert len(done.losses.dropna(subset="loss")) == (14 if "has lost" in said else 16)
+    run("base_moco", **options)
+    assert ("has lost" in capsys.readouterr().err) == ("has lost" in said), "of a finished run, too"
 
 
 @pytest.mark.parametrize("left", [0, 2])
@@ -536,7 +552,7 @@ def test_a_log_that_no_checkpoint_can_count_on_stops_the_run(micro, tmp_path, le
     log = folder / "metrics.jsonl"
     replace_lines(log, read_jsonl(log)[:left])
     before = sorted((folder / "checkpoints").glob("stage-*"))
-    with pytest.raises(CheckpointCorrupt, match=r"which has lost step . of task 1\. No whole checkpoint"):
+    with pytest.raises(CheckpointCorrupt, match=r"metrics\.jsonl, which ends before it\. No whole"):
         local("base_moco", micro, tmp_path)
     assert sorted((folder / "checkpoints").glob("stage-*")) == before, "nothing is overwritten"
     assert local("base_moco", micro, tmp_path, fresh=True).state == "finished"

@@ -49,6 +49,9 @@ def test_a_damaged_line_in_the_middle_is_named_and_not_skipped(tmp_path) -> None
     ) as told:
         read_jsonl(file)
     assert "\n" not in str(told.value)
+    file.write_text('{"task": 0}\n{"tasj": 0}\n')
+    with pytest.raises(KinorayError, match=r"line 2 is damaged: it lacks 'task'\. Delete that line"):
+        read_jsonl(file, "task")
 
 
 def test_a_rank_on_ray_learns_of_a_request_to_stop_and_does_not_forget_it(monkeypatch) -> None:

@@ -63,7 +63,7 @@ def test_ranks_that_see_different_checkpoints_stop_and_say_what_to_do(monkeypatc
     monkeypatch.setattr(commits, "gather_objects", lambda own, world: places)
     ours = commits.Commits(tmp_path, World(), Clock(), None)
     with pytest.raises(RunFailed, match=r"The workers see different checkpoints of .*: give a folder that they share"):
-        ours.newest(say=pytest.fail)
+        ours.newest(pytest.fail, [8])
 
 
 def test_what_a_run_tells_its_actors_imports_nothing_there(micro, monkeypatch, tmp_path) -> None:

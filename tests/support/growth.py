@@ -77,7 +77,7 @@ def learned(folder: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     cost = {name: outcome["cost"][name] for name in ("steps", "clips")}
     return {
-        **{name: value for name, value in outcome.items() if name != "cost"},
+        **{name: value for name, value in outcome.items() if name not in ("cost", "run")},
         "cost": cost,
         "log": [{name: value for name, value in line.items() if name != "time_s"} for line in lines],
         "ranks": pq.read_table(folder / "ranks.parquet").to_pydict(),

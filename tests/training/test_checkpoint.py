@@ -103,6 +103,16 @@ def test_without_any_whole_checkpoint_nothing_is_loaded_and_nothing_overwritten(
     assert path.exists()
 
 
+def test_a_checkpoint_stands_where_its_name_says(tmp_path) -> None:
+    """A manifest has no digest of its own."""
+    save(tmp_path, 6)
+    manifest = save(tmp_path, 7) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 5'))
+    messages: list[str] = []
+    assert newest(tmp_path, say=messages.append).position.step == 6
+    assert "its manifest is that of stage-000-0-step-00000005" in messages[0]
+
+
 def test_an_orphan_of_an_earlier_attempt_cannot_commit(tmp_path) -> None:
     old = take_fence(tmp_path)
     save(tmp_path, 1)

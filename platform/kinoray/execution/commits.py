@@ -14,8 +14,8 @@ from kinoray.evaluation.ranking import from_tensors, to_tensors
 from kinoray.execution.clock import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
+from kinoray.runs.run_folder import lost_steps, words_of_lost
 from kinoray.system.actors import call
-from kinoray.system.durable import read_jsonl
 from kinoray.training.checkpoint import Checkpoint, Phase, Position, commit, newest, not_finite, take_fence
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.given_weights import GivenWeights
@@ -57,7 +57,7 @@ class Commits:
             CheckpointCorrupt: There are checkpoints, and none is such a one.
             RunFailed: The ranks see different ones.
         """
-        check = partial(check_log, self.log, steps)
+        check = partial(check_log, self.log, steps, say)
         checkpoint = newest(self.folder, say, check)
         positions = {position for position in gather_objects(checkpoint and checkpoint.position, self.world)}
         if len(positions) > 1:
@@ -123,27 +123,26 @@ class Commits:
         self.stores.momentum.publish.remote(position.numbers, arrays_of(across), arrays_of(others))
 
 
-def check_log(log: Path, steps: Sequence[int], checkpoint: Checkpoint) -> None:
-    """Check that a run's log has every step before a checkpoint: a disk may lose them, or a copy be of another moment.
+def check_log(log: Path, steps: Sequence[int], say: Callable[[str], None], checkpoint: Checkpoint) -> None:
+    """Check that a run's log reaches a checkpoint: a disk may lose its end, or a copy be of another moment.
 
     Args:
         log: metrics.jsonl.
         steps: Of each stage of the run.
+        say: Takes a line about lost steps before its end.
         checkpoint: Of the run.
 
     Raises:
-        CheckpointCorrupt: With the first step that is missing.
+        CheckpointCorrupt: The log ends before.
     """
     position = checkpoint.position
-    logged = {(record["task"], record["step"]) for record in read_jsonl(log) if "loss" in record}
-    for stage, made in enumerate(steps[: position.stage + 1]):
-        if stage == position.stage:
-            made = position.step if position.phase == Phase.TRAIN else made
-        lost = next((step for step in range(made) if (stage, step) not in logged), None)
-        if lost is not None:
-            raise CheckpointCorrupt(
-                f"{checkpoint.folder.name} counts on {log}, which has lost step {lost} of task {stage + 1}."
-            )
+    made = [*steps[: position.stage + (position.phase != Phase.TRAIN)], position.step]
+    last = max(((stage, count - 1) for stage, count in enumerate(made) if count), default=None)
+    lost = lost_steps(log, made)
+    if last in lost:
+        raise CheckpointCorrupt(f"{checkpoint.folder.name} counts on {log}, which ends before it.")
+    if lost:
+        say(words_of_lost(log, lost))
 
 
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -162,7 +162,7 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
 
 def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
     """Put the finished run's last state into the new run's folder; whole, or the new run has none."""
-    last, features = _last_state(old, longer.steps[: len(old.tasks)])
+    last, features = _last_state(old, longer.steps[: len(old.tasks)], say)
     (longer.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
     record = open_run(longer, old.run["threads"], num_workers, say)
     for kind in ("code", "method"):
@@ -186,14 +186,14 @@ def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str],
         raise storage_error(error, longer.folder) from None
 
 
-def _last_state(old: Result, steps: list[int]) -> tuple[Checkpoint, list[Path]]:
+def _last_state(old: Result, steps: Sequence[int], say: Callable[[str], None]) -> tuple[Checkpoint, list[Path]]:
     """A finished run's last checkpoint and the feature files that it names. Raises: CheckpointCorrupt.
 
-    steps: of each of its tasks.
+    steps, say: as of `check_log`.
     """
     try:
         last = verified(old.folder / "checkpoints" / Position(len(old.tasks)).name)
-        check_log(old.folder / "metrics.jsonl", steps, last)
+        check_log(old.folder / "metrics.jsonl", steps, say, last)
         facts = list(last.state["tested"]["features"].values())
         features = [own_file(old.folder / "features", fact["file"]) for fact in facts]
         for file, fact in zip(features, facts, strict=True):

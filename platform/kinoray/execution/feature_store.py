@@ -4,6 +4,7 @@ Both answer alike, from what is committed. torch is imported with the first ques
 actor without it.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
     from kinoray.training.checkpoint import newest
 
     if facts is None:
-        checkpoint = newest(folder / "checkpoints", say=lambda text: None)
+        checkpoint = newest(folder / "checkpoints", say=logging.getLogger(__name__).warning)
         facts = checkpoint.state["tested"]["features"] if checkpoint else {}
     if not facts:
         raise UsageError(

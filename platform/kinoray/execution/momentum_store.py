@@ -3,6 +3,7 @@
 The actor also feeds what watches the run: with `--watch` it holds the method's other weights of the same moment, too.
 """
 
+import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def committed_weights(checkpoints: Path) -> "tuple[Version, Arrays] | None":
     """The cross-task weights of the newest commit and its position, None where there is none."""
     from kinoray.training.checkpoint import newest
 
-    checkpoint = newest(checkpoints, say=lambda text: None)
+    checkpoint = newest(checkpoints, say=logging.getLogger(__name__).warning)
     if not checkpoint or not checkpoint.state["published"]:
         return None
     tensors = checkpoint.tensors("method")

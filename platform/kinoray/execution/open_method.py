@@ -10,6 +10,7 @@ A ViT with BERT also comes back as a backbone (`--backbone vit-bert:FOLDER`, or 
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +116,7 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     resolved = replace(resolve(request, result.seed), folder=result.folder)
     spec = describe_ranks(resolved, result.run["threads"], 0, gpu=torch.cuda.is_available())
     world = alone(spec)
-    checkpoint = newest(result.folder / "checkpoints", say=lambda text: None)
+    checkpoint = newest(result.folder / "checkpoints", say=logging.getLogger(__name__).warning)
     if checkpoint is None:
         raise UsageError(f"{label_of(result)} has committed nothing yet.")
     opened, feed = built(spec, world)

@@ -79,8 +79,8 @@ class RunMonitor:
         self.attempts = Attempts.of(attempts) if attempts else Attempts()
         for name in ("metrics.jsonl", WATCHED):  # an earlier monitor may have been killed inside a write
             cut_torn_line(self.folder / name)
-        self.newest = _place(read_jsonl(self.folder / "metrics.jsonl")[-1:])
-        self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl")}
+        self.newest = _place(read_jsonl(self.folder / "metrics.jsonl", "task", "step")[-1:])
+        self.bad = {(r["task"], r["id"]): r for r in read_jsonl(self.folder / "bad_samples.jsonl", "task", "id")}
         self.gauges = Gauges("run", seed_label(self.folder)) if gauges else None
 
     def begin_attempt(self, machines: Collection[str] = ()) -> int:
@@ -128,11 +128,13 @@ class RunMonitor:
         if self.attempts.count and (stage, step) > self.attempts.furthest:  # without Ray nobody counts
             self._count(Attempts(1, 0, (stage, step), self.attempts.machines))
         path = self.folder / "metrics.jsonl"
-        earlier = [r for r in read_jsonl(path) if (r["task"], r["step"]) < (stage, step)]
+        earlier = [r for r in read_jsonl(path, "task", "step") if (r["task"], r["step"]) < (stage, step)]
         replace_lines(path, earlier)
         self.newest = _place(earlier[-1:])
         if (watched := self.folder / WATCHED).exists():
-            replace_lines(watched, [r for r in read_jsonl(watched) if (r["task"], r["step"]) <= (stage, step)])
+            replace_lines(
+                watched, [r for r in read_jsonl(watched, "task", "step") if (r["task"], r["step"]) <= (stage, step)]
+            )
 
     def log_watched(self, record: dict[str, Any]) -> None:
         """Append what the newest weights score on the earlier tasks (`execution.live_curve`)."""

@@ -44,8 +44,7 @@ PLACE = ("task", "step", "time_s")
 """What a line of metrics.jsonl says of where and when it was written; the rest are metrics."""
 FILES = ("run.json", "result.json", "matrix.parquet", "ranks.parquet", "metrics.jsonl", "bad_samples.jsonl")
 """What MLflow gets as files of a finished run."""
-OLD_ID = 32
-"""Length of MLflow's own ids, which versions before 0.2 noted."""
+OLD_ID = 32  # length of MLflow's own ids, which versions before 0.2 noted
 MOST_PARAMS, MOST_METRICS, PARAM_LENGTH = 100, 1000, 6000
 """So many, and so long ones, MLflow takes in one call."""
 
@@ -327,16 +326,8 @@ class Tracker(Protocol):
     again after a kill."""
 
     def open(self, run: Result, id: str, next_step: int, killed: bool, sweep: str, trial: int | None) -> None:
-        """Begin, or go on under an id.
-
-        Args:
-            run: What is logged.
-            id: Its own for this tracker.
-            next_step: Where the rows go on that `log` returned for; 0 where there are none.
-            killed: Whether the session before was, so that it may have logged more than that.
-            sweep: The run's sweep, "" for none.
-            trial: Its number in the sweep.
-        """
+        """Begin under an id, or go on with what was logged under it before `next_step`, 0 for nothing; by a session
+        that was killed maybe more."""
 
     def log(self, rows: Sequence[Row]) -> None:
         """Write rows, in order; those that were taken by a session that was killed are left out or replaced."""

@@ -68,7 +68,7 @@ def status(runs: str | Path | None = None, which: Sequence[str] = ()) -> dict[st
 
 def run_status(result: Result, root: Path) -> RunStatus:
     """Where a run stands, from its metrics.jsonl and result.json."""
-    steps = [record for record in read_jsonl(result.folder / "metrics.jsonl") if "loss" in record]
+    steps = [record for record in read_jsonl(result.folder / "metrics.jsonl", "task", "step") if "loss" in record]
     newest = steps[-1] if steps else None
     total = result.cost.get("steps")
     return RunStatus(

@@ -170,7 +170,7 @@ class Result:
         """One row per step of metrics.jsonl (also validation rows, with their own columns)."""
         import pandas as pd
 
-        return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
+        return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl", "task", "step"))
 
     @property
     def watched(self) -> "pd.DataFrame":
@@ -180,7 +180,7 @@ class Result:
 
         rows = [
             (record["task"], record["step"], int(earlier), score)
-            for record in read_jsonl(self.folder / "watched.jsonl")
+            for record in read_jsonl(self.folder / "watched.jsonl", "task", "step")
             for earlier, score in record["scores"].items()
         ]
         return pd.DataFrame(rows, columns=["task", "step", "earlier", "score"])

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from kinoray.errors import Damaged, KinorayError, RunFailed, StorageFull, UsageE
 from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.result import read_outcome
-from kinoray.system.durable import remove_drafts, write_json
+from kinoray.system.durable import read_jsonl, remove_drafts, write_json
 from kinoray.system.locks import hold
 from kinoray.system.text import one_line
 
@@ -45,7 +45,23 @@ def is_finished(run: Resolved, say: Callable[[str], None]) -> bool:
         return False
     open_run(run, 0, 0, say)
     say(f"{run.label} is finished already: {run.folder}")
+    log = run.folder / "metrics.jsonl"
+    if lost := lost_steps(log, run.steps):
+        say(words_of_lost(log, lost))
     return True
+
+
+def lost_steps(log: Path, steps: Sequence[int]) -> list[tuple[int, int]]:
+    """Task and step of all that a run's log lacks, of so many steps of each task. Raises: Damaged."""
+    logged = {(record["task"], record["step"]) for record in read_jsonl(log, "task", "step") if "loss" in record}
+    wanted = [(task, step) for task, made in enumerate(steps) for step in range(made)]
+    return [place for place in wanted if place not in logged]
+
+
+def words_of_lost(log: Path, lost: Sequence[tuple[int, int]]) -> str:
+    """What to say of a log with holes."""
+    first = f"step {lost[0][1]} of task {lost[0][0] + 1}"
+    return f"Note: {log} has lost {len(lost)} steps, {first} first; no result depends on them."
 
 
 def set_aside(folder: Path) -> None:

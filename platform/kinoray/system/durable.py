@@ -114,10 +114,10 @@ def _lacking(value: Any, shape: Any, where: str) -> str:
     return next(filter(None, lacking), "")
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path, *keys: str) -> list[dict[str, Any]]:
     """Whole lines of a JSONL file; a torn or unfinished last line is left out, a missing file is empty.
 
-    Raises: Damaged with the number of a line that is not JSON.
+    keys: what each must have. Raises: Damaged with the number of a line that is no such object.
     """
     if not path.exists():
         return []
@@ -125,11 +125,11 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
         try:
             records.append(json.loads(line))
+            why = _lacking(records[-1], dict.fromkeys(keys), "it")
         except json.JSONDecodeError:
-            raise Damaged(
-                f"{path}, line {number} is damaged: {line[:40]!r} is not JSON. "
-                "Delete that line and run the command again."
-            ) from None
+            why = f"{line[:40]!r} is not JSON"
+        if why:
+            raise Damaged(f"{path}, line {number} is damaged: {why}. Delete that line and run the command again.")
     return records
 
 

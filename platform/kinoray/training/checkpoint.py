@@ -201,6 +201,8 @@ def verified(path: Path) -> Checkpoint:
         if run and (owner := manifest.get("run", run)) != run:  # manifests of before 0.2 name none
             raise CheckpointCorrupt(f"{path.name} is of another run, {owner}.")
         position = Position(manifest["stage"], Phase(manifest["phase"]), manifest["step"])
+        if position.name != path.name:
+            raise CheckpointCorrupt(f"{path.name}: its manifest is that of {position.name}.")
         for name, fact in manifest["files"].items():
             file = own_file(path, name)
             size = file.stat().st_size
