@@ -22,7 +22,7 @@ from kinoray.system.durable import storage_error, write_text
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
-STARTED = {
+STARTED: dict[str, Any] = {
     "config": {"method": {}, "recipe": {}},
     "digests": {"data": {}, "code": None, "method": None},
     **dict.fromkeys(("versions", "threads", "num_workers")),

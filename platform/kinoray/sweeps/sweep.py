@@ -29,9 +29,8 @@ from kinoray.execution.run_monitor import Gauges
 from kinoray.execution.trackers import logged, require_trackers
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copying import copying
-from kinoray.runs.made_by import runs_of_sweep
 from kinoray.runs.request import RunRequest, of_trial, request_of, shows_options
-from kinoray.runs.result import SWEEP_RECORD
+from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import checked_first, nothing_rendered

@@ -60,7 +60,7 @@ class RunState:
 
 
 class GrowingIn(Protocol):
-    """What a method's growth needs: `execution/stage_facts.py`."""
+    """What a method's growth needs: `execution/rank_session.py`."""
 
     world: World
 
