@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from count import code_lines
+from count import CEILING, PACKAGE, code_lines, rooms
 from support.places import REPOSITORY
 
 ROOT = REPOSITORY
@@ -114,6 +114,16 @@ def test_no_two_files_import_each_other_however_far_round() -> None:
         visit(name, ())
 
 
+def test_the_page_about_the_architecture_names_files_and_functions_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"([a-z_]+/[a-z_]+\.py)(?:: ?([A-Za-z_]+))?", text)
+    assert len(named) > 40
+    for path, name in named:
+        (file,) = [f for f in (ROOT / path, PACKAGE / path) if f.is_file()] or [None]
+        assert file, path
+        assert not name or name in file.read_text(encoding="utf-8"), f"{path}: {name}"
+
+
 def test_every_folder_of_the_package_is_in_the_wheel() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     folders = {name if path.stem == "__init__" else name.rpartition(".")[0] for name, path in modules().items()}
@@ -190,6 +200,13 @@ def test_no_file_is_too_long_to_read() -> None:
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     long = {name: count for name, count in lines.items() if count > MAX_LINES}
     assert not long, long
+
+
+def test_the_package_and_its_tests_stay_below_their_ceilings() -> None:
+    counted = rooms()
+    over = {name: (counted[name], most) for name, most in CEILING.items() if counted[name][0] > most[0]}
+    over |= {name: (counted[name], most) for name, most in CEILING.items() if counted[name][1] > most[1]}
+    assert not over, over
 
 
 def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings() -> None:
