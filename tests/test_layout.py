@@ -193,13 +193,29 @@ def test_nothing_read_can_run_code() -> None:
             assert name == "kinoray.runs.method_source", name
 
 
-MAX_LINES, MAX_PARAMETERS = 500, 12
+MAX_LINES, MAX_LINES_OF_A_FUNCTION, MAX_PARAMETERS = 500, 60, 12
 
 
 def test_no_file_is_too_long_to_read() -> None:
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     long = {name: count for name, count in lines.items() if count > MAX_LINES}
     assert not long, long
+
+
+def test_no_function_is_too_long_to_read() -> None:
+    long = {
+        f"{name}.{node.name}": lines
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > MAX_LINES_OF_A_FUNCTION
+    }
+    assert not long, long
+
+
+def test_no_file_imports_itself() -> None:
+    files = {name: path for name, path in modules().items() if path.name != "__init__.py"}
+    assert not [name for name, path in files.items() if any(t.startswith(f"{name}.") for t in imports(path))]
 
 
 def test_the_package_and_its_tests_stay_below_their_ceilings() -> None:

@@ -149,8 +149,6 @@ class FeatureActor:
 
     def ask(self, verb: str, *arguments: Any) -> Any:
         """Call a method, or get a property, of the store as committed."""
-        from kinoray.execution.feature_store import answer_of, committed_features
-
         if self.store is None:
             import torch
 

@@ -48,8 +48,6 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = expanded(folder)
     if (folder / SWEEP_RECORD).is_file():
-        from kinoray.report.page import write_sweep_report
-
         return write_sweep_report(folder)
     results = load_all(folder)
     environment = Environment(

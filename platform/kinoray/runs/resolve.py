@@ -92,10 +92,6 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         )
     source = with_learner(method, stream.protocol)
     cls = source.load()
-    parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
-    shared = set(names_of(cls.Config)) & set(names_of(Recipe))
-    if shared:
-        raise UsageError(f"{source.name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
     backbone = with_home(request.backbone or stream.backbone)
     check_backbone(backbone)
     if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
@@ -111,28 +107,9 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
                 raise UsageError(
                     f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
                 )
-    given = split_overrides(request.settings, parts)
-    released = _released(cls, source.name, stream) if request.as_released else {}
-    plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
-    usual = split_overrides(settings_for(cls.RECIPES, stream) | released | plain_frames, parts)
-    method_part, recipe_part = parts
-    usual_config: Any = build(cls.Config, usual[method_part], method_part)
-    usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
-    if request.smoke:
-        given[recipe_part] = {"max_steps": 2, "validations": 1} | given[recipe_part]
-    config: Any = build(cls.Config, usual[method_part] | given[method_part], method_part)
-    recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
-    preset_of(recipe)
-    if plain_frames and recipe.augmentation != plain_frames["augmentation"]:
-        raise UsageError(f"augmentation={recipe.augmentation!r} would damage vectors of frames: leave it out.")
+    config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = load_stream(needs.reference.source) if needs.reference is not None else None
-    overrides = {
-        name: value
-        for old, new in ((usual_config, config), (usual_recipe, recipe))
-        for name, value in plain(new).items()
-        if value != plain(old)[name]
-    }
     resolved = Resolved(
         folder=Path(),
         method=source,
@@ -150,6 +127,37 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{stream.name}").strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
+
+
+def _configured(
+    request: RunRequest, cls: type[BaseMethod], name: str, stream: Stream, backbone: str
+) -> tuple[Any, Recipe, dict[str, Any]]:
+    """Config of the method and recipe, as asked; and what of them differs from what both would be by themselves."""
+    parts = {f"method {name}": cls.Config, "the recipe": Recipe}
+    shared = set(names_of(cls.Config)) & set(names_of(Recipe))
+    if shared:
+        raise UsageError(f"{name}: Config may not reuse names of the stream's recipe: {', '.join(shared)}.")
+    given = split_overrides(request.settings, parts)
+    released = _released(cls, name, stream) if request.as_released else {}
+    plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
+    usual = split_overrides(settings_for(cls.RECIPES, stream) | released | plain_frames, parts)
+    method_part, recipe_part = parts
+    usual_config: Any = build(cls.Config, usual[method_part], method_part)
+    usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
+    if request.smoke:
+        given[recipe_part] = {"max_steps": 2, "validations": 1} | given[recipe_part]
+    config: Any = build(cls.Config, usual[method_part] | given[method_part], method_part)
+    recipe = build(Recipe, plain(usual_recipe) | given[recipe_part], recipe_part)
+    preset_of(recipe)
+    if plain_frames and recipe.augmentation != plain_frames["augmentation"]:
+        raise UsageError(f"augmentation={recipe.augmentation!r} would damage vectors of frames: leave it out.")
+    overrides = {
+        key: value
+        for old, new in ((usual_config, config), (usual_recipe, recipe))
+        for key, value in plain(new).items()
+        if value != plain(old)[key]
+    }
+    return config, recipe, overrides
 
 
 def each_seed(request: RunRequest) -> list[Resolved]:

@@ -166,8 +166,6 @@ def _run(
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
-    from kinoray.sweeps.sweep import carry_out
-    from kinoray.sweeps.trial import Job
     from kinoray.system.ray_session import node_cpus, num_cpus, num_gpus, ray_session
 
     request, seeds = plan.request, record["seeds"]
@@ -180,20 +178,8 @@ def _run(
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json(plan.folder / SWEEP_RECORD, record | {"threads": threads})
-        job = Job(
-            folder=str(plan.folder),
-            run=replace(plan.run, stream=stream, runs=str(plan.folder.parent)),
-            seeds=tuple(seeds),
-            objectives=tuple(record["objectives"]),
-            threads=threads,
-            workers=plan.workers,
-            cpus=share.run_cpus,
-            then=_on(stream, plan),
-        )
-        complete = [t for t in _trials(study) if t.state is TrialState.COMPLETE]
-        name = record["objectives"][0]
-        better = aims(record)[name]
-        pick = max if better == "max" else min
+        share = replace_threads(share, threads)
+        job = _job(plan, record, stream, share)
         free = shutil.disk_usage(plan.folder).free / 1e9
         way = of_trial(plan.workers)
         say(
@@ -205,23 +191,45 @@ def _run(
             say(f"{plan.label}: {few}")
         warm_cache([task.manifest for task in tasks], plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
-        with SweepView(
-            plan.label,
-            name,
-            better,
-            len(tasks),
-            plan.trials,
-            request.quiet,
-            best=pick((t.values[0] for t in complete), default=None),
-            done=plan.trials - missing,
-        ) as view:
+        with _view(plan, record, study, missing) as view:
             try:
-                carry_out(plan, job, study, store, missing, replace_threads(share, threads), view, signals)
+                carry_out(plan, job, study, store, missing, share, view, signals)
             finally:
                 with contextlib.suppress(RunFailed):  # what was raised before says more than a storage that is away
                     link_trials(plan.folder, _trials(study))
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
+
+
+def _job(plan: Plan, record: dict[str, Any], stream: Stream, share: Share) -> Job:
+    """What each trial is told."""
+    return Job(
+        folder=str(plan.folder),
+        run=replace(plan.run, stream=stream, runs=str(plan.folder.parent)),
+        seeds=tuple(record["seeds"]),
+        objectives=tuple(record["objectives"]),
+        threads=share.threads,
+        workers=plan.workers,
+        cpus=share.run_cpus,
+        then=_on(stream, plan),
+    )
+
+
+def _view(plan: Plan, record: dict[str, Any], study: optuna.Study, missing: int) -> SweepView:
+    """The live table, which knows of the trials so far."""
+    name = record["objectives"][0]
+    better = aims(record)[name]
+    complete = [t.values[0] for t in _trials(study) if t.state is TrialState.COMPLETE]
+    return SweepView(
+        plan.label,
+        name,
+        better,
+        len(plan.base.stream.tasks),
+        plan.trials,
+        plan.request.quiet,
+        best=(max if better == "max" else min)(complete, default=None),
+        done=plan.trials - missing,
+    )
 
 
 def _few_to_choose_by(tasks: Sequence[TaskData]) -> str:
@@ -314,29 +322,8 @@ def carry_out(
         num_tasks=job.num_tasks,
         tell=tell,
     )
-    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if request.tensorboard else []
-    resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
-    tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
-        tune_config=tune.TuneConfig(
-            search_alg=search,
-            scheduler=PruneRule(search, record["prune"]) if record["prune"] < 1 else None,
-            num_samples=missing,
-            max_concurrent_trials=share.concurrent,
-            reuse_actors=True,
-            trial_name_creator=lambda trial: f"trial-{trial.config['number']:04d}",
-            trial_dirname_creator=lambda trial: f"trial-{trial.config['number']:04d}-{trial.trial_id}",
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=str(folder / ".tune"),
-            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            stop=Closing(search, stop_file, stop_requested),
-            callbacks=callbacks,
-            verbose=0,
-        ),
-    )
+    closing = Closing(search, stop_file, stop_requested)
+    tuner = _tuner(plan, job, search, closing, missing, share)
     try:
         with logged_to(folder / "log.txt"):
             in_thread(tuner.fit, check_own_ray)
@@ -352,6 +339,34 @@ def carry_out(
             keep_events(folder)
         shutil.rmtree(folder / ".tune", ignore_errors=True)
         keeper.tidy()
+
+
+def _tuner(plan: Plan, job: Job, search: StudySearch, closing: Closing, missing: int, share: Share) -> tune.Tuner:
+    """Ray Tune over the study: so many more trials, each an actor that another trial takes over."""
+    prune = plan.record["prune"]
+    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if plan.request.tensorboard else []
+    resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
+    return tune.Tuner(
+        tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            scheduler=PruneRule(search, prune) if prune < 1 else None,
+            num_samples=missing,
+            max_concurrent_trials=share.concurrent,
+            reuse_actors=True,
+            trial_name_creator=lambda trial: f"trial-{trial.config['number']:04d}",
+            trial_dirname_creator=lambda trial: f"trial-{trial.config['number']:04d}-{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(plan.folder / ".tune"),
+            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            stop=closing,
+            callbacks=callbacks,
+            verbose=0,
+        ),
+    )
 
 
 @contextmanager
