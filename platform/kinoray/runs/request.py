@@ -132,7 +132,6 @@ class RunRequest:
     log: Log = ()
     copy_to: CopyTo = None
     dashboard: Annotated[bool, Option("Show Ray's dashboard while it lasts, here.", bool, in_file=False)] = False
-    max_hours: Annotated[Amount | None, Option("Stop, with everything committed, after so long.", float)] = None
     fresh: Annotated[bool, Option("Start over instead of resuming.", bool, in_file=False)] = False
     """What was there is set aside."""
     runs: Runs = None
