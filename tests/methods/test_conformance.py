@@ -61,7 +61,7 @@ def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Pa
     peers: dict[str, list[dict[str, Any]]] = {}
     pairs = [find_method(f"{name}:bmu_moco") for name in RULE_NAMES]
     subjects = [Subject(pair, micro, tmp_path / pair.name.replace(":", "-"), peers) for pair in pairs]
-    peers.update(on_two_ranks({subject.method.name: subject.spec for subject in subjects}))
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in subjects}))
     for subject in subjects:
         for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
             promise(subject)

@@ -15,9 +15,12 @@ from kinoray.config import Positive, Recipe, build, config, names_of
 from kinoray.errors import UsageError
 from kinoray.method import Needs, Replay
 from kinoray.rule import Rule, compose
-from kinoray.runs.method_source import find_method, method_names
+from kinoray.runs.method_source import find_method, method_names, methods_folder, with_learner
 from kinoray.runs.resolve import counts_tasks
 from kinoray.testing.engine import built, run_spec, spec_of, state_of
+from kinoray.testing.promise import BrokenPromise
+from kinoray.testing.subject import Subject
+from kinoray.testing.suite import two_ranks_equal_one
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}
 
@@ -49,6 +52,16 @@ def test_rules_switched_off_are_their_learners_on_two_ranks(micro, tmp_path) -> 
     mp.spawn(train_two, (str(tmp_path), specs), nprocs=2)
     for name, spec in wrapped:
         assert_same(alone[name], spec)
+
+
+def test_a_rule_that_divides_by_its_own_rows_breaks_the_promise_of_two_ranks(micro, tmp_path) -> None:
+    text = (methods_folder() / "der.py").read_text()
+    wrong = text.replace("* theirs_R).sum() / batch.replay_size", "* theirs_R).sum() / len(again.ids)")
+    assert wrong != text
+    (tmp_path / "wrong.py").write_text(wrong)
+    source = with_learner(find_method(str(tmp_path / "wrong.py")), "cvlm")
+    with pytest.raises(BrokenPromise, match=r"divide by batch\.global_size"):
+        two_ranks_equal_one(Subject(source, micro, tmp_path / "runs"))
 
 
 def test_a_rule_that_is_on_moves_the_learner(micro, tmp_path) -> None:

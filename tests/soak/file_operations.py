@@ -3,8 +3,8 @@
     python tests/soak/file_operations.py [--every 5] [--json]
 
 A small run in one process is traced once: its fsync, rename, unlink, truncate, mkdir and link calls below its folder.
-Then for every fifth of them a fresh run is killed as it enters that call (`strace --inject=...:signal=SIGKILL`), and the
-same command is given again. It must end with the `state_digest` of the run that nothing disturbed. Needs strace.
+Then for every fifth of them a fresh run is killed as it enters that call (`strace --inject=...:signal=SIGKILL`), and
+the same command is given again. It must end with the `state_digest` of the run that nothing disturbed. Needs strace.
 About 20 s for each kill.
 """
 

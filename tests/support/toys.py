@@ -136,7 +136,7 @@ class Exemplars(_Toy):
                 self.online.embed_video(batch.replay.video),
                 self.teacher.module.embed_video(batch.replay.video),
             )
-            kept = nn.functional.dropout(kept, 0.1, self.training)
+            kept = kept * (batch.uniform(1, replay=True) >= 0.1) / 0.9
             loss = loss - (kept * taught).sum() / batch.replay_size
         return StepOutput(objectives=loss, carry={"ids": batch.ids})
 

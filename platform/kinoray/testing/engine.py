@@ -25,6 +25,7 @@ from kinoray.training.checkpoint import newest, state_digest
 from kinoray.training.distributed import World
 from kinoray.training.loop import RunState, begin_task, grow, train_step, train_stream
 from kinoray.training.optim import make_optimizer, names_and_params
+from kinoray.training.stages import Stage
 
 
 class StopAfter(RunMonitor):
@@ -117,10 +118,17 @@ def built(spec: RunSpec) -> BaseMethod:
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:
     """A rank before its first step, its first task begun."""
+    return begun_session(spec, world)[0]
+
+
+def begun_session(spec: RunSpec, world: World | None = None) -> tuple[RankSession, Stage, RunState]:
+    """A rank before the first step of the task behind its newest commit, of its first task without one; begun."""
     session = RankSession(spec, world or alone(spec), RunMonitor(spec.folder), None)
-    grow(session.method, spec.stages[0], session)
-    begin_task(session.method, spec.stages[0], session)
-    return session
+    state = session.resume()
+    stage = spec.stages[state.position.stage]
+    grow(session.method, stage, session)
+    begin_task(session.method, stage, session, state.selections)
+    return session, stage, state
 
 
 def first_batch(session: RankSession) -> tuple[StepFacts, Batch]:
@@ -135,9 +143,9 @@ def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
 
 
 def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
-    """The plan's second step on a run's initial weights: logged values, gradients, and weights before the optimizer,
-    between it and `after_step`, and after."""
-    session = fresh_session(spec, world)
+    """The second step of the task behind a run's newest commit, of its first task without one: logged values,
+    gradients, and weights before the optimizer, between it and `after_step`, and after."""
+    session, stage, state = begun_session(spec, world)
     torch.set_num_threads(1)
     method = session.method
     before, between = state_of(method), {}
@@ -150,7 +158,7 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
         original(*arguments)
 
     method.after_step = after_step  # type: ignore[method-assign, assignment]
-    with session.batches(spec.stages[0], 1, RunState()) as batches:
+    with session.batches(stage, 1, state) as batches:
         facts, batch = next(batches)
         values = train_step(method, batch, facts, 1e-3, groups, optimizer, session.recipe, session)
     return {
@@ -164,7 +172,7 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
 
 
 def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
-    """The first step of each run, as one of two gloo processes."""
+    """`one_step` of each run, as one of two gloo processes."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name, spec in specs.items():
         try:

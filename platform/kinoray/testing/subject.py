@@ -1,5 +1,6 @@
 """A method under test, with the runs of it that several promises look at, each made once."""
 
+import shutil
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -63,8 +64,12 @@ class Subject:
 
     @cached_property
     def spec_of_two(self) -> RunSpec:
-        """What each of two ranks gets."""
-        return self.spec if self.device == "cpu" else spec_of(self.method, self.stream, self.folder / "ranks")
+        """What each of two ranks gets: a run whose first task is learned where another one comes, for what holds to
+        earlier tasks acts from then on."""
+        if len(self.spec.stages) == 1:
+            return spec_of(self.method, self.stream, self.folder / "ranks")
+        assert self.first_task
+        return replace(self.spec, device="cpu", autocast=False, run=replace(self.spec.run, folder=self._second))
 
     def copy(self, name: str) -> RunSpec:
         """The usual run in a new folder."""
@@ -72,11 +77,18 @@ class Subject:
         folder.mkdir(parents=True)
         return replace(self.spec, run=replace(self.spec.run, folder=folder))
 
+    @property
+    def _second(self) -> Path:
+        """Folder of the usual run as its second task finds it."""
+        return self.folder / "second" / self.spec.run.folder.name
+
     @cached_property
     def first_task(self) -> dict[str, str]:
         """Digests of all tensors that its usual run has committed after the first task; learns the whole run."""
         stages = stages_of(self.spec)
         first = committed(self.spec, next(stages))
+        if len(self.spec.stages) > 1:
+            shutil.copytree(self.spec.folder, self._second)
         for _ in stages:
             pass
         return first
@@ -109,5 +121,5 @@ class Subject:
 
     @cached_property
     def two_ranks(self) -> list[dict[str, Any]]:
-        """The second step of its usual run on each of two ranks; memories have rows by then."""
+        """`one_step` on each of two ranks; memories have rows by then."""
         return self.peers.get(self.method.name) or on_two_ranks({self.method.name: self.spec_of_two})[self.method.name]
