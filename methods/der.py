@@ -105,8 +105,15 @@ class Method(Rule):
             now_R2C = self._logits(now["video"], now["text"], again.tasks)
         else:
             now_R2C = self.encoder().features(again.video)[:, None].float()
-        term = ((now_R2C - stored_R2C).square().mean(dim=(1, 2)) * theirs_R).sum() / batch.replay_size
+        apart_R = (now_R2C - stored_R2C).square().mean(dim=(1, 2))
+        if self.of_pairs:  # keys that a small first batch has not filled are zeros, and so are their logits
+            apart_R = apart_R / self._filled()[again.tasks]
+        term = (apart_R * theirs_R).sum() / batch.replay_size
         return self.with_term(output, "memory", self.config.memory_weight * term)
+
+    def _filled(self) -> Tensor:
+        """Share of each task's keys that its first batch has filled, (N,)."""
+        return self.keys_N2CD[:, 0].any(dim=-1).float().mean(dim=-1)
 
     def _kept(self, output: StepOutput, batch: Batch) -> dict[str, Tensor]:
         """What the memory keeps of the current rows: what logits are made of, or features (B, 1, C)."""

@@ -4,8 +4,8 @@
     omega_k <- omega_k - g_k dtheta_k  at every step;   Omega_k <- Omega_k + omega_k / ((theta_k - theta*_k)^2 + xi)
                                                         at the end of a task                             (Eqs. 3, 5)
 
-g is the gradient of the learner's loss alone, dtheta what the optimizer changed, theta* the weights at the end of the
-task before.
+g is the gradient of the learner's loss alone, before its norm is clipped, dtheta what the optimizer changed, theta* the
+weights at the end of the task before.
 
 `form=ucl` is what the code of the UCL benchmark does (LUMP's repository; BMU-MoCo's Table 4): omega grows by the rate
 times the squared gradient, penalty included. Its gradients are clipped by value to 1: the recipe's `clip_value`.
@@ -37,6 +37,10 @@ class Config:
     """Keeps importances of weights that did not move finite (xi)."""
     importance_form: Literal["textbook", "ucl"] = "textbook"
     """How a step's importance is counted."""
+
+
+RELEASED = {"protocol:ucl": {"importance_form": "ucl", "clip_value": 1.0}}
+"""Of the UCL benchmark's code."""
 
 
 class Method(Rule):
@@ -85,6 +89,7 @@ class Method(Rule):
         if self.config.importance_form == "ucl":
             self.gain_P.addcmul_(gradient_P, gradient_P, value=step.learning_rate)
         else:
+            gradient_P = gradient_P / step.clip_scale
             if self.holds:  # the penalty's own gradient
                 pull = 2 * self.config.importance_weight
                 gradient_P.addcmul_(self.importance_P, self.before_P - self.start_P, value=-pull)

@@ -180,6 +180,8 @@ class StepInfo:
     learning_rate: float
     replay_size: int = 0
     """Replayed rows of the step over all ranks."""
+    clip_scale: Tensor | float = 1.0
+    """What the recipe's `clip_norm` has multiplied all gradients with, at most 1; a scalar on the device."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,12 @@ from kinoray.method import StepInfo
 from kinoray.testing.engine import first_batch, fresh_session, spec_of
 
 
-def test_the_term_is_the_squared_distance_to_the_stored_logits(micro, tmp_path) -> None:
-    method, batch = in_second_task("der", micro, tmp_path, memory_weight=0.5, logit_keys=5)
+@pytest.mark.parametrize(("wanted", "keys"), [(5, 5), (48, 8)])
+def test_the_term_is_the_squared_distance_to_the_stored_logits_of_the_keys_that_are_there(
+    wanted, keys, micro, tmp_path
+) -> None:
+    """A first batch of 8 rows fills 8 keys of 48."""
+    method, batch = in_second_task("der", micro, tmp_path, memory_weight=0.5, logit_keys=wanted)
     again = batch.replay
     assert again is not None
     with torch.no_grad():
@@ -20,8 +24,8 @@ def test_the_term_is_the_squared_distance_to_the_stored_logits(micro, tmp_path) 
         assert method.logits.ids[slot] == again.ids[row]
         text_keys, video_keys = method.keys_N2CD[task]
         stored = method.logits.values[slot]
-        differences = [float(video[row] @ text_keys[c]) / 0.07 - float(stored[0, c]) for c in range(5)]
-        differences += [float(text[row] @ video_keys[c]) / 0.07 - float(stored[1, c]) for c in range(5)]
+        differences = [float(video[row] @ text_keys[c]) / 0.07 - float(stored[0, c]) for c in range(keys)]
+        differences += [float(text[row] @ video_keys[c]) / 0.07 - float(stored[1, c]) for c in range(keys)]
         expected += sum(d * d for d in differences) / len(differences)
     term = method.loss(batch).log["loss/memory"].item()
     assert term == pytest.approx(0.5 * expected / len(again.ids), rel=1e-3)

@@ -242,11 +242,11 @@ def train_step(
     stop = torch.full((), float(around.stop_requested()), device=world.device)  # filled there: no copy to wait for
     numbers = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), stop])
     set_gradients(output, groups, numbers, world)
-    apply_gradients(optimizer, recipe, rate)
+    clip_scale = apply_gradients(optimizer, recipe, rate)
     with torch.no_grad():
         in_plan_order = output.gather or partial(gather, world=world)
         carry = {name: in_plan_order(value) for name, value in output.carry.items()}
-        method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate, batch.replay_size))
+        method.after_step(carry, StepInfo(facts.step, facts.last_of_epoch, rate, batch.replay_size, clip_scale))
     return StepValues(["loss", *output.log], numbers)
 
 

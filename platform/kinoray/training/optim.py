@@ -118,16 +118,26 @@ def _sum_gradients(params: list[nn.Parameter], signals: Tensor, world: World) ->
                 param.grad = None
 
 
-def apply_gradients(optimizer: Optimizer, recipe: Recipe, rate: float) -> None:
-    """Clip values, then the global norm, if asked, and make one optimizer step at this rate."""
+CLIP_EPS = 1e-6
+"""Beside the norm, as in torch's `clip_grad_norm_`."""
+
+
+def apply_gradients(optimizer: Optimizer, recipe: Recipe, rate: float) -> Tensor | float:
+    """Clip values, then the global norm, if asked, and make one optimizer step at this rate.
+
+    Returns: what the norm's clipping has multiplied the gradients with, at most 1.
+    """
+    scale: Tensor | float = 1.0
     params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if recipe.clip_value:
         torch.nn.utils.clip_grad_value_(params, recipe.clip_value, foreach=True)
     if recipe.clip_norm:
-        torch.nn.utils.clip_grad_norm_(params, recipe.clip_norm, foreach=True)
+        norm = torch.nn.utils.clip_grad_norm_(params, recipe.clip_norm, foreach=True)
+        scale = (recipe.clip_norm / (norm + CLIP_EPS)).clamp(max=1.0)
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate"]
     optimizer.step()
+    return scale
 
 
 def optimizer_tensors(optimizer: Optimizer, groups: Groups) -> dict[str, Tensor]:
