@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,9 @@ from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
-from kinoray.sweeps.study import open_study, requeue
+from kinoray.sweeps.study import grid, open_study, requeue
 from kinoray.sweeps.study_search import Keeper
-from kinoray.sweeps.sweep import _few_to_choose_by, sweep
+from kinoray.sweeps.sweep import _few_to_choose_by, _queue, sweep
 from kinoray.sweeps.trial import STOP_FILE, Clean, TrialRun, metrics_after
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json
@@ -244,6 +245,37 @@ def test_a_locked_data_base_is_waited_for(tmp_path, monkeypatch) -> None:
 def plan_of(micro, folder: Path, **options: Any):
     usual: dict[str, Any] = {"stream": micro, "trials": 4, "space": "momenta", "settings": FIXED, "name": "one"}
     return make_plan(SweepRequest("bmu_moco", runs=folder, **(usual | options)))
+
+
+def test_lists_that_the_usual_number_of_trials_exhausts_are_a_grid_however_many_are_asked_for(micro, tmp_path) -> None:
+    few = {"m_hat": {"choices": [0.9, 0.95, 1.0]}, "m": {"choices": [0.9, 0.99]}}
+    some, more = (plan_of(micro, tmp_path, space=few, trials=trials) for trials in (4, 10))
+    assert (some.record["sampler"], some.trials, more.trials) == ("grid", 4, 6)
+    assert some.record == more.record, "more trials extend it"
+    many = few | {"temperature": {"choices": [0.01 * n for n in range(1, 7)]}}
+    ranges = few | {"temperature": {"low": 0.01, "high": 0.1}}
+    for space in (many, ranges):
+        assert plan_of(micro, tmp_path, space=space).record["sampler"] == "tpe"
+    assert plan_of(micro, tmp_path, space=few, sampler="random").record["sampler"] == "random"
+
+
+def test_a_warm_start_takes_no_place_of_a_grids_points(micro, tmp_path, monkeypatch) -> None:
+    space = {"m_hat": {"choices": [0.9, 0.95, 1.0]}, "m": {"choices": [0.9, 0.99]}}
+    (tmp_path / "other").mkdir()
+    plan = plan_of(micro, tmp_path, space=space, trials=None, warm_start=tmp_path / "other")
+    knobs = {name: optuna.distributions.CategoricalDistribution(knob["choices"]) for name, knob in space.items()}
+    ranges = {name: FloatDistribution(0, 1) for name in knobs}
+    complete = [
+        create_trial(value=1.0, params={"m_hat": 0.97, "m": 0.9}, distributions=ranges),
+        create_trial(value=1.0, params={"m_hat": 1.0, "m": 0.99}, distributions=knobs),
+    ]
+    other = SimpleNamespace(complete=complete, folder=tmp_path / "other")
+    monkeypatch.setattr("kinoray.sweeps.sweep.SweepResult", lambda folder: other)
+    study = optuna.create_study()
+    _queue(plan, study, study._storage, str)
+    queued = [trial.system_attrs["fixed_params"] for trial in study.get_trials()]
+    assert queued[0] == {"m_hat": 1.0, "m": 0.99}, "the best of the other sweep that the grid has"
+    assert sorted(map(str, queued)) == sorted(map(str, grid(knobs))) and len(queued) == plan.trials == 6
 
 
 def test_another_space_or_config_under_the_same_name_is_refused_with_its_diff(micro, tmp_path) -> None:

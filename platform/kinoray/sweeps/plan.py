@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import math
 import shutil
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from optuna.distributions import CategoricalDistribution
 
 from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
@@ -75,7 +78,8 @@ def make_plan(request: SweepRequest) -> Plan:
     source = with_learner(named, stream.protocol)
     space = plain_space(load_space(source, request.space))
     check_space(space, source, request.settings)
-    points = len(grid(distributions(space))) if request.sampler == "grid" else None
+    sampler = request.sampler or _default_sampler(space)
+    points = len(grid(distributions(space))) if sampler == "grid" else None
     then = _then(request, stream)
     aimed = {"protocol": stream.protocol, "then": _named(then)}
     objectives = objectives_of(request.objective, aimed)
@@ -102,7 +106,7 @@ def make_plan(request: SweepRequest) -> Plan:
         "smoke": request.smoke,
         "space": space,
         "objectives": objectives,
-        "sampler": request.sampler,
+        "sampler": sampler,
         "seed": request.seed,
         "seeds": list(range(request.seed, request.seed + request.seeds)),
         "then": aimed["then"],
@@ -126,6 +130,14 @@ def make_plan(request: SweepRequest) -> Plan:
         workers=workers,
         then=then,
     )
+
+
+def _default_sampler(space: Mapping[str, Any]) -> str:
+    """A grid where all knobs are lists whose combinations the usual number of trials exhausts; else TPE. However many
+    trials are asked for: more of them extend the same sweep."""
+    knobs = distributions(space).values()
+    lists = [len(knob.choices) for knob in knobs if isinstance(knob, CategoricalDistribution)]
+    return "grid" if len(lists) == len(knobs) > 0 and math.prod(lists) <= TRIALS else "tpe"
 
 
 def warm_folder(warm_start: str | Path, folder: Path) -> Path:

@@ -58,9 +58,12 @@ class SweepRequest:
     space: Annotated[Any, SkipValidation] = None
     """A name of the method's SPACES, a YAML file, words as `m=0.9:1`, or a mapping; None: its SPACE."""
     sampler: Annotated[
-        Literal["tpe", "qmc", "random", "grid"],
-        Option("tpe, qmc, random or grid. [tpe; grid where lists alone are typed]"),
-    ] = "tpe"
+        Literal["tpe", "qmc", "random", "grid"] | None,
+        Option(
+            "tpe, qmc, random or grid. [grid of lists, typed or at most 32 points; else tpe]",
+            str,
+        ),
+    ] = None
     objective: Annotated[
         str | Sequence[str] | None,
         Option("Metric to aim at; given several times: their Pareto front. [the stream's]", list),

@@ -147,13 +147,14 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], Non
     knobs = distributions(plan.space)
     known = [t.params or t.system_attrs.get("fixed_params", {}) for t in trials]
     first: list[dict[str, Any]] = []
+    points = grid(knobs)[: plan.trials] if plan.record["sampler"] == "grid" else []
     warm = plan.request.warm_start
     if warm is not None and all(t.state is TrialState.WAITING for t in trials):  # also where this was cut short
         other = SweepResult(warm_folder(warm, plan.folder))
-        first += [fitting for t in other.complete[:WARM_TRIALS] if (fitting := _fitting(t.params, knobs))]
+        best = [fitting for t in other.complete[:WARM_TRIALS] if (fitting := _fitting(t.params, knobs))]
+        first = [params for params in best if not points or params in points]  # of a grid nothing gives up its place
         say(f"{plan.label}: starts with {len(first)} settings of {other.folder.name}.")
-    if plan.record["sampler"] == "grid":
-        first += grid(knobs)[: plan.trials]
+    first += points
     for params in first:
         if params not in known:
             patiently(lambda p=params: study.enqueue_trial(p))  # type: ignore[misc]
@@ -317,7 +318,7 @@ def carry_out(
         distributions(plan.space),
         job.objectives,
         aims(record),
-        sampler=request.sampler,
+        sampler=record["sampler"],
         seed=request.seed,
         num_tasks=job.num_tasks,
         tell=tell,
