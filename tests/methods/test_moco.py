@@ -80,7 +80,7 @@ def test_encoder_average_and_queue_carry_over_to_the_next_task(tmp_path) -> None
 def test_defaults_are_the_papers_and_recipes_the_notebooks(tmp_path) -> None:
     config = find_method("moco").load().Config()
     assert (config.temperature, config.m, config.queue_size, config.head) == (0.07, 0.999, 65_536, "linear")
-    settings = spec_of("moco", pictures(tmp_path), tmp_path).settings
+    settings = spec_of("moco", pictures(tmp_path), tmp_path).run.settings
     assert (settings["temperature"], settings["m"], settings["queue_size"]) == (0.1, 0.99, 4096)
 
 
