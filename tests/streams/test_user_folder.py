@@ -31,6 +31,14 @@ def folder_with(tmp_path, rows, videos=None, columns=None):
     return folder
 
 
+def write_rows(file, rows):
+    """A caption file of JSON lines or Parquet."""
+    if file.suffix == ".jsonl":
+        file.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+
+
 def build(folder, tmp_path):
     return user_folder.build(own_folder(str(folder)), cache=tmp_path / "cache")
 
@@ -104,10 +112,7 @@ def test_all_kinds_of_caption_files_say_the_same(tmp_path, name):
     for number, row in enumerate(rows):
         row["split"] = ("train", "validation", "test")[number % 3]
     (folder / "captions.csv").unlink()
-    if name.endswith("jsonl"):
-        (folder / name).write_text("\n".join(map(json.dumps, rows)) + "\n")
-    else:
-        pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    write_rows(folder / name, rows)
     row = rows_of(build(folder, tmp_path))[1]
     row = {name: row[name] for name in CONTENT.names if row[name] is not None}
     assert row == {
@@ -119,6 +124,53 @@ def test_all_kinds_of_caption_files_say_the_same(tmp_path, name):
         "label": "x",
         "split": "validation",
     }
+
+
+@pytest.mark.parametrize("name", ["captions.jsonl", "captions.parquet"])
+@pytest.mark.parametrize("column", ["caption", "captions"])
+def test_a_list_is_several_captions(tmp_path, name, column):
+    folder = folder_with(tmp_path, many(2))
+    (folder / "captions.csv").unlink()
+    write_rows(
+        folder / name,
+        [{"video": "v000.mp4", column: [" a man ", None, "", "a dog"]}, {"video": "v001.mp4", column: ["a cat"]}],
+    )
+    by_uri = {row["uri"]: row["captions"] for row in rows_of(build(folder, tmp_path))}
+    assert by_uri == {"v000.mp4": ["a man", "a dog"], "v001.mp4": ["a cat"]}
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"caption": {"en": "a man"}}, "row 2: a caption must be text, but is {'en': 'a man'}."),
+        ({"caption": True}, "row 2: a caption must be text, but is True."),
+        ({"caption": NAN}, "row 2: a caption must be text, but is nan."),
+        ({"caption": NAN, "label": "man"}, "row 2: a caption must be text, but is nan."),
+        ({"captions": ["a man", NAN]}, "row 2: a caption must be text, but is nan."),
+        ({"captions": ["a man", ["a dog"]]}, "row 2: a caption must be text, but is ['a dog']."),
+        ({"caption": "\ud83d"}, r"row 2: a caption holds half of a character: '\ud83d'."),
+        ({"label": ["a", "b"]}, "row 2: label must be text, but is ['a', 'b']."),
+        ({"caption": "x", "task": {}}, "row 2: task must be text, but is {}."),
+        ({"caption": "x", "video": ["a.mp4"]}, "row 2: video must be text, but is ['a.mp4']."),
+    ],
+)
+def test_what_is_no_text_is_refused_by_row(tmp_path, row, message):
+    folder = folder_with(tmp_path, many(2))
+    (folder / "captions.csv").unlink()
+    write_rows(folder / "captions.jsonl", [{"video": "v000.mp4", "caption": "x"}, {"video": "v001.mp4", **row}])
+    refused(folder, tmp_path, message)
+
+
+def test_nan_is_a_caption_where_it_is_text_and_an_empty_cell_elsewhere(tmp_path):
+    folder = folder_with(tmp_path, [{"video": "a.mp4", "caption": "nan", "label": "x"}])
+    assert rows_of(build(folder, tmp_path))[0]["captions"] == ["nan"]
+    (folder / "captions.csv").unlink()
+    write_rows(folder / "captions.jsonl", [{"video": "a.mp4", "caption": "nan", "start": NAN, "label": NAN}])
+    row = rows_of(build(folder, tmp_path))[0]
+    assert (row["captions"], row["start"], row["label"]) == (["nan"], None, None)
 
 
 def test_tasks_come_in_order_of_appearance_and_spans_of_a_video_stay_together(tmp_path):
@@ -151,7 +203,11 @@ def test_tiny_tasks_validate_on_training_clips_keep_the_test_apart_and_say_so(tm
 
 def test_labels_serve_as_captions_where_there_are_none(tmp_path):
     rows = [{"video": f"{i}.mp4", "label": "wave"} for i in range(3)]
-    assert {tuple(row["captions"]) for row in rows_of(build(folder_with(tmp_path, rows), tmp_path))} == {("wave",)}
+    folder = folder_with(tmp_path, rows)
+    assert {tuple(row["captions"]) for row in rows_of(build(folder, tmp_path))} == {("wave",)}
+    (folder / "captions.csv").unlink()
+    write_rows(folder / "captions.jsonl", [{"video": f"{i}.mp4", "label": i > 1} for i in range(3)])
+    assert {row["label"] for row in rows_of(build(folder, tmp_path))} == {"False", "True"}
 
 
 def test_given_splits_are_kept_and_validation_is_carved_from_training(tmp_path):

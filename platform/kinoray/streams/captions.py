@@ -19,6 +19,8 @@ from kinoray.errors import UsageError, unknown
 from kinoray.streams.own_folder import OwnFolder
 
 COLUMNS = ("video", "caption", "captions", "start", "end", "label", "task", "split")
+CAPTIONS = ("caption", "captions")
+"""Columns in which NaN is no empty cell, but a caption that was lost."""
 SPLIT_WORDS = {"train": "train", "training": "train", "test": "test", "validation": "validation", "val": "validation"}
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """What programs write in place of commas."""
@@ -80,7 +82,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         raise UsageError(f'{file}: every line must be an object such as {{"video": "a.mp4", "caption": "..."}}.')
     _check_cells(file, rows)
     _check_columns(file, list(dict.fromkeys(str(name) for row in rows for name in row)))
-    return [{str(k): v for k, v in row.items() if not _blank(v)} for row in rows]
+    return [{str(k): v for k, v in row.items() if not (_blank(v) or (v != v and k not in CAPTIONS))} for row in rows]
 
 
 def _text(file: Path) -> str:
@@ -111,7 +113,7 @@ def _check_cells(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _blank(value: Any) -> bool:
-    return value is None or value == [] or value != value or (isinstance(value, str) and not value.strip())
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 def _check_columns(file: Path, names: list[str]) -> None:
@@ -140,12 +142,12 @@ def _clips(file: Path, rows: list[dict[str, Any]], own: OwnFolder) -> list[Liste
         where = f"{file.name} row {number}"
         if "video" not in row:
             raise UsageError(f"{where}: no video. Name a file of the folder.")
-        video = _inside(own.root, os.path.normpath(str(row["video"])))
+        video = _inside(own.root, os.path.normpath(_plain(row["video"], f"{where}: video")))
         check_uri(video, where)
-        task = str(row.get("task", own.folder.name))
+        task = _plain(row.get("task", own.folder.name), f"{where}: task")
         start, end = (_seconds(row.get(name), f"{where}: {name}") for name in ("start", "end"))
         split = _split(row.get("split"), where)
-        label = str(row["label"]) if "label" in row else None
+        label = _plain(row["label"], f"{where}: label") if "label" in row else None
         clip = clips.setdefault((task, video, start, end), ListedClip(task, video, start, end, split, label))
         if (clip.split, clip.label) != (split, label):
             raise UsageError(
@@ -185,8 +187,30 @@ def _captions(row: dict[str, Any], where: str) -> list[str]:
             several = json.loads(several)
         except json.JSONDecodeError:
             raise UsageError(f"{where}: captions must be a JSON list, but is {several[:40]!r}.") from None
-    texts = [several] if isinstance(several, str) else list(several)
-    texts = [str(text).strip() for text in (*texts, row.get("caption", "")) if str(text).strip()]
+    given = [*_listed(several), *_listed(row.get("caption"))]
+    for text in given:
+        if isinstance(text, bool):
+            raise UsageError(f"{where}: a caption must be text, but is {text}.")
+    texts = [_plain(text, f"{where}: a caption").strip() for text in given if not _blank(text)]
     if not texts and "label" not in row:
         raise UsageError(f"{where}: neither a caption nor a label. Write one, or drop the row.")
     return texts or [str(row["label"])]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _plain(value: Any, where: str) -> str:
+    """A cell's text. Raises: UsageError for what is none, and no number either."""
+    if not isinstance(value, str | int | float) or value != value:
+        raise UsageError(f"{where} must be text, but is {repr(value)[:40]}.")
+    text = str(value)
+    if not _is_utf8(text):
+        raise UsageError(f"{where} holds half of a character: {ascii(text)[:40]}.")
+    return text
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether no surrogate stands in it, which JSON can say and no file can hold."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
