@@ -304,6 +304,38 @@ def test_broken_caption_files_are_refused(tmp_path):
     refused(folder, tmp_path, "every line must be an object")
 
 
+@pytest.mark.parametrize(
+    ("changed", "messages"),
+    [
+        ({3: '"a clip'}, ["row 4: unexpected end of data", "Is a quote missing?"]),
+        ({3: '"a clip', 7: '"a dog'}, ["row 4: ',' expected after '\"'", "Is a quote missing?"]),
+        ({3: '"a clip', 7: 'a dog"'}, ["row 4: a cell goes on to the line 'v004.mp4,caption 4'"]),
+        (
+            {3: '"a "red" clip"'},
+            ["row 4: ',' expected after '\"'", 'a caption in quotes is written as ""'],
+        ),
+    ],
+)
+def test_a_stray_quote_swallows_no_rows(tmp_path, changed, messages):
+    folder = folder_with(tmp_path, many(12))
+    lines = [f"v{i:03d}.mp4,{changed.get(i, f'caption {i}')}\n" for i in range(12)]
+    (folder / "captions.csv").write_text("video,caption\n" + "".join(lines))
+    refused(folder, tmp_path, "captions.csv", *messages)
+
+
+def test_quotes_and_line_breaks_that_belong_to_a_caption_are_kept(tmp_path):
+    folder = folder_with(tmp_path, many(2))
+    (folder / "captions.csv").write_text('video,caption\nv000.mp4,"a ""red"", round\nball"\nv001.mp4,a 5" screen\n')
+    by_uri = {row["uri"]: row["captions"] for row in rows_of(build(folder, tmp_path))}
+    assert by_uri == {"v000.mp4": ['a "red", round\nball'], "v001.mp4": ['a 5" screen']}
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    folder = folder_with(tmp_path, many(1))
+    (folder / "captions.csv").write_text("video,caption,caption\nv000.mp4,a man,a dog\n")
+    refused(folder, tmp_path, "captions.csv has the column 'caption' twice. Keep one.")
+
+
 def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "kinoray"):
         build(folder_with(tmp_path, many(12, fps=3)), tmp_path)

@@ -69,12 +69,12 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     try:
         match file.suffix:
             case ".csv":
-                rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(_text(file), newline="")))
+                rows = _csv_rows(file)
             case ".jsonl":
                 rows = [json.loads(line) for line in _text(file).splitlines() if line.strip()]
             case _:
                 rows = pq.read_table(file).to_pylist()
-    except (json.JSONDecodeError, csv.Error, pa.ArrowInvalid) as error:
+    except (json.JSONDecodeError, pa.ArrowInvalid) as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}.") from None
     if not rows:
         raise UsageError(f"{file} is empty. Write one row per video and caption.")
@@ -83,6 +83,35 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     _check_cells(file, rows)
     _check_columns(file, list(dict.fromkeys(str(name) for row in rows for name in row)))
     return [{str(k): v for k, v in row.items() if not (_blank(v) or (v != v and k not in CAPTIONS))} for row in rows]
+
+
+def _csv_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV file. Raises: UsageError for one in which a quote is missing or not doubled."""
+    reader = csv.DictReader(io.StringIO(_text(file), newline=""), strict=True)
+    rows: list[dict[str, Any]] = []
+    try:
+        repeated = [name for name in COLUMNS if (reader.fieldnames or []).count(name) > 1]
+        for row in reader:
+            rows.append(row)
+            _check_quotes(file, len(rows), row)
+    except csv.Error as error:
+        raise _misquoted(f"{file} row {len(rows) + 1}", str(error)) from None
+    if repeated:
+        raise UsageError(f"{file} has the column {repeated[0]!r} twice. Keep one.")
+    return rows
+
+
+def _check_quotes(file: Path, number: int, row: dict[str, Any]) -> None:
+    """Refuse a cell over several lines that holds a line of the file: two quotes are missing, each in a row."""
+    ending = os.path.splitext(str(row.get("video")).partition("\n")[0])[1]
+    for cell in (cell for cell in row.values() if isinstance(cell, str) and "\n" in cell and ending):
+        for line in cell.splitlines()[1:]:
+            if any(part.strip(' "').endswith(ending) for part in line.split(",")):
+                raise _misquoted(f"{file} row {number}", f"a cell goes on to the line {line[:60]!r}")
+
+
+def _misquoted(where: str, what: str) -> UsageError:
+    return UsageError(f'{where}: {what}. Is a quote missing? A quote inside a caption in quotes is written as "".')
 
 
 def _text(file: Path) -> str:
