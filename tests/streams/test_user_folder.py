@@ -298,10 +298,24 @@ def test_broken_caption_files_are_refused(tmp_path):
         folder, tmp_path, "row 2 has more cells than the header, first ' blue'. Put a caption that has commas in quotes"
     )
     (folder / "captions.csv").unlink()
-    (folder / "captions.jsonl").write_text('{"video": "v000.mp4"\n')
-    refused(folder, tmp_path, "captions.jsonl cannot be read")
-    (folder / "captions.jsonl").write_text("[1, 2]\n")
-    refused(folder, tmp_path, "every line must be an object")
+    good = '{"video": "v000.mp4", "caption": "x"}\n'
+    for line, message in {
+        '{"video": "v000.mp4"': "row 3 cannot be read: Expecting ',' delimiter at character 21.",
+        "[" * 100_000: "row 3 cannot be read: maximum recursion depth exceeded",
+        '{"video": %s}' % ("1" * 5000): "row 3 cannot be read: Exceeds the limit",
+        "[1, 2]": "row 3: every line must be an object",
+    }.items():
+        (folder / "captions.jsonl").write_text(f"{good}{good}{line}\n{good}")
+        refused(folder, tmp_path, f"captions.jsonl {message}")
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_a_caption_in_json_lines_may_hold_other_separators_of_lines(tmp_path, separator):
+    folder = folder_with(tmp_path, many(1))
+    (folder / "captions.csv").unlink()
+    row = {"video": "v000.mp4", "caption": f"a man{separator}a dog"}
+    (folder / "captions.jsonl").write_bytes(json.dumps(row, ensure_ascii=False).encode() + b"\r\n\r\n")
+    assert rows_of(build(folder, tmp_path))[0]["captions"] == [row["caption"]]
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,13 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             case ".csv":
                 rows = _csv_rows(file)
             case ".jsonl":
-                rows = [json.loads(line) for line in _text(file).splitlines() if line.strip()]
+                rows = _json_rows(file)
             case _:
                 rows = pq.read_table(file).to_pylist()
-    except (json.JSONDecodeError, pa.ArrowInvalid) as error:
+    except pa.ArrowInvalid as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}.") from None
     if not rows:
         raise UsageError(f"{file} is empty. Write one row per video and caption.")
-    if not all(isinstance(row, dict) for row in rows):
-        raise UsageError(f'{file}: every line must be an object such as {{"video": "a.mp4", "caption": "..."}}.')
     _check_cells(file, rows)
     _check_columns(file, list(dict.fromkeys(str(name) for row in rows for name in row)))
     return [{str(k): v for k, v in row.items() if not (_blank(v) or (v != v and k not in CAPTIONS))} for row in rows]
@@ -112,6 +110,22 @@ def _check_quotes(file: Path, number: int, row: dict[str, Any]) -> None:
 
 def _misquoted(where: str, what: str) -> UsageError:
     return UsageError(f'{where}: {what}. Is a quote missing? A quote inside a caption in quotes is written as "".')
+
+
+def _json_rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of a JSONL file, ended by newlines alone: captions may hold other separators of lines."""
+    rows = []
+    for line in filter(str.strip, _text(file).split("\n")):
+        where = f"{file} row {len(rows) + 1}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            at = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UsageError(f"{where} cannot be read: {getattr(error, 'msg', error)}{at}.") from None
+        if not isinstance(row, dict):
+            raise UsageError(f'{where}: every line must be an object such as {{"video": "a.mp4", "caption": "..."}}.')
+        rows.append(row)
+    return rows
 
 
 def _text(file: Path) -> str:
