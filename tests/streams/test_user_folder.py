@@ -350,6 +350,34 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path):
     refused(folder, tmp_path, "captions.csv has the column 'caption' twice. Keep one.")
 
 
+CAPTION = pa.array(["x"])
+BYTES = pa.array([b"whole" * 1000])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"video": BYTES, "caption": CAPTION}, "column 'video' holds bytes. Write them as files, and their names"),
+        ({"video": pa.array([{"bytes": b"", "path": "a.mp4"}]), "caption": CAPTION}, "column 'video' holds bytes."),
+        ({"video": pa.array(["a.mp4"]), "caption": BYTES}, "column 'caption' holds bytes. Write text"),
+        ({"video": pa.array(["a.mp4"]), "captions": pa.array([[b"x"]])}, "column 'captions' holds bytes."),
+        ({"video": BYTES.dictionary_encode(), "caption": CAPTION}, "column 'video' holds bytes."),
+    ],
+)
+def test_a_column_of_bytes_is_refused_in_one_line(tmp_path, columns, message):
+    pq.write_table(pa.table(columns), tmp_path / "captions.parquet")
+    refused(tmp_path, tmp_path, f"{tmp_path}/captions.parquet: {message}")
+
+
+def test_a_column_of_bytes_that_nobody_reads_is_ignored(tmp_path, caplog):
+    (tmp_path / "a.mp4").touch()
+    table = pa.table({"video": pa.array(["a.mp4"]), "caption": CAPTION.dictionary_encode(), "data": BYTES})
+    pq.write_table(table, tmp_path / "captions.parquet")
+    with caplog.at_level(logging.WARNING, "kinoray"):
+        assert rows_of(build(tmp_path, tmp_path))[0]["captions"] == ["x"]
+    assert caplog.text.count("ignored columns data") == 1
+
+
 def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "kinoray"):
         build(folder_with(tmp_path, many(12, fps=3)), tmp_path)

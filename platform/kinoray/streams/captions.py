@@ -73,7 +73,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             case ".jsonl":
                 rows = _json_rows(file)
             case _:
-                rows = pq.read_table(file).to_pylist()
+                rows = _parquet_rows(file)
     except pa.ArrowInvalid as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}.") from None
     if not rows:
@@ -126,6 +126,24 @@ def _json_rows(file: Path) -> list[dict[str, Any]]:
             raise UsageError(f'{where}: every line must be an object such as {{"video": "a.mp4", "caption": "..."}}.')
         rows.append(row)
     return rows
+
+
+def _parquet_rows(file: Path) -> list[dict[str, Any]]:
+    """The known columns of a Parquet file. Raises: UsageError where one of them holds bytes, as whole videos do."""
+    schema = pq.read_schema(file)
+    _check_columns(file, schema.names)
+    known = [name for name in COLUMNS if name in schema.names]
+    for name in known:
+        if _holds_bytes(schema.field(name).type):
+            advice = "Write them as files, and their names" if name == "video" else "Write text"
+            raise UsageError(f"{file}: column {name!r} holds bytes. {advice} into the column.")
+    return pq.read_table(file, columns=known).to_pylist()
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a column are bytes, or have parts that are."""
+    inner = [kind.value_type] if pa.types.is_dictionary(kind) else [kind.field(i).type for i in range(kind.num_fields)]
+    return "binary" in str(kind) if not inner else any(map(_holds_bytes, inner))
 
 
 def _text(file: Path) -> str:
