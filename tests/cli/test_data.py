@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from support import toy_set
 from support.clips import grey_ramp, write_clip
+from support.denied import obeying_modes
 from support.places import REPOSITORY
 from support.toy_set import write_set
 
@@ -198,3 +199,26 @@ def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) 
     (folder / "captions.csv").write_text("video,caption\na.mp4,x\nb.mp4,x\n")
     code, out, _ = kino("data", "check", folder, "--quiet")
     assert (code, out) == (0, f"{folder}: 2 files in {folder}, all can be read.\n")
+
+
+def test_a_file_without_permission_and_a_loop_of_links_do_not_end_the_check(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    for name in ("a.mp4", "b.mp4", "private/c.mp4"):
+        write_clip(folder / name, grey_ramp(4, step=len(name)))
+    (folder / "b.mp4").chmod(0)
+    (folder / "private").chmod(0)
+    (folder / "l1.mp4").symlink_to("l2.mp4")
+    (folder / "l2.mp4").symlink_to("l1.mp4")
+    names = ("a.mp4", "b.mp4", "l1.mp4", "private/c.mp4", "gone.mp4")
+    (folder / "captions.csv").write_text("video,caption\n" + "".join(f"{name},x\n" for name in names))
+    words = [*obeying_modes(), sys.executable, "-m", "kinoray", "data", "check", str(folder), "--quiet"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    (folder / "private").chmod(0o755)  # for the tests' own cleaning up
+    assert done.stdout.splitlines() == [
+        "b.mp4: open: no permission to read it",
+        "gone.mp4: is listed, but not in the folder",
+        "l1.mp4: its links lead in a circle",
+        "private/c.mp4: no permission to read it",
+        f"{folder}: 5 files in {folder}, 4 problems (3 missing, 1 unreadable).",
+    ]
+    assert (done.returncode, done.stderr) == (1, "")

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 from support import toy_set
 from support.clips import grey_ramp, write_clip
+from support.denied import obeying_modes
 from support.places import REPOSITORY
 from support.toy_set import NAME, read_rows, write_rows, write_set
 
@@ -107,6 +108,36 @@ def test_what_is_wrong_is_listed_and_left_out(root: Path) -> None:
     write_set(root)  # all is well again, and no list of old problems stays
     assert not any(prepared(root).problems[kind] for kind in ("missing", "corrupt", "short", "duplicate"))
     assert {name for name in files() if name.endswith(".txt")} == {"extra.txt"}
+
+
+def prepared_as_anybody(root: Path) -> tuple[dict[str, list[str]], str]:
+    """The lists of problems where the modes of files hold, and what was said."""
+    words = [*obeying_modes(), sys.executable, toy_set.__file__, str(root)]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(TESTS)})
+    assert done.returncode == 0, done.stderr
+    lists = json.loads(done.stdout)["lists"]
+    return {kind: Path(file).read_text().splitlines() for kind, file in lists.items()}, done.stderr
+
+
+def test_a_file_without_permission_and_a_loop_of_links_are_listed_and_tried_again(root: Path) -> None:
+    videos = root / "videos"
+    closed, loop = videos / "v1.mp4", videos / "v2.mp4"
+    closed.chmod(0)
+    loop.rename(videos / "kept")
+    loop.symlink_to("v2b.mp4")
+    (videos / "v2b.mp4").symlink_to("v2.mp4")
+    (root / "private").mkdir(mode=0)
+    lists, said = prepared_as_anybody(root)
+    assert lists["corrupt"] == [
+        "v1\ttrain\tvideos/v1.mp4\topen: no permission to read it",
+        "v2\ttrain\tvideos/v2.mp4\topen: its links lead in a circle",
+    ]
+    assert "1 folders cannot be read, first [Errno 13] Permission denied" in said
+    closed.chmod(0o644)  # neither size nor time of the file says so
+    (videos / "v2b.mp4").unlink()
+    (videos / "kept").replace(loop)
+    assert prepared_as_anybody(root)[0] == {}
+    (root / "private").chmod(0o755)  # for the tests' own cleaning up
 
 
 def test_text_of_a_set_reaches_lists_without_control_characters(root: Path) -> None:

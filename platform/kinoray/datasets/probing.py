@@ -1,5 +1,6 @@
 """Every file of a data set read once, side by side: in Ray tasks, or in processes of this one's own."""
 
+import errno
 import os
 import time
 from collections import Counter, deque
@@ -35,11 +36,17 @@ SIDEWAYS = (5, 6, 7, 8)
 
 CHANGED = "the file changed while it was read"
 KILLED = "reading it ended its process"
+CLOSED = {
+    errno.EACCES: "no permission to read it",
+    errno.EPERM: "no permission to read it",
+    errno.ELOOP: "its links lead in a circle",
+}
+"""What is wrong with one file where opening it fails so, and nothing with the storage."""
 
 
 def lasts(finding: Finding) -> bool:
     """Whether a finding depends on the file alone, not on the machine's load or on what else happened to it."""
-    return finding.get("stage") != "limits" and finding.get("error") not in (CHANGED, KILLED)
+    return finding.get("stage") != "limits" and finding.get("error") not in (CHANGED, KILLED, *CLOSED.values())
 
 
 def probe_parts(
@@ -60,6 +67,7 @@ def probe_part(part: Part, root: str) -> Finding:
     """What one file or span holds; an error record where it cannot be read."""
     try:
         path = _inside(root, part.uri)
+        _check_open(path)
         probed = probe_clip_or_picture(Clip(part.uri, path, part.start, part.end))
         state = os.stat(path)
     except VideoError as error:
@@ -69,6 +77,15 @@ def probe_part(part: Part, root: str) -> Finding:
     if (state.st_size, state.st_mtime_ns) != (part.size, part.mtime_ns):
         return {"stage": "open", "error": CHANGED}
     return {name: probed.get(name) for name in PROBED.names}
+
+
+def _check_open(path: str) -> None:
+    """Raises: VideoError for a file that nobody may open. A run stops there, for the file was readable before."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno in CLOSED:
+            raise VideoError("open", CLOSED[error.errno]) from error
 
 
 def probe_clip_or_picture(clip: Clip) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kinoray.datasets.check import Check
 from kinoray.datasets.findings import Finding, Part
-from kinoray.datasets.probing import probe_parts
+from kinoray.datasets.probing import CLOSED, probe_parts
 from kinoray.streams.captions import ListedClip, listed_clips
 from kinoray.streams.own_folder import OwnFolder
 from kinoray.streams.user_folder import unusable
@@ -41,7 +41,7 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
             digests[finding["digest"]].add(part.uri)
             if (end := _end_of(part, finding)) is not None:
                 beyond.append(f"{printable(_name(part))}: the video ends after {end:.1f} s")
-    not_there = [f"{printable(video)}: is listed, but not in the folder" for video in missing]
+    not_there = [f"{printable(video)}: {_why_missing(own.root / video)}" for video in missing]
     lines_by_kind = {
         "missing": [] if own.allow_missing else not_there,
         "linked from outside": [f"{printable(video)}: is a link that leaves the folder" for video in outside],
@@ -70,6 +70,16 @@ def _end_of(part: Part, finding: Finding) -> float | None:
 def _part(folder: Path, clip: ListedClip) -> Part:
     state = os.stat(folder / clip.video)
     return Part(clip.video, clip.start, clip.end, state.st_size, state.st_mtime_ns)
+
+
+def _why_missing(path: Path) -> str:
+    try:
+        os.stat(path)
+        return "is no file"
+    except FileNotFoundError:
+        return "is listed, but not in the folder"
+    except OSError as error:
+        return CLOSED.get(error.errno or 0, error.strerror or str(error))
 
 
 def _name(part: Part) -> str:

@@ -114,7 +114,7 @@ def _announce(file: Path, tasks: dict[str, list[ListedClip]], rows: dict[str, li
 def unusable(folder: Path, videos: Sequence[str]) -> tuple[list[str], list[str]]:
     """Of listed videos those that are not in the folder, and links that leave it."""
     root = os.path.realpath(folder) + os.sep
-    missing = [video for video in videos if not (folder / video).is_file()]
+    missing = [video for video in videos if not os.path.isfile(folder / video)]
     there = set(videos) - set(missing)
     return missing, [
         video for video in videos if video in there and not os.path.realpath(folder / video).startswith(root)

@@ -122,8 +122,9 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
     """
     files: dict[str, str] = {}
     outside: list[str] = []
+    closed: list[OSError] = []
     real_root = os.path.realpath(root) + os.sep
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=closed.append):
         outside += [os.path.join(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = [name for name in folders if not name.startswith(".")]
         prefix = os.path.relpath(folder, root).replace(os.sep, "/") + "/"
@@ -144,6 +145,8 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
             len(outside),
             min(outside),
         )
+    if closed:
+        log.warning("%s: %d folders cannot be read, first %s.", root, len(closed), min(str(e) for e in closed))
     return dict(sorted(files.items()))
 
 
