@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -607,6 +608,13 @@ def test_validation_is_carved_by_name_with_all_clips_of_a_video_together():
     single = [{"id": "a", "split": "train"}]
     readers.carve_validation(single, 0.1)
     assert single[0]["split"] == "train"
+
+
+@pytest.mark.parametrize(("listed", "there"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_media_are_found_under_the_other_form_of_their_accents(tmp_path, listed, there):
+    name, on_disk = (unicodedata.normalize(form, "café.mp4") for form in (listed, there))
+    (tmp_path / on_disk).touch()
+    assert readers.by_stem(readers.media_files(tmp_path))[readers.stem_of(name)] == on_disk
 
 
 def test_media_are_found_by_stem_and_links_stay_inside(tmp_path, caplog):

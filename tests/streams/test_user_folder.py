@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import os
+import unicodedata
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -382,6 +383,21 @@ def test_columns_nobody_reads_are_warned_of(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "kinoray"):
         build(folder_with(tmp_path, many(12, fps=3)), tmp_path)
     assert "ignored columns fps" in caplog.text
+
+
+@pytest.mark.parametrize(("listed", "there"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_file_is_found_under_the_other_form_of_its_accents(tmp_path, listed, there):
+    name, on_disk = (unicodedata.normalize(form, "über/café.mp4") for form in (listed, there))
+    assert name != on_disk
+    rows = [{"video": name, "caption": "one"}, {"video": on_disk, "caption": "two"}, {"video": name, "caption": "3"}]
+    (row, *_) = rows_of(build(folder_with(tmp_path, rows, videos=[on_disk]), tmp_path))
+    assert (row["uri"], row["captions"]) == (on_disk, ["one", "two", "3"])
+
+
+def test_two_files_whose_names_differ_in_that_form_are_two(tmp_path):
+    names = [unicodedata.normalize(form, "café.mp4") for form in ("NFC", "NFD")]
+    stream = build(folder_with(tmp_path, [{"video": name, "caption": "x"} for name in names]), tmp_path)
+    assert {row["uri"] for row in rows_of(stream)} == set(names)
 
 
 def test_a_file_name_with_a_leading_dash_is_fine(tmp_path):

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -199,12 +200,14 @@ def _missing(file: Path, column: str, names: list[str]) -> UsageError:
 def _clips(file: Path, rows: list[dict[str, Any]], own: OwnFolder) -> list[ListedClip]:
     """Rows gathered by clip, in order of appearance."""
     clips: dict[tuple[str, str, float | None, float | None], ListedClip] = {}
+    found: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
         where = f"{file.name} row {number}"
         if "video" not in row:
             raise UsageError(f"{where}: no video. Name a file of the folder.")
         video = _inside(own.root, os.path.normpath(_plain(row["video"], f"{where}: video")))
         check_uri(video, where)
+        video = found.get(video) or found.setdefault(video, _on_disk(own.root, video))
         task = _plain(row.get("task", own.folder.name), f"{where}: task")
         start, end = (_seconds(row.get(name), f"{where}: {name}") for name in ("start", "end"))
         split = _split(row.get("split"), where)
@@ -223,6 +226,14 @@ def _clips(file: Path, rows: list[dict[str, Any]], own: OwnFolder) -> list[Liste
 def _inside(root: Path, video: str) -> str:
     """An absolute path below the root as one that is relative to it; any other as it is."""
     return os.path.relpath(video, root) if Path(video).is_relative_to(root) else video
+
+
+def _on_disk(root: Path, video: str) -> str:
+    """The name as the folder has it: systems and archives write accented letters as one character or as two."""
+    if video.isascii() or os.path.lexists(root / video):
+        return video
+    forms = (unicodedata.normalize(form, video) for form in ("NFC", "NFD"))
+    return next((name for name in forms if os.path.lexists(root / name)), video)
 
 
 def _seconds(value: Any, where: str) -> float | None:

@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,8 +152,11 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
 
 
 def stem_of(name: str) -> str:
-    """A file name or an annotation's video name without media suffixes or a trailing dot; letters keep their case."""
-    stem, suffix = os.path.splitext(os.path.basename(name))
+    """A file name or an annotation's video name without media suffixes or a trailing dot; letters keep their case.
+
+    Accented letters are one character each: some systems and archives write them as two.
+    """
+    stem, suffix = os.path.splitext(os.path.basename(unicodedata.normalize("NFC", name)))
     return stem_of(stem) if suffix == "." or suffix.lower() in VIDEOS | PICTURES else stem + suffix
 
 
