@@ -1,14 +1,17 @@
 """Videos as they come: cut off, cut without re-encoding, mirrored, with key frames that are none, encrypted."""
 
+import io
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 from support.clips import grey_ramp, write_clip
@@ -192,6 +195,51 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
     assert np.array_equal(feed.decode(0, 0).video, expected)
     sheet = contact_sheet._frames(clip, len(expected))
     assert np.array_equal(sheet.pixels, decode_clip(clip, every, contact_sheet.CELL_PX))
+
+
+# Covers
+
+
+def write_with_cover(path: Path, codec: str, frames: np.ndarray) -> Path:
+    """A video (or audio) file tagged with a red picture, whose tags stand before its tracks as some programs write."""
+    picture = io.BytesIO()
+    Image.new("RGB", (64, 64), (250, 0, 0)).save(picture, "JPEG")
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10 if codec == "libx264" else 8000)
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.height, cover.width, cover.pix_fmt, cover.disposition = 64, 64, "yuvj420p", Disposition.attached_pic
+        if codec == "libx264":
+            stream.height, stream.width, stream.pix_fmt = 32, 32, "yuv420p"
+            given = [av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in frames]
+        else:
+            given = [av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")]
+            given[0].sample_rate = 8000
+        for frame in (*given, None):
+            container.mux(stream.encode(frame))
+        packet = av.Packet(picture.getvalue())
+        packet.pts, packet.dts, packet.stream, packet.time_base = 0, 0, cover, Fraction(1)
+        container.mux(packet)
+    data = path.read_bytes()
+    track, tags = data.index(b"trak", data.index(b"moov")) - 4, data.rindex(b"udta") - 4
+    assert data.index(b"moov") < track < tags
+    path.write_bytes(data[:track] + data[tags:] + data[track:tags])
+    return path
+
+
+def test_a_cover_is_not_the_video(tmp_path: Path) -> None:
+    path = write_with_cover(tmp_path / "a.mp4", "libx264", grey_ramp(20))
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].disposition == Disposition.attached_pic
+    frames = frames_of(path)
+    assert frames.mean(axis=(1, 2, 3)) == pytest.approx(20 + 10 * np.arange(20), abs=3)
+    assert probe_clip(Clip("a", str(path)))["num_frames"] == 20
+    assert np.array_equal(frames_of(path, 0.5, 1.0), frames[5:10])
+
+
+def test_a_file_with_nothing_but_a_cover_has_no_video(tmp_path: Path) -> None:
+    path = write_with_cover(tmp_path / "a.mp4", "aac", grey_ramp(0))
+    with pytest.raises(VideoError, match="no video stream but a cover picture"):
+        frames_of(path)
 
 
 # Which way is up

@@ -19,6 +19,7 @@ import av.error
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
+from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
@@ -198,9 +199,7 @@ def _is_the_decoders(error: BaseException) -> bool:
 
 
 def _video_stream(container: InputContainer, limits: Limits, strict: bool) -> VideoStream:
-    if not container.streams.video:
-        raise VideoError("open", "no video stream")
-    stream = container.streams.video[0]
+    stream = _shown_stream(container)
     codec = stream.codec_context
     if codec is None:
         raise VideoError("open", ENCRYPTED if is_encrypted(container.name) else "no decoder for its video stream")
@@ -210,6 +209,21 @@ def _video_stream(container: InputContainer, limits: Limits, strict: bool) -> Vi
     codec.thread_type = "NONE"
     codec.thread_count = 1
     return stream
+
+
+def _shown_stream(container: InputContainer) -> VideoStream:
+    """The first video; where a cover comes first, the one that players choose.
+
+    Raises: VideoError where there is none.
+    """
+    videos = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    if not videos:
+        kind = "no video stream but a cover picture" if container.streams.video else "no video stream"
+        raise VideoError("open", kind)
+    if videos[0].index == container.streams.video[0].index:
+        return videos[0]
+    best = container.streams.best("video")
+    return next((stream for stream in videos if best and stream.index == best.index), videos[0])
 
 
 def check_pixels(width: int, height: int, limits: Limits) -> None:
