@@ -329,6 +329,25 @@ def test_an_encrypted_video_is_called_so(tmp_path: Path) -> None:
         frames_of(path)
 
 
+@pytest.mark.parametrize("flags", [{}, {"movflags": "frag_keyframe+empty_moov"}])
+def test_an_encrypted_video_that_decodes_without_an_error_is_refused(tmp_path: Path, flags: dict) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (6, 64, 64, 3), np.uint8)
+    keys = {"encryption_key": "00112233445566778899aabbccddeeff", "encryption_kid": "112233445566778899aabbccddeeff00"}
+    options = {"encryption_scheme": "cenc-aes-ctr"} | keys | flags
+    with av.open(str(tmp_path / "a.mp4"), "w", options=options) as container:
+        stream = container.add_stream("libsvtav1", rate=10)
+        stream.height, stream.width, stream.pix_fmt = 64, 64, "yuv420p"
+        for frame in noise:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        assert len(list(container.decode(video=0))) == 6
+    for read in (frames_of, lambda path: probe_clip(Clip("a", str(path)))):
+        with pytest.raises(VideoError, match="its video is encrypted") as caught:
+            read(tmp_path / "a.mp4")
+        assert caught.value.stage == "open"
+
+
 def test_ivf_is_read(tmp_path: Path) -> None:
     assert len(frames_of(write_clip(tmp_path / "a.ivf", grey_ramp(12), codec="libvpx"))) == 12
 

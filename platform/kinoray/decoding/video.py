@@ -262,6 +262,8 @@ def read_packets(video: Video) -> list[Packet]:
     for packet in video.container.demux(video.stream):
         if packet.size == 0:  # the marker that ends a stream
             continue
+        if packet.has_sidedata("encryption_info"):  # some decoders make grey frames of it
+            raise VideoError("open", ENCRYPTED)
         beyond += span.ended_by(packet.dts)
         if beyond > REORDERED:  # some files show frames before the time at which they are to be decoded
             break
