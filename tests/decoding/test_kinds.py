@@ -98,6 +98,78 @@ def test_no_real_video_is_taken_for_a_shorter_one(clips_folder: Path, tmp_path: 
     assert {path.name: bad for path in paths if (bad := shares_accepted(path, tmp_path, range(5, 100, 5)))} == {}
 
 
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
+INDEXED = {"movflags": "frag_keyframe+empty_moov+default_base_moof+global_sidx"}
+STREAMED = [
+    ("mpg", "mpeg1video", {}),
+    ("vob", "mpeg2video", {}),
+    ("wmv", "wmv2", {}),
+    ("ogv", "libvpx", {}),
+    ("ivf", "libvpx", {}),
+    ("ts", "libx264", {}),
+    ("mp4", "libx264", FRAGMENTS),
+    ("mp4", "libx264", {"movflags": "frag_keyframe"}),
+    ("mp4", "libx264", INDEXED),
+]
+
+
+def write_noise(path: Path, codec: str, options: dict[str, str]) -> bytes:
+    """A video of 50 frames that no codec makes small, a key frame among ten; returns its bytes."""
+    with av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.height, stream.width, stream.pix_fmt, stream.codec_context.gop_size = 64, 64, "yuv420p", 10
+        for frame in np.random.default_rng(0).integers(0, 255, (50, 64, 64, 3), np.uint8):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    assert count_of(path) == 50
+    return path.read_bytes()
+
+
+def verdict_on(path: Path, data: bytes) -> str | int:
+    """What is said of a file of these bytes, or how many frames it has."""
+    path.write_bytes(data)
+    try:
+        return len(frames_of(path))
+    except VideoError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("ending", "codec", "options"), STREAMED)
+def test_streams_that_were_cut_off_or_end_in_zeros_are_not_shorter_ones(
+    tmp_path: Path, ending: str, codec: str, options: dict[str, str]
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    data = write_noise(path, codec, options)
+    places = [len(data) * part // 17 + 1 for part in range(1, 16)]
+    for place in places:
+        assert "cut off" in str(verdict_on(path, data[:place])), place
+        filled = verdict_on(path, data[:place] + bytes(len(data) - place))
+        assert isinstance(filled, str) or filled >= 45, place
+        assert ending not in ("mpg", "vob", "ogv", "ivf", "ts") or "cut off" in filled
+
+
+@pytest.mark.parametrize("options", [FRAGMENTS, {"movflags": "frag_keyframe"}])
+def test_a_fragment_that_is_not_all_there_is_missed(tmp_path: Path, options: dict[str, str]) -> None:
+    path = tmp_path / "a.mp4"
+    data = write_noise(path, "libx264", options)
+    begins = [at for at in range(len(data)) if data[at + 4 : at + 8] == b"moof"]
+    assert len(begins) >= 3
+    for begin in begins[1:]:
+        length = int.from_bytes(data[begin : begin + 4], "big")
+        for more in (3, 9, length - 1, length, length + 3):
+            assert "the file is cut off: it ends inside a fragment" in str(verdict_on(path, data[: begin + more]))
+        filled = verdict_on(path, data[:begin] + bytes(len(data) - begin))
+        assert filled == "the file is cut off: there are only zeros at its end"
+
+
+def test_an_index_of_fragments_tells_of_those_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    data = write_noise(path, "libx264", INDEXED)
+    begins = [at for at in range(len(data)) if data[at + 4 : at + 8] == b"moof"]
+    for begin in begins[1:]:
+        assert f"the file is cut off: {begin:,} of " in str(verdict_on(path, data[:begin]))
+
+
 # Spans
 
 

@@ -187,7 +187,17 @@ def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[
             raise
         if is_encrypted(clip.path):
             raise VideoError("open", ENCRYPTED) from error
+        if stage == "open":
+            _say_if_cut_off(clip.path)
         raise _video_error(stage, error) from error
+
+
+def _say_if_cut_off(path: str) -> None:
+    """Raises: VideoError where a file that cannot be opened is not all there."""
+    try:
+        check_whole(path)
+    except VideoError as error:
+        raise VideoError("open", str(error)) from None
 
 
 def _is_the_decoders(error: BaseException) -> bool:

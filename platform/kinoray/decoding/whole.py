@@ -15,6 +15,16 @@ BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"moof", b"styp",
 MOST_BYTES = 1 << 26
 """Of a header that is searched."""
 UNKNOWN = {0, 0xFFFFFFFF}
+ASF = bytes.fromhex("3026b2758e66cf11a6d900aa")
+"""What a file of Windows Media begins with."""
+ASF_PACKETS, ASF_LEAST = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c"), 50
+"""Its object that holds all packets, and the bytes of an empty one."""
+START, PACK = b"\0\0\1", 0xBA
+"""Of program streams (MPEG, VOB): what each part begins with, and the byte behind it."""
+LAST_BYTES = 1 << 20
+"""Where the last page or pack of a file begins."""
+ZEROS_BYTES = 512
+"""Zeros at its end that a whole file may have."""
 EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"
 """Of Matroska and WebM: what a file begins with, what holds all of it, and what holds some seconds of its frames."""
 PACKETS = {0: 188, 4: 192}
@@ -27,10 +37,13 @@ def check_whole(path: str) -> None:
     with open(path, "rb") as file:
         declared = _declared(file, size)
         ends_inside = declared is None and _ends_inside(file, size)
+        ends_in_zeros = declared is None and _ends_in_zeros(file, size)
     if declared is not None and size < (1 - LOST_SHARE) * declared:
         raise VideoError("decode", f"the file is cut off: {size:,} of {declared:,} bytes")
     if ends_inside:
         raise VideoError("decode", "the file is cut off: it ends inside a packet")
+    if ends_in_zeros:
+        raise VideoError("decode", "the file is cut off: there are only zeros at its end")
 
 
 def is_encrypted(path: str) -> bool:
@@ -50,6 +63,7 @@ def _declared(file: BinaryIO, size: int) -> int | None:
         (head[:4] == b"RIFF" and head[8:] == b"AVI ", _riff),
         (head[:4] == EBML, _ebml),
         (head[4:8] in BOXES, _boxes_end),
+        (head == ASF, _asf),
     ]
     return next((read(file, size) for fits, read in kinds if fits), None)
 
@@ -65,6 +79,15 @@ def _riff(file: BinaryIO, size: int) -> int | None:
             return end or None
         end += 8 + length + length % 2
     return end
+
+
+def _asf(file: BinaryIO, _: int) -> int | None:
+    """The end of the object that holds all packets, behind the header."""
+    file.seek(16)
+    header = int.from_bytes(file.read(8), "little")
+    file.seek(header)
+    kind, length = file.read(16), int.from_bytes(file.read(8), "little")
+    return header + length if kind == ASF_PACKETS and length > ASF_LEAST else None
 
 
 def _ebml(file: BinaryIO, _: int) -> int | None:
@@ -122,17 +145,61 @@ def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _boxes_end(file: BinaryIO, size: int) -> int | None:
-    """The end of the last box on the top level."""
-    end = 0
+    """The end of the last box on the top level; of a file in fragments, what its indexes list.
+
+    Raises: VideoError where a fragment is not all there: those before it would pass for the whole.
+    """
+    end = indexed = 0
+    fragmented, kind = False, b""
     for kind, begin, length in _boxes(file, size):
         if not kind.isalnum() or length < 8:  # the last box may reach to the end, whatever that is
             return None
+        fragmented |= _tells_of_fragments(file, kind, begin, length)
         end = begin + length
-    return end
+        if kind == b"sidx":
+            indexed = max(indexed, _indexed_end(file, begin, length))
+    if fragmented and (end != size or kind == b"moof"):
+        raise VideoError("decode", "the file is cut off: it ends inside a fragment")
+    return max(end, indexed)
+
+
+def _tells_of_fragments(file: BinaryIO, kind: bytes, begin: int, length: int) -> bool:
+    """Whether a box is a fragment's, or the header before them: a small one, for it lists no frames."""
+    if kind != b"moov" or length > LAST_BYTES:
+        return kind == b"moof"
+    file.seek(begin)
+    return b"mvex" in file.read(length)
+
+
+def _indexed_end(file: BinaryIO, begin: int, length: int) -> int:
+    """Where the last fragment ends that an index (`sidx`) lists."""
+    file.seek(begin + 8)
+    data = file.read(min(length, MOST_BYTES) - 8)
+    wide = data[:1] == b"\1"
+    place = 28 if wide else 20
+    offset, count = data[20 if wide else 16 : place], data[place + 2 : place + 4]
+    sizes = (data[at : at + 4] for at in range(place + 4, place + 4 + 12 * int.from_bytes(count, "big"), 12))
+    fragments = sum(int.from_bytes(size, "big") & 0x7FFFFFFF for size in sizes)
+    return begin + length + int.from_bytes(offset, "big") + fragments
+
+
+def _ends_in_zeros(file: BinaryIO, size: int) -> bool:
+    """Whether the end of a file that says no size is what a download had room for and never got."""
+    file.seek(0)
+    head = file.read(8)
+    if head[:3] == b"GIF":  # it has a last byte of its own
+        return False
+    if head[4:8] in BOXES and not any(_tells_of_fragments(file, *box) for box in _boxes(file, size)):
+        return False  # it says where each frame is, and decoding finds none there
+    begin = place = size - max(int(LOST_SHARE * size), ZEROS_BYTES)
+    file.seek(max(0, begin))
+    while place < size and not any(block := file.read(min(1 << 16, size - place))):
+        place += len(block)
+    return begin > 0 and place == size
 
 
 def _ends_inside(file: BinaryIO, size: int) -> bool:
-    """Whether a file of a kind that says no size ends where none may: GIF, FLV, transport streams, live WebM."""
+    """Whether a file of a kind that says no size ends where none may: GIF, FLV, IVF, Ogg, live WebM, MPEG's streams."""
     file.seek(0)
     head = file.read(8)
     if head[:4] == EBML:
@@ -140,12 +207,58 @@ def _ends_inside(file: BinaryIO, size: int) -> bool:
     if head[:3] == b"GIF":
         file.seek(-min(size, 16), os.SEEK_END)
         return not file.read().rstrip(b"\0").endswith(b";")
+    if head[:4] == b"OggS":
+        return _last_page_end(file, size) > size
+    if head[:4] == b"DKIF":
+        return _frames_end(file, size) != size
+    if head[:4] == START + bytes([PACK]):
+        return _ends_inside_pack(file, size)
     if head[:3] == b"FLV":
         return not _ends_with_tag(file, size)
     for place, packet in PACKETS.items():
         if head[place : place + 1] == b"G" and _has_sync(file, place, packet):
             return size % packet > 0
     return False
+
+
+def _last_page_end(file: BinaryIO, size: int) -> int:
+    """Where the last page of an Ogg file should end; 0 where none is found."""
+    begin = file.seek(max(0, size - LAST_BYTES))
+    data = file.read()
+    page = data.rfind(b"OggS\0")
+    if page < 0:
+        return 0
+    count = int.from_bytes(data[page + 26 : page + 27], "big")
+    sizes = data[page + 27 : page + 27 + count]
+    return begin + page + 27 + count + sum(sizes)
+
+
+def _frames_end(file: BinaryIO, size: int) -> int:
+    """Where the last frame of an IVF file should end, by the length before each."""
+    end = 32
+    while end < size:
+        file.seek(end)
+        head = file.read(12)
+        if not any(head):
+            return end
+        end += 12 + int.from_bytes(head[:4], "little")
+    return end
+
+
+def _ends_inside_pack(file: BinaryIO, size: int) -> bool:
+    """Whether a program stream ends inside one of its last pack's packets; each says how long it is."""
+    file.seek(max(0, size - LAST_BYTES))
+    data = file.read()
+    place = data.rfind(START + bytes([PACK]))
+    while 0 <= place < len(data):
+        head = data[place : place + 14]
+        if not START.startswith(head[:3]) or (head[3:4] < bytes([PACK]) and len(head) > 3):
+            return False  # the end of all packs, or nothing of theirs
+        if head[3:4] == bytes([PACK]):
+            place += 14 + int.from_bytes(head[13:]) % 8 if head[4:5] >= b"\x40" else 12
+        else:
+            place += 6 + int.from_bytes(head[4:6], "big")
+    return place > len(data)
 
 
 def _ends_with_tag(file: BinaryIO, size: int) -> bool:
