@@ -66,7 +66,7 @@ def test_a_sound_set_is_ready_with_what_probing_found(root: Path) -> None:
     report = prepared(root)
     assert report.splits["train"] == dict(published=4, annotated=4, ready=4, captions_published=8, captions=8)
     assert not any(report.problems.values()) and (report.probed, report.known) == (8, 0)
-    assert files() == {"lock", "manifest.parquet", "probed-2.jsonl", "report.json"}
+    assert files() == {"lock", "manifest.parquet", "probed-3.jsonl", "report.json"}
     manifest = read_manifest(report.manifest)
     assert manifest.digest == report.manifest_digest and manifest.root == root
     row = manifest.table.slice(0, 1).to_pylist()[0]
@@ -316,7 +316,7 @@ def test_leftovers_of_a_killed_process_are_removed(root: Path) -> None:
     for name in (".manifest.parquet.0123", "report.json.draft"):
         (folder / name).write_text("half")
     prepared(root)
-    assert files() == {"lock", "manifest.parquet", "probed-2.jsonl", "report.json"}
+    assert files() == {"lock", "manifest.parquet", "probed-3.jsonl", "report.json"}
 
 
 # Two at once

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kinoray.system.durable import append_whole
 
-FILE = "probed-2.jsonl"
+FILE = "probed-3.jsonl"
 """The number changes with what probing finds, so that old findings are not taken for new ones."""
 
 Finding = dict[str, Any]
