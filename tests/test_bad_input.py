@@ -108,7 +108,15 @@ def test_corrupt_videos_within_the_limit_are_left_out_and_listed(kino: Kino, min
 @pytest.mark.parametrize(
     ("which", "messages"),
     [
-        (slice(0, None, 2), ["of 24 clips are unreadable (limit 5%)", "bad_samples.jsonl", "max_bad_fraction"]),
+        (
+            slice(0, None, 2),
+            [
+                "of 24 clips are unreadable (limit 5%)",
+                "Those met so far are listed in",
+                "bad_samples.jsonl",
+                "max_bad_fraction",
+            ],
+        ),
         (slice(None), ["All 8 training clips of task a are unreadable", "Repair the files"]),
     ],
 )

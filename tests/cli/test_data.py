@@ -185,7 +185,7 @@ def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) 
     assert code == 1
     assert out.splitlines() == [
         "b.mp4, 0 to 90 s: the video ends after 1.2 s",
-        "b.mp4, 5 to 6 s: decode: no frames",
+        "b.mp4, 5 to 6 s: decode: the span begins at 5 s, behind the last frame at 1.10 s",
         f"c.mkv: decode: the file is cut off: {len(data) // 2:,} of {len(data):,} bytes",
         "copy.mp4: the same bytes as a.mp4",
         "gone.mp4: is listed, but not in the folder",

@@ -401,6 +401,37 @@ def test_an_encrypted_video_is_called_so(tmp_path: Path) -> None:
         frames_of(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "a Git LFS pointer .*`git lfs pull`"),
+        ("\ufeff\n<!DOCTYPE html><html></html>", "a web page in place of the file"),
+        ("<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "an XML text in place of the file"),
+        ("hello\n", "Invalid data found"),
+    ],
+)
+def test_what_only_has_a_videos_name_is_called_what_it_is(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.mp4").write_text(text, encoding="utf-8")
+    with pytest.raises(VideoError, match=message) as caught:
+        frames_of(tmp_path / "a.mp4")
+    assert caught.value.stage == "open"
+
+
+@pytest.mark.parametrize("ending", ["nut", "y4m"])
+def test_a_container_that_is_not_read_is_called_so(tmp_path: Path, ending: str) -> None:
+    path = write_clip(tmp_path / f"a.{ending}", grey_ramp(5), codec="rawvideo")
+    with pytest.raises(VideoError, match="no container that is read: MP4, MOV, Matroska"):
+        frames_of(path)
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+def test_a_span_behind_the_end_is_called_so(tmp_path: Path, ending: str) -> None:
+    path = write_clip(tmp_path / f"a.{ending}", grey_ramp(12))
+    for read in (frames_of, lambda *given: probe_clip(Clip("a", *map(str, given[:1]), *given[1:]))):
+        with pytest.raises(VideoError, match=r"the span begins at 5 s, behind the last frame at 1\.10 s"):
+            read(path, 5.0, 6.0)
+
+
 @pytest.mark.parametrize("flags", [{}, {"movflags": "frag_keyframe+empty_moov"}])
 def test_an_encrypted_video_that_decodes_without_an_error_is_refused(tmp_path: Path, flags: dict) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (6, 64, 64, 3), np.uint8)

@@ -92,7 +92,7 @@ def _decode_through(clip: Clip, choose: Choose, size_px: int, limits: Limits, fr
         announced = count_packets(video, packets)
         expected = clip.probe.num_frames if clip.probe else max(announced, 1)
         frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), size_px)
-    check_count(count, announced)
+        check_count(video, packets, count)
     if count == expected:
         return frames
     with open_video(clip, limits, from_start) as video:  # anew: a decoder that was flushed need not do the same again

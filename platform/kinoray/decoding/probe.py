@@ -29,7 +29,6 @@ from kinoray.decoding.video import (
     all_frames,
     check_count,
     check_pixels,
-    count_packets,
     open_video,
     read_packets,
     with_retries,
@@ -79,7 +78,7 @@ def _probe(clip: Clip, limits: Limits, digest: str | None, from_start: bool) -> 
     with open_video(clip, limits, from_start) as video:
         packets = read_packets(video)
         seen = _see(video, packets)
-        check_count(seen.count, count_packets(video, packets))
+        check_count(video, packets, seen.count)
         candidates = _candidates(video, packets, seen)
         duration_s, fps = _pace(video, seen)
         codec = video.stream.codec_context.codec.canonical_name

@@ -26,7 +26,7 @@ from av.video.stream import VideoStream
 
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.upright import orientation, upright
-from kinoray.decoding.whole import check_whole, is_encrypted
+from kinoray.decoding.whole import check_whole, is_encrypted, other_kind
 from kinoray.errors import MissingVideo, UsageError, VideoError
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv,ivf"
@@ -34,6 +34,7 @@ FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gi
 
 PYAV = ("av/", os.path.dirname(av.__file__))
 """Where its code stands, as tracebacks have it: compiled, and plain."""
+OTHER_CONTAINER = "no container that is read: MP4, MOV, Matroska, WebM, AVI, FLV, MPEG, WMV, Ogg, GIF, IVF"
 ENCRYPTED = "its video is encrypted"
 # Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
 SHORT_SHARE, SHORT_SLACK = 0.9, 2
@@ -187,17 +188,18 @@ def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[
             raise
         if is_encrypted(clip.path):
             raise VideoError("open", ENCRYPTED) from error
-        if stage == "open":
-            _say_if_cut_off(clip.path)
-        raise _video_error(stage, error) from error
+        known = _known_fault(clip.path, error) if stage == "open" else None
+        raise (VideoError(stage, known) if known else _video_error(stage, error)) from error
 
 
-def _say_if_cut_off(path: str) -> None:
-    """Raises: VideoError where a file that cannot be opened is not all there."""
+def _known_fault(path: str, error: BaseException) -> str | None:
+    """What a file that cannot be opened is, in plainer words than the decoder's; None where nobody knows."""
     try:
         check_whole(path)
-    except VideoError as error:
-        raise VideoError("open", str(error)) from None
+    except VideoError as cut:
+        return str(cut)
+    # An invalid argument is FFmpeg's word for a container that FORMATS does not list.
+    return other_kind(path) or (OTHER_CONTAINER if isinstance(error, av.error.ArgumentError) else None)
 
 
 def _is_the_decoders(error: BaseException) -> bool:
@@ -314,12 +316,23 @@ def count_packets(video: Video, packets: list[Packet]) -> int:
     return sum(not packet.is_discard and video.span.holds(packet.pts) for packet in packets)
 
 
-def check_count(count: int, expected: int) -> None:
+def check_count(video: Video, packets: list[Packet], count: int) -> None:
     """Raises: VideoError where decoding gave no frames, or far fewer than the packets announced."""
     if count == 0:
-        raise VideoError("decode", "no frames")
+        raise VideoError("decode", _behind_the_end(video, packets) or "no frames")
+    expected = count_packets(video, packets)
     if count + SHORT_SLACK < SHORT_SHARE * expected:
         raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
+
+
+def _behind_the_end(video: Video, packets: list[Packet]) -> str | None:
+    """What is wrong with a span that begins after the last frame; None where it does not."""
+    last = max((packet.pts for packet in packets if packet.pts is not None), default=None)
+    if last is None or video.span.begins_by(last):
+        return None
+    first = video.stream.start_time or 0
+    start_s, last_s = ((ticks - first) * video.tick_s for ticks in (video.span.start or 0, last))
+    return f"the span begins at {start_s:g} s, behind the last frame at {last_s:.2f} s"
 
 
 def times_of(video: Video, packets: list[Packet], num_frames: int) -> np.ndarray:

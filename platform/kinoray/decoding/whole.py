@@ -56,6 +56,17 @@ def is_encrypted(path: str) -> bool:
     return False
 
 
+def other_kind(path: str) -> str | None:
+    """What a file is that only has a video's name; None where it is none of what downloads leave."""
+    with open(path, "rb") as file:
+        head = file.read(512).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if head.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer in place of the file: get it with `git lfs pull`"
+    if head.startswith((b"<!doctype html", b"<html")):
+        return "a web page in place of the file"
+    return "an XML text in place of the file" if head.startswith(b"<?xml") else None
+
+
 def _declared(file: BinaryIO, size: int) -> int | None:
     """Bytes that the file should have; None where it does not say."""
     head = file.read(12)

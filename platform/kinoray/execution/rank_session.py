@@ -360,6 +360,6 @@ class BadClips:
         if count > self.limit * self.clips:
             raise BadData(
                 f"{count} of {self.clips} clips are unreadable (limit {self.limit:.0%}), the last {new[0]['uri']}: "
-                f"{new[0]['message']}. All are listed in {self.listed}; repair or remove them, or allow more with "
-                "--set max_bad_fraction=..."
+                f"{new[0]['message']}. Those met so far are listed in {self.listed}; repair or remove them, "
+                "or allow more with --set max_bad_fraction=..."
             )
