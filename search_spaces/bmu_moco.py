@@ -29,8 +29,4 @@ SPACES = {
         "learning_rate": {"choices": [5e-4, 1e-3, 2e-3]},  # half, once and twice that of moving-cvlm
         "m_hat": {"choices": [0.99, 0.995]},  # the paper's, and half the pull
     },
-    "bmu-table4": {  # the search that every row of the table gets: the rate, and the method's main knob
-        "learning_rate": {"choices": [0.003, 0.015, 0.06]},  # MoCo's own best on shapes-ucl-5, between, SimSiam's
-        "m_hat": {"choices": [0.99, 0.995]},  # the paper's, and half the pull
-    },
 }

@@ -57,9 +57,10 @@ RULE_NAMES = [name for name in method_names() if issubclass(find_method(name).lo
 
 @pytest.mark.slow
 def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Path) -> None:
-    """Every rule on its default learner stands above; here around the other method that learns from video and text."""
+    """Every rule on its default learner stands above; here around BMU-MoCo, on pictures where it is a rule of these."""
     peers: dict[str, list[dict[str, Any]]] = {}
-    pairs = [find_method(f"{name}:bmu_moco") for name in RULE_NAMES]
+    suits = {name: find_method(name).load().suits or ("cvlm",) for name in RULE_NAMES}
+    pairs = [find_method(f"{name}:bmu_moco{'' if 'cvlm' in suits[name] else '_views'}") for name in RULE_NAMES]
     subjects = [Subject(pair, micro, tmp_path / pair.name.replace(":", "-"), peers) for pair in pairs]
     peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in subjects}))
     for subject in subjects:

@@ -17,7 +17,7 @@ from support.rules import learned
 from kinoray.testing.engine import built
 
 PAIRS: dict[str, dict[str, Any]] = {
-    "bmu_moco": {"both_ways": True},
+    "bmu_moco_views": {"symmetric": True},
     "ccsl:moco": {"exemplars_per_class": 2},
     "ccsl:simclr": {"exemplars_per_class": 2},
     "ccsl:insdisc": {"exemplars_per_class": 2},

@@ -13,7 +13,8 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 
 GAINS = {"base_moco": 0.0, "lwf:base_moco": 1.0, "er_ring:base_moco": 2.0, "der:base_moco": 1.5, "co2l:base_moco": 0.8,
-         "lump:base_moco": 1.2, "bmu_moco": 6.0, "moco": 0.0, "simple_replay:moco": 1.0, "ccsl:moco": 4.0}  # fmt: skip
+         "lump:base_moco": 1.2, "bmu_moco": 6.0, "bmu_moco_views": 6.0, "moco": 0.0, "simple_replay:moco": 1.0,
+         "ccsl:moco": 4.0}  # fmt: skip
 """How much better than the first the made-up runs of a method are; the local variant a point less."""
 
 

@@ -95,7 +95,7 @@ def with_ranks() -> int:
 
 def run(folder: Path, *words: str, steps: int) -> tuple[int, int, int, str]:
     """Exit code, the most machines there were, the most that had ranks, and what the run said."""
-    command = [sys.executable, "-m", "kinoray", "run", "bmu_moco", "--stream", "digits-5", "--num-workers", "2"]
+    command = [sys.executable, "-m", "kinoray", "run", "bmu_moco_views", "--stream", "digits-5", "--num-workers", "2"]
     command += ["--runs", str(folder / "-".join(["runs", *words])), "--set", f"max_steps={steps}", *words]
     with (folder / "run.log").open("w+") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -83,7 +83,7 @@ def all_rows() -> list[Row]:
         for train in ("all", "head")
     ]
     pictures = [
-        Row("bmu_moco on pictures", "bmu_moco", "ucl", "tiny-cnn"),
+        Row("bmu_moco_views on pictures", "bmu_moco_views", "ucl", "tiny-cnn"),
         Row("probe of moco", "classify", "ucl", settings={"train": "head"}, parent=Row("moco", "moco", "ucl")),
         Row("ccsl:moco, selecting", "ccsl:moco", "cssl", selecting=True),
     ]

@@ -29,7 +29,7 @@ from machines import Machines, machines
 from measured import show_lines
 from two_runs import digest
 
-METHOD, STREAM = "bmu_moco", "digits-5"
+METHOD, STREAM = "bmu_moco_views", "digits-5"
 CPUS, RANKS = 2, 4
 GRACE_S = 30.0
 LIMIT_S = 900.0

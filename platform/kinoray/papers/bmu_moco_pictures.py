@@ -12,7 +12,7 @@ PNN = MethodRow(label="PNN", method="pnn")
 SI = MethodRow(label="SI", method="si:simsiam")
 DER = MethodRow(label="DER", method="der:simsiam")
 LUMP = MethodRow(label="LUMP", method="lump:simsiam")
-BMU_MOCO = MethodRow(label="BMU-MoCo", method="bmu_moco")
+BMU_MOCO = MethodRow(label="BMU-MoCo", method="bmu_moco_views")
 FINETUNE_MOCO = MethodRow(label="Finetune (MoCo)", method="moco")
 """Ours: the paper compares BMU-MoCo, which learns by MoCo, with methods that learn by SimSiam. What MoCo reaches by
 itself is none of BMU-MoCo's merit, so it is a rival like the others."""
