@@ -115,7 +115,7 @@ def _misquoted(where: str, what: str) -> UsageError:
 
 def _json_rows(file: Path) -> list[dict[str, Any]]:
     """The lines of a JSONL file, ended by newlines alone: captions may hold other separators of lines."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for line in filter(str.strip, _text(file).split("\n")):
         where = f"{file} row {len(rows) + 1}"
         try:
