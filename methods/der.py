@@ -112,8 +112,9 @@ class Method(Rule):
         return self.with_term(output, "memory", self.config.memory_weight * term)
 
     def _filled(self) -> Tensor:
-        """Share of each task's keys that its first batch has filled, (N,)."""
-        return self.keys_N2CD[:, 0].any(dim=-1).float().mean(dim=-1)
+        """Share of each task's keys that its first batch has filled, (N,); of a task without any that of one key, for
+        its rows have no distance that could be divided by none."""
+        return self.keys_N2CD[:, 0].any(dim=-1).float().mean(dim=-1).clamp(min=1 / self.config.logit_keys)
 
     def _kept(self, output: StepOutput, batch: Batch) -> dict[str, Tensor]:
         """What the memory keeps of the current rows: what logits are made of, or features (B, 1, C)."""

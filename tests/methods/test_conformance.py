@@ -36,7 +36,7 @@ def subjects(micro, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subje
     by_name = {
         name: Subject(source_of(method, micro), micro, folder / name, peers, DEVICE) for name, method in METHODS.items()
     }
-    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in by_name.values()}))
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in by_name.values()}, goes_on=True))
     return by_name
 
 
@@ -62,7 +62,7 @@ def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Pa
     suits = {name: find_method(name).load().suits or ("cvlm",) for name in RULE_NAMES}
     pairs = [find_method(f"{name}:bmu_moco{'' if 'cvlm' in suits[name] else '_views'}") for name in RULE_NAMES]
     subjects = [Subject(pair, micro, tmp_path / pair.name.replace(":", "-"), peers) for pair in pairs]
-    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in subjects}))
+    peers.update(on_two_ranks({subject.method.name: subject.spec_of_two for subject in subjects}, goes_on=True))
     for subject in subjects:
         for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
             promise(subject)

@@ -117,14 +117,14 @@ def built(spec: RunSpec) -> BaseMethod:
 
 
 def fresh_session(spec: RunSpec, world: World | None = None) -> RankSession:
-    """A rank before its first step, its first task begun."""
-    return begun_session(spec, world)[0]
+    """A rank before its first step, its first task begun; commits in the folder are left alone."""
+    return begun(spec, world, False)[0]
 
 
-def begun_session(spec: RunSpec, world: World | None = None) -> tuple[RankSession, Stage, RunState]:
-    """A rank before the first step of the task behind its newest commit, of its first task without one; begun."""
+def begun(spec: RunSpec, world: World | None, goes_on: bool) -> tuple[RankSession, Stage, RunState]:
+    """A rank that has begun its first task, or the one behind the run's newest commit."""
     session = RankSession(spec, world or alone(spec), RunMonitor(spec.folder), None)
-    state = session.resume()
+    state = session.resume() if goes_on else RunState()
     stage = spec.stages[state.position.stage]
     grow(session.method, stage, session)
     begin_task(session.method, stage, session, state.selections)
@@ -142,10 +142,10 @@ def state_of(method: BaseMethod) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in method.state_dict().items()}
 
 
-def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
-    """The second step of the task behind a run's newest commit, of its first task without one: logged values,
-    gradients, and weights before the optimizer, between it and `after_step`, and after."""
-    session, stage, state = begun_session(spec, world)
+def one_step(spec: RunSpec, world: World | None = None, goes_on: bool = False) -> dict[str, Any]:
+    """The second step of a run's first task: logged values, gradients, and weights before the optimizer, between it
+    and `after_step`, and after. goes_on: of the task behind its newest commit."""
+    session, stage, state = begun(spec, world, goes_on)
     torch.set_num_threads(1)
     method = session.method
     before, between = state_of(method), {}
@@ -171,12 +171,12 @@ def one_step(spec: RunSpec, world: World | None = None) -> dict[str, Any]:
     }
 
 
-def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
+def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec], goes_on: bool = False) -> None:
     """`one_step` of each run, as one of two gloo processes."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     for name, spec in specs.items():
         try:
-            whole = one_step(spec, World(rank, 2))
+            whole = one_step(spec, World(rank, 2), goes_on)
             step = {name: whole[name] for name in ("values", "gradients", "after")}
         except Exception as error:  # one method's fault must not hide what the others do
             step = {"error": f"{type(error).__name__}: {error}"}
@@ -184,14 +184,14 @@ def rank_of_two(rank: int, folder: str, specs: dict[str, RunSpec]) -> None:
     dist.destroy_process_group()
 
 
-def on_two_ranks(specs: Mapping[str, RunSpec]) -> dict[str, list[dict[str, Any]]]:
+def on_two_ranks(specs: Mapping[str, RunSpec], goes_on: bool = False) -> dict[str, list[dict[str, Any]]]:
     """The values, gradients and later weights of `one_step` on each of two gloo processes, started once for all runs.
 
     Where a step fails its place holds {"error": message}.
     """
     with tempfile.TemporaryDirectory(prefix="kinoray-ranks-") as folder:
         with environment(SAFE_PATH):
-            ranks = mp.spawn(rank_of_two, (folder, dict(specs)), nprocs=2, join=False)
+            ranks = mp.spawn(rank_of_two, (folder, dict(specs), goes_on), nprocs=2, join=False)
         while not ranks.join():
             pass
         return {name: [torch.load(f"{folder}/{name}-{rank}.pt") for rank in range(2)] for name in specs}

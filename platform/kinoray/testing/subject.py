@@ -122,4 +122,5 @@ class Subject:
     @cached_property
     def two_ranks(self) -> list[dict[str, Any]]:
         """`one_step` on each of two ranks; memories have rows by then."""
-        return self.peers.get(self.method.name) or on_two_ranks({self.method.name: self.spec_of_two})[self.method.name]
+        name = self.method.name
+        return self.peers.get(name) or on_two_ranks({name: self.spec_of_two}, goes_on=True)[name]

@@ -184,7 +184,7 @@ def counts_tasks_as_it_says(subject: Subject) -> None:
 
 def two_ranks_equal_one(subject: Subject) -> None:
     """Two ranks equal one, in values, gradients and state."""
-    alone, ranks = one_step(subject.spec_of_two), subject.two_ranks
+    alone, ranks = one_step(subject.spec_of_two, goes_on=True), subject.two_ranks
     loss, after_step = (place_of(subject.cls, verb) for verb in ("loss", "after_step"))
     for rank in ranks:
         expect("error" not in rank, f"on two ranks: {rank.get('error')}", loss)
