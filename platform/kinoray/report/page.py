@@ -50,13 +50,17 @@ def write_report(folder: str | Path) -> Path:
     if (folder / SWEEP_RECORD).is_file():
         return write_sweep_report(folder)
     results = load_all(folder)
+    return _written(folder, "page.html", _content(results))
+
+
+def _written(folder: Path, template: str, content: dict[str, Any]) -> Path:
+    """report.html in a folder, made of a template."""
     environment = Environment(
         loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"show": show, "printable": printable}
-    page = environment.get_template("page.html").render(**_content(results))
+    environment.filters |= {"show": show, "printable": printable, "cell": _cell}
     file = folder / "report.html"
-    file.write_text(page, encoding="utf-8")
+    file.write_text(environment.get_template(template).render(**content), encoding="utf-8")
     return file
 
 
@@ -153,13 +157,7 @@ MOST_ROWS = 500
 def write_sweep_report(folder: str | Path) -> Path:
     """Write report.html into a sweep's folder. Raises: UsageError if the folder is no sweep."""
     sweep = SweepResult(folder)
-    environment = Environment(
-        loader=PackageLoader("kinoray.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters |= {"show": show, "printable": printable, "cell": _cell}
-    file = sweep.folder / "report.html"
-    file.write_text(environment.get_template("sweep.html").render(**_sweep_content(sweep)), encoding="utf-8")
-    return file
+    return _written(sweep.folder, "sweep.html", _sweep_content(sweep))
 
 
 def _sweep_content(sweep: SweepResult) -> dict[str, Any]:

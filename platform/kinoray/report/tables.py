@@ -94,7 +94,7 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """What must be read with the table (`report.tables`)."""
+        """What must be read with the table."""
         return notes_of(self.rows, self.across)
 
     def to_json(self) -> dict[str, Any]:

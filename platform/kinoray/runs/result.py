@@ -344,8 +344,6 @@ def runs_of_sweep(sweep: Path) -> list[Path]:
 
 
 TABLE = "border-collapse:collapse;margin:.4em 0"
-
-
 CELL = "padding:.15em .6em;text-align:right;border:1px solid #8886"
 
 
