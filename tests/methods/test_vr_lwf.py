@@ -63,6 +63,6 @@ def test_at_weight_0_it_is_the_learner_alone(micro, tmp_path) -> None:
     stream = on_protocol(micro, "ctvr")
     alone = spec_of("avg_pool", stream, tmp_path)
     wrapped = spec_of("vr_lwf", stream, tmp_path, settings={"distill_weight": 0.0})
-    assert wrapped.method.parts[1].name == "avg_pool", "the default learner of the protocol"
+    assert wrapped.run.method.parts[1].name == "avg_pool", "the default learner of the protocol"
     assert run_spec(alone) and run_spec(wrapped)
     assert_same(alone, wrapped)
