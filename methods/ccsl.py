@@ -13,9 +13,8 @@ Exemplars are the pictures whose views agree most, n in each cluster of a task's
 Differs: Eq. 4 prints the diagonal alone in its numerator; Eq. 5 needs the whole row. The paper gives no tau (the
 learner's temperature), nor the space of clusters and variances (the embedding, unit norm), nor what the teacher's batch
 normalisation does: it is in eval mode, and its running statistics are averaged as its weights are. The student embeds
-plain exemplars in train mode, so half of the updates of its running statistics are theirs; over several groups
-(`resnet18-cifar:8`) what stands in a group of a joined batch depends on the number of ranks. Exemplars come in a
-fixed proportion with every step instead of by chance; the queue of exemplars is filled before a task by the learner's
+plain exemplars in train mode, so half of the updates of its running statistics are theirs. Exemplars come in a fixed
+proportion with every step instead of by chance; the queue of exemplars is filled before a task by the learner's
 encoder. Views that choose exemplars are the stream's own. Sec. 4 gives SimCLR and InsDisc no queue to stand beside:
 their L_ESL contrasts with the queue of exemplars in the same way, a key being the other view's embedding, or the
 picture's row of the bank.

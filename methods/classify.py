@@ -15,7 +15,8 @@ has the probe's.
 Differs: the releases keep the weights of the best epoch on the test set; here the validation split chooses. VideoMoCo's
 paper fine-tunes with batches of 32 at 0.05, its code (`--as-released`) with 256 at 0.005 and the whole network in eval
 mode; its crops of 224 px and its ten random clips of a video in each epoch are not offered under that name (`size_px`
-and `epochs` set them). Samples without a label teach nothing, and count in the mean as zeros.
+and `epochs` set them). Samples without a label teach nothing, and count in the mean as zeros. Batch normalisation is
+over the step's rows on all ranks, whatever groups the pretext had.
 """
 
 # B batch   T frames   F features   C classes so far
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.norm import over_all_rows
 from kinoray.config import config
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, TaskFacts, trainable
@@ -99,6 +101,7 @@ class Method(BaseMethod):
     def __init__(self, config: Config, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
         self.backbone = backbone.trunk.requires_grad_(config.train == "all")
+        over_all_rows(self.backbone)
         self.parts = nn.ModuleList()
 
     def grow(self, task: TaskFacts) -> None:

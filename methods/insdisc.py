@@ -10,7 +10,8 @@ theirs; negatives are drawn from the current task's.
 
 Differs: Z is set at the first step of every task, for N changes with it (the release: once). As in the release, K rows
 are drawn with replacement and may hold the picture itself. The proximal term of Eq. 9 is in neither the release's
-default nor here.
+default nor here. Batch normalisation is over the step's rows on all ranks, whatever groups the backbone's name asks
+for.
 """
 
 # B batch   D embedding   K negatives   N samples of the task
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.norm import over_all_rows
 from kinoray.backbones.projected import Projected
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import full_precision, noise_contrast, unit
@@ -67,6 +69,7 @@ class Method(BaseMethod):
 
     def __init__(self, config: Config, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
+        over_all_rows(backbone)
         self.online = Projected(backbone, nn.Linear(backbone.dim, config.dim), config.dim)
         self.register_buffer("bank_ND", torch.empty(0, config.dim))
         self.register_buffer("starts", torch.zeros(1, dtype=torch.int64))  # of each task's rows in the bank

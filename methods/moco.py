@@ -9,7 +9,7 @@ Encoder, key encoder and queue carry over from task to task (CCSL does not say).
 
 Differs: the averages move after the optimizer's step instead of before the next key forward, which is the same. Keys
 are shuffled over the whole step, whatever the number of ranks, and batch normalisation has its groups by the backbone
-(`resnet18-cifar:8` has the eight of MoCo's CIFAR notebook), neighbours instead of every eighth row.
+(`resnet18-cifar:8` has the eight of MoCo's CIFAR notebook, `resnet50:8` those of eight GPUs).
 """
 
 # B batch   D embedding
@@ -44,7 +44,8 @@ class Config:
     symmetric: bool = False
     """Whether both views are queries in turn: the sum of both losses, both keys enqueued."""
     shuffle: bool = True
-    """Whether keys are normalised among other rows than their queries."""
+    """Whether keys are normalised among other rows than their queries. Of no effect over one group of rows: name the
+    groups in the backbone's name (`tiny-cnn:4`)."""
 
 
 NOTEBOOK = {"temperature": 0.1, "m": 0.99, "queue_size": 4096}

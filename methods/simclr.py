@@ -5,12 +5,14 @@
 Eq. 1 (NT-Xent); negatives are all other views of the step, of all ranks.
 
 Differs: CCSL gives no settings for it. Temperature 0.1 and a head of two layers, as in the continual SimCLR scripts of
-the field; the optimizer is the stream's instead of LARS.
+the field; the optimizer is the stream's instead of LARS. Batch normalisation is over the step's rows on all ranks,
+as in the paper (Sec. 2.2), whatever groups the backbone's name asks for.
 """
 
 # B batch   D embedding   G rows of all ranks
 
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.norm import over_all_rows
 from kinoray.backbones.projected import HeadKind, Projected, contrast_head
 from kinoray.config import Count, Positive, config
 from kinoray.equations import nt_xent
@@ -38,6 +40,7 @@ class Method(BaseMethod):
 
     def __init__(self, config: Config, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
+        over_all_rows(backbone)
         self.online = Projected(backbone, contrast_head(config.head, backbone.dim, config.dim), config.dim)
 
     @classmethod

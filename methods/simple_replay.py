@@ -1,8 +1,7 @@
 """Simple replay (Hu et al., BMVC 2021, CCSL, Sec. 4.2): random exemplars of every true class join the next tasks' rows.
 
 Differs: the paper merges exemplars into the training set, so that a step holds a few of them by chance. Here every step
-replays in that proportion, as steps may not depend on state (`Replay.rows` 0). Over several groups of batch
-normalisation (`resnet18-cifar:8`) what stands in a group of a joined batch depends on the number of ranks.
+replays in that proportion, as steps may not depend on state (`Replay.rows` 0).
 """
 
 from collections.abc import Sequence

@@ -5,12 +5,14 @@
 Eqs. 1-4. BMU-MoCo's Table 4 quotes its fine-tuning, SI, DER, LUMP and PNN rows from that benchmark.
 
 Differs: the projector has the two layers that the benchmark uses by default; the paper's has three and a last
-normalisation without weights. Batch normalisation is over the step's rows on all ranks, as in the paper.
+normalisation without weights. Batch normalisation is over the step's rows on all ranks, as in the paper,
+whatever groups the backbone's name asks for.
 """
 
 # B batch   D embedding
 
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.norm import over_all_rows
 from kinoray.backbones.projected import Projected, normalised_mlp
 from kinoray.config import Count, config
 from kinoray.equations import negative_cosine, unit
@@ -43,6 +45,7 @@ class Method(BaseMethod):
 
     def __init__(self, config: Config, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
+        over_all_rows(backbone)
         dim = config.projector_dim
         projector = normalised_mlp(backbone.dim, *[dim] * config.projector_layers, last_norm=True)
         self.online = Projected(backbone, projector, dim)

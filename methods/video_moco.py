@@ -51,7 +51,8 @@ class Config:
     dim: Count = 128
     """Width of the embedding."""
     shuffle: bool = True
-    """Whether keys are normalised among other rows than their queries."""
+    """Whether keys are normalised among other rows than their queries. Of no effect over one group of rows: name the
+    groups in the backbone's name (`tiny-3d:2`)."""
     t: Share = 0.99999
     """What a key's weight is multiplied by with each place in the queue, > 0 (Table 2); 1 turns the decay off."""
     decay: Literal["paper", "released"] = "paper"

@@ -23,8 +23,7 @@ def joined(batch: Batch) -> Batch:
     ones, so that losses, queues and payloads do not depend on the number of ranks. Give `gather` on with the output,
     `StepOutput(..., gather=batch.gather)`, where `carry` holds joined rows. A batch without replayed rows comes back as
     it is. `plain` is there where both have it.
-    Batch normalisation over one group sees the same union on any number of ranks. Over several groups it does not, as a
-    rank's current rows stand before its replayed ones: encode the two apart there.
+    Batch normalisation sees the same union on any number of ranks, in the same groups (`backbones.norm`).
     Raises: RunFailed where replayed rows come with another number of views (`Replay.views`) than the current ones.
     """
     again = batch.replay

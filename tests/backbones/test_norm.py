@@ -16,7 +16,9 @@ from kinoray.backbones.norm import (
     SplitBatchNorm1d,
     SplitBatchNorm2d,
     SplitBatchNorm3d,
-    group_of_rows,
+    blocks_of_rows,
+    groups_of_ranks,
+    over_all_rows,
 )
 from kinoray.training.distributed import World, set_world
 
@@ -46,10 +48,25 @@ def by(way: str, layer: SplitBatchNorm, x: torch.Tensor) -> torch.Tensor:
 ways = pytest.mark.parametrize("way", ["kernel", "joined"])
 
 
-def test_eight_rows_in_two_groups_are_grouped_as_the_notebook_or_as_neighbours() -> None:
+def test_every_second_row_is_in_the_second_of_two_groups_as_in_the_notebook() -> None:
     """MoCo's CIFAR notebook views (N, ...) as (N / groups, groups * channels, ...): row i is in group i mod groups."""
-    assert group_of_rows(8, 2, interleaved=True).tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
-    assert group_of_rows(8, 2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    x = rows(8, 3, 2, 2)
+    notebook = nn.BatchNorm2d(2 * 3)(x.view(4, 2 * 3, 2, 2)).view(8, 3, 2, 2)
+    torch.testing.assert_close(SplitBatchNorm2d(3, 2)(x), notebook)
+    assert groups_of_ranks(1, 8, 2).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1]]
+    assert groups_of_ranks(2, 4, 4).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_replayed_rows_are_spread_over_all_groups_on_any_number_of_ranks(ranks: int) -> None:
+    """512 pictures and 88 exemplars of a step of CCSL on CIFAR-100, in eight groups of 75."""
+    own, again = 512 // ranks, 88 // ranks
+    with blocks_of_rows(own, again):
+        groups = groups_of_ranks(ranks, own + again, 8)
+    assert groups[:, own:].flatten().bincount().tolist() == [11] * 8
+    assert groups.flatten().bincount().tolist() == [75] * 8
+    in_the_step = torch.cat([groups[:, :own].flatten(), groups[:, own:].flatten()])
+    assert torch.equal(in_the_step, torch.arange(600) % 8)
 
 
 @ways
@@ -87,8 +104,9 @@ def test_groups_are_normalised_as_if_each_stood_alone_and_running_statistics_fol
     x = rows(8, 3, 2, 2)
     ours = SplitBatchNorm2d(3, groups)
     alone = [nn.BatchNorm2d(3) for _ in range(groups)]
-    expected = [module(chunk) for module, chunk in zip(alone, x.chunk(groups), strict=True)]
-    torch.testing.assert_close(by(way, ours, x), torch.cat(expected), rtol=1e-5, atol=1e-6)
+    out = by(way, ours, x)
+    for group, module in enumerate(alone):
+        torch.testing.assert_close(out[group::groups], module(x[group::groups]), rtol=1e-5, atol=1e-6)
     assert ours.num_batches_tracked == 1
     for name in ("running_mean", "running_var"):
         mean = torch.stack([getattr(module, name) for module in alone]).mean(dim=0)
@@ -96,22 +114,16 @@ def test_groups_are_normalised_as_if_each_stood_alone_and_running_statistics_fol
 
 
 @ways
-def test_interleaved_groups_are_neighbours_of_the_rows_in_another_order(way: str) -> None:
-    x = rows(8, 3, 2, 2)
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
-    notebook, neighbours = SplitBatchNorm2d(3, 2, interleaved=True), SplitBatchNorm2d(3, 2)
-    torch.testing.assert_close(by(way, notebook, x)[order], by(way, neighbours, x[order]))
-
-
-@ways
 @pytest.mark.parametrize("groups", [1, 2])
 def test_many_values_are_added_up_without_loss_in_any_layout(groups: int, way: str) -> None:
     x = rows(32, 16, 32, 32)
-    parts = [part - part.mean(dim=(0, 2, 3), keepdim=True) for part in x.double().chunk(groups)]
-    exact = torch.cat([part / (part.square().mean(dim=(0, 2, 3), keepdim=True) + 1e-5).sqrt() for part in parts])
     for layout in (torch.contiguous_format, torch.channels_last):
         out = by(way, SplitBatchNorm2d(16, groups), x.contiguous(memory_format=layout))
-        torch.testing.assert_close(out.double(), exact, rtol=0, atol=4e-6)
+        for group in range(groups):
+            part = x[group::groups].double()
+            part = part - part.mean(dim=(0, 2, 3), keepdim=True)
+            exact = part / (part.square().mean(dim=(0, 2, 3), keepdim=True) + 1e-5).sqrt()
+            torch.testing.assert_close(out[group::groups].double(), exact, rtol=0, atol=4e-6)
 
 
 @ways
@@ -119,7 +131,7 @@ def test_a_mean_far_from_zero_does_not_spoil_the_variance(way: str) -> None:
     x = rows(8, 1, 4, 4) + 1000.0
     ours = SplitBatchNorm2d(1, 2)
     by(way, ours, x)
-    exact = 0.9 + 0.1 * torch.stack([chunk.double().var() for chunk in x.chunk(2)]).mean()
+    exact = 0.9 + 0.1 * torch.stack([x[group::2].double().var() for group in (0, 1)]).mean()
     assert ours.running_var.item() == pytest.approx(exact.item(), rel=1e-5)
 
 
@@ -146,6 +158,13 @@ def test_rows_that_do_not_share_out_and_groups_of_one_value_are_refused() -> Non
         SplitBatchNorm1d(3, groups=0)
 
 
+def test_a_module_can_take_its_statistics_over_all_rows_whatever_its_groups_were() -> None:
+    module, whole = nn.Sequential(SplitBatchNorm2d(3, 4)), nn.BatchNorm2d(3)
+    over_all_rows(module)
+    x = rows(8, 3, 2, 2)
+    torch.testing.assert_close(module(x), whole(x))
+
+
 def test_copies_keep_their_world() -> None:
     module = nn.Sequential(SplitBatchNorm1d(2))
     set_world(module, World(rank=1, size=2))
@@ -165,8 +184,9 @@ def ranks(request: pytest.FixtureRequest) -> list[dict[str, dict[str, torch.Tens
 def test_several_ranks_normalise_as_one(name: str, ranks) -> None:
     whole = normalised(name, World())
     parts = [result[name] for result in ranks]
+    order = torch.cat([part["places"] for part in parts]).argsort()
     for key in ("out", "rows"):
-        torch.testing.assert_close(torch.cat([part[key] for part in parts]), whole[key], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(torch.cat([part[key] for part in parts])[order], whole[key], rtol=1e-6, atol=1e-6)
     for key in ("weight", "bias"):
         total = torch.stack([part[key] for part in parts]).sum(dim=0)
         torch.testing.assert_close(total, whole[key], rtol=1e-6, atol=1e-6)

@@ -73,8 +73,8 @@ def test_the_seed_decides_the_first_weights_and_leaves_the_global_state() -> Non
 
 def test_it_learns_to_tell_bright_from_dark_in_train_mode() -> None:
     net = load_backbone("tiny-cnn:2")
-    video = clips(8, 1, 3, 16, 16) + torch.tensor([1.0, -1.0] * 4).view(8, 1, 1, 1, 1)
-    target = torch.tensor([1.0, 0.0] * 4)
+    video = clips(8, 1, 3, 16, 16) + torch.tensor([1.0] * 4 + [-1.0] * 4).view(8, 1, 1, 1, 1)
+    target = torch.tensor([1.0] * 4 + [0.0] * 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     losses = []
     for _ in range(30):

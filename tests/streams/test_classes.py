@@ -92,7 +92,7 @@ def test_a_stream_has_the_papers_tasks_and_classes(tmp_path: Path, name: str) ->
     again = load_stream(name)
     assert again.tasks == stream.tasks
     small = "resnet18-cifar" if stream.protocol == "ucl" else "resnet18-cifar:8"
-    assert stream.backbone == ("resnet50" if "imagenet" in data_set and stream.protocol == "cssl" else small)
+    assert stream.backbone == ("resnet50:8" if "imagenet" in data_set and stream.protocol == "cssl" else small)
     assert stream.recipe.keep_optimizer == (stream.protocol == "ucl"), "as released"
     assert stream.recipe.epochs == 200 and stream.recipe.frames == 1 and stream.recipe.validations == 1
 

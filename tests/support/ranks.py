@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kinoray.backbones.norm import SplitBatchNorm2d
+from kinoray.backbones.norm import SplitBatchNorm2d, blocks_of_rows
 from kinoray.training.distributed import BUCKET_NUMEL, World, gather, set_world, sum_over_ranks
 
 
@@ -126,25 +126,29 @@ def two_ranks_with(rank: int, folder: str, specs: dict[str, Any], strangers: str
     rank_of_two(rank, folder, specs)
 
 
-NORMS = {str(groups): {"groups": groups} for groups in (1, 2, 4, 8)} | {"3 across ranks": {"groups": 3}}
-NORMS |= {"interleaved": {"groups": 2, "interleaved": True}}
+NORMS = {str(groups): (groups, (24,)) for groups in (1, 2, 4, 8)} | {"3 across ranks": (3, (24,))}
+NORMS |= {"current and replayed rows": (8, (16, 8))}
+"""Groups, and of how many rows of all ranks each block is."""
 
 
 def normalised(name: str, world: World) -> dict[str, torch.Tensor]:
     """This rank's share of 24 rows through two layers of `SplitBatchNorm2d`, and the gradients of a loss of its own
-    rows that passes through the statistics of all."""
+    rows that passes through the statistics of all; `places`: which rows these are."""
     torch.manual_seed(0)
-    layer = torch.nn.Sequential(SplitBatchNorm2d(3, **NORMS[name]), torch.nn.Tanh(), SplitBatchNorm2d(3, **NORMS[name]))
+    groups, blocks = NORMS[name]
+    layer = torch.nn.Sequential(SplitBatchNorm2d(3, groups), torch.nn.Tanh(), SplitBatchNorm2d(3, groups))
     set_world(layer, world)
     x, w = torch.randn(2, 24, 3, 4, 4)
     x = x * torch.linspace(0.5, 2, len(x)).view(-1, 1, 1, 1)
-    own = slice(world.rank * len(x) // world.size, (world.rank + 1) * len(x) // world.size)
-    rows = x[own].clone().requires_grad_()
-    out = layer(rows)
-    ((out * w[own]).sin().sum() / len(x)).backward()
+    places = torch.cat([part.chunk(world.size)[world.rank] for part in torch.arange(24).split(blocks)])
+    rows = x[places].clone().requires_grad_()
+    with blocks_of_rows(*(block // world.size for block in blocks)):
+        out = layer(rows)
+    ((out * w[places]).sin().sum() / len(x)).backward()
     last = layer[2]
     gradients = {"rows": rows.grad, "weight": layer[0].weight.grad, "bias": layer[0].bias.grad}
-    return {"out": out.detach(), "running_mean": last.running_mean, "running_var": last.running_var} | gradients
+    state = {"running_mean": last.running_mean, "running_var": last.running_var}
+    return {"out": out.detach(), "places": places} | state | gradients
 
 
 def normalise(rank: int, folder: str, size: int) -> None:

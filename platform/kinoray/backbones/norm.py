@@ -1,15 +1,18 @@
 """Batch normalisation that does not depend on the number of ranks: statistics over groups of the global batch's rows.
 
-With one group it is BatchNorm over the rows of all ranks. With S groups each S-th part of the batch has statistics of
-its own, as the GPUs have in MoCo or the splits in its notebook, whatever the number of ranks. The engine tells the
-modules their rank (`kinoray.training.distributed.set_world`); alone they need nobody, and use PyTorch's own kernel on
-each group, equal but for rounding.
+With one group it is BatchNorm over the rows of all ranks. With S groups row n of the step is in group n mod S, as in
+the reshape of MoCo's CIFAR notebook, and each group has statistics of its own, as the GPUs have in MoCo. So replayed
+rows, which stand behind the current ones, are spread over all groups. The engine tells the modules their rank
+(`kinoray.training.distributed.set_world`) and of which blocks a step's rows are (`blocks_of_rows`); alone they need
+nobody, and use PyTorch's own kernel on each group, equal but for rounding.
 """
 
 # B rows on this rank   S groups   W ranks   C channels   X positions of a channel
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import torch
@@ -24,15 +27,34 @@ def check_groups(name: str, argument: str) -> None:
         raise UsageError(f"{name} takes a number of groups, as `{name}:4`, but got {argument!r}.")
 
 
-def group_of_rows(count: int, groups: int, interleaved: bool = False, device: torch.device | None = None) -> Tensor:
-    """The group of each of `count` rows of the global batch, int64 (count,).
+BLOCKS: ContextVar[tuple[int, ...]] = ContextVar("BLOCKS", default=())
+"""Of how many current and replayed rows a rank's joined batch is made, in this step."""
 
-    Neighbours form a group. interleaved: row n is in group n mod S, as the reshape of MoCo's notebook has it.
-    Raises: ValueError where the rows do not share out.
+
+@contextmanager
+def blocks_of_rows(*rows: int) -> Iterator[None]:
+    """Within it a batch of so many rows in all is this rank's part of blocks that stand one behind the other in the
+    step: the current rows of all ranks, then the replayed ones. Any other batch is one block."""
+    token = BLOCKS.set(rows)
+    try:
+        yield
+    finally:
+        BLOCKS.reset(token)
+
+
+def groups_of_ranks(ranks: int, rows: int, groups: int, device: torch.device | None = None) -> Tensor:
+    """The group of each rank's rows, int64 (ranks, rows): the row's place in the step, mod the number of groups.
+
+    rows: of one rank; ranks hold equally many. Raises: ValueError where the rows do not share out.
     """
-    check_shares(count, groups)
-    rows = torch.arange(count, device=device)
-    return rows % groups if interleaved else rows // (count // groups)
+    check_shares(ranks * rows, groups)
+    blocks = BLOCKS.get() if sum(BLOCKS.get()) == rows else (rows,)
+    firsts = [ranks * sum(blocks[:number]) for number in range(len(blocks))]
+    places = [
+        first + torch.arange(ranks * block, device=device).view(ranks, block)
+        for first, block in zip(firsts, blocks, strict=True)
+    ]
+    return torch.cat(places, dim=1) % groups
 
 
 def check_shares(count: int, groups: int) -> None:
@@ -78,14 +100,12 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
     unbiased variances); in eval mode it is the usual layer. State and initial weights are those of `nn.BatchNorm*d`.
     """
 
-    def __init__(
-        self, num_features: int, groups: int = 1, interleaved: bool = False, eps: float = 1e-5, momentum: float = 0.1
-    ) -> None:
+    def __init__(self, num_features: int, groups: int = 1, eps: float = 1e-5, momentum: float = 0.1) -> None:
         """momentum: weight of the newest statistics in the running ones."""
         super().__init__(num_features, eps, momentum)
         if groups < 1:
             raise ValueError(f"`groups` must be 1 or more, but got {groups}.")
-        self.groups, self.interleaved = groups, interleaved
+        self.groups = groups
         self.rank, self.num_ranks = 0, 1
         self.gather: Callable[[Tensor], Tensor] = alone
 
@@ -121,16 +141,16 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         if groups == 1:  # nothing to copy
             return kernel(input, self.running_mean, self.running_var)
         mean_SC, variance_SC = self.running_mean.repeat(groups, 1), self.running_var.repeat(groups, 1)
-        parts = [input[group::groups] for group in range(groups)] if self.interleaved else input.chunk(groups)
+        parts = [input[group::groups] for group in range(groups)]
         normalised = [kernel(*of_group) for of_group in zip(parts, mean_SC, variance_SC, strict=True)]
         self.running_mean.copy_(mean_SC.mean(dim=0))
         self.running_var.copy_(variance_SC.mean(dim=0))
-        return torch.stack(normalised, dim=1).flatten(0, 1) if self.interleaved else torch.cat(normalised)
+        return torch.stack(normalised, dim=1).flatten(0, 1)
 
     def _joined(self, input: Tensor, values: int) -> Tensor:
         """This rank's rows by moments that all ranks share; values: those of a group's channel."""
         ranks, rows = self.num_ranks, len(input)
-        groups_WB = group_of_rows(ranks * rows, self.groups, self.interleaved, input.device).view(ranks, rows)
+        groups_WB = groups_of_ranks(ranks, rows, self.groups, input.device)
         counts_WS = nn.functional.one_hot(groups_WB, self.groups).sum(dim=1)
         group_B = groups_WB[self.rank]
         x_BCX = input.flatten(2) if input.dim() > 2 else input.unsqueeze(-1)
@@ -162,6 +182,13 @@ class SplitBatchNorm2d(SplitBatchNorm, nn.BatchNorm2d):
 
 class SplitBatchNorm3d(SplitBatchNorm, nn.BatchNorm3d):
     """For (B, C, T, H, W)."""
+
+
+def over_all_rows(module: nn.Module) -> None:
+    """Let every `SplitBatchNorm` of a module take its statistics over all rows of a step."""
+    for layer in module.modules():
+        if isinstance(layer, SplitBatchNorm):
+            layer.groups = 1
 
 
 def norm_groups(module: nn.Module) -> int:

@@ -4,7 +4,7 @@ The networks are torchvision's, with its initial weights. For small pictures the
 and nothing is pooled before the last stage, as MoCo's CIFAR-10 notebook and the UCL benchmark have it.
 
 Differs: the notebook leaves the new stem at PyTorch's default initial weights; here it has those of the other
-convolutions. Groups of batch normalisation are neighbouring rows of a batch, in the notebook rows n mod GROUPS.
+convolutions.
 """
 
 # N pictures   D embedding

@@ -10,11 +10,10 @@ batches of 512, rate 0.06 falling by half a cosine, weight decay 5e-4), for Imag
 half a cosine, 1e-4); SGD with momentum 0.9, the weights of the last step.
 
 The backbones are a ResNet-18 for small pictures, normalised over eight groups of a batch as in the notebook, and a
-ResNet-50.
+ResNet-50 over groups of 32 rows, as MoCo's eight GPUs have.
 
 Differs: a part of the training pictures is validation (2 % of CIFAR-100, 1 % of ImageNet), which the paper trains on.
-The rate falls with every step, in the originals with every epoch. A group is of neighbours in a batch, in the notebook
-of every eighth row.
+The rate falls with every step, in the originals with every epoch.
 """
 
 from dataclasses import replace
@@ -63,5 +62,5 @@ def load(name: str, argument: str) -> Stream:
         data_set, num_tasks = name.removeprefix("cssl-"), 10
         num_classes = 100 if data_set == "imagenet-sub" else 1000
     tasks = class_tasks(name, argument, data_set, num_classes, num_tasks, num_classes // num_tasks, seed=SEED)
-    recipe, backbone = (CIFAR, "resnet18-cifar:8") if data_set == "cifar100" else (IMAGENET, "resnet50")
+    recipe, backbone = (CIFAR, "resnet18-cifar:8") if data_set == "cifar100" else (IMAGENET, "resnet50:8")
     return Stream(f"{name}:{argument}" if argument else name, "cssl", tasks, recipe, backbone)

@@ -6,7 +6,8 @@ the three splits, `video-ssl:downstream=ucf101` (or `hmdb51`) one of the two set
 
 The recipe is the paper's pretext: 200 epochs, batches of 128, SGD with momentum 0.9 at 0.02, weight decay 1e-4, 32
 neighbouring frames of 112 px from a random start; 10 such runs of a test video, evenly spaced. The rate is a tenth
-after epochs 120 and 160, as released; the paper is silent. Fine-tuning has settings of its own.
+after epochs 120 and 160, as released; the paper is silent. Batch normalisation is over groups of 32 rows, so that
+shuffled keys are normalised among others than their queries. Fine-tuning has settings of its own.
 
 Differs: a tenth of the source videos of UCF101 and HMDB51 is validation, which the paper trains on.
 """
@@ -57,4 +58,4 @@ def load(name: str, argument: str) -> Stream:
     need_prepared(sets)
     pretext, *downstream = (TaskData(data_set, manifest_of(data_set), data_set) for data_set in sets)
     shown = f"{name}:{argument}" if argument else name
-    return Stream(shown, "video-ssl", (pretext,), RECIPE, "r2plus1d-18", downstream=tuple(downstream))
+    return Stream(shown, "video-ssl", (pretext,), RECIPE, "r2plus1d-18:4", downstream=tuple(downstream))

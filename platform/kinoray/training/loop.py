@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from kinoray.backbones.norm import blocks_of_rows
 from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.errors import KinorayError, RunFailed
@@ -236,7 +237,8 @@ def train_step(
     seed_libraries(facts.seed, world.device)
     if not method.training:
         method.train()
-    with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast):
+    own, again = len(batch.ids), len(batch.replay.ids) if batch.replay else 0
+    with torch.autocast(world.device.type, torch.bfloat16, enabled=around.autocast), blocks_of_rows(own, again):
         output = checked_output(method.loss(batch), groups, rows_of(batch))
     total = total_objective(output)
     stop = torch.full((), float(around.stop_requested()), device=world.device)  # filled there: no copy to wait for
