@@ -6,13 +6,15 @@ tower, the mean over frames, and a symmetric contrast over the batch.
     S_ij = scale * cos(text_i, mean_t frame_tj),      L = (CE over videos + CE over texts) / 2
 
 Differs: the default is CLIP4Clip's own form but for the length of frames: as FrameFusionMoE's code has it, frames are
-averaged as they are (`frame_norm` for CLIP4Clip's unit frames). That code sums the two directions (`--as-released`).
+averaged as they are (`frame_norm` for CLIP4Clip's unit frames).
 Gradients of gathered features go to all ranks, where CLIP4Clip's code keeps the local part and so learns at 1 / ranks
-of the rate. BertAdam, without bias correction, is the stream's AdamW here.
+of the rate. BertAdam, without bias correction, is the stream's AdamW here, whose eps stands behind the correction, in
+CTVR's code before it. CLIP4Clip's cosine runs over all steps, that of the warm-up included.
 """
 
 # B rows   T frames   D embedding
 
+import math
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 
 from kinoray.backbones.backbone import FrameTowers
 from kinoray.config import Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, clip_contrast, unit
+from kinoray.equations import clip_contrast, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 
@@ -31,14 +33,17 @@ class Config:
     frame_norm: bool = False
     """Whether each frame has unit norm before the mean is taken (CLIP4Clip), or only the mean (CTVR)."""
     learn_scale: bool = True
-    """Whether the scale of the similarities learns, too, up to 100."""
+    """Whether the scale of the similarities learns, too."""
     log_scale: Positive = 4.6
     """Where it begins: CLIP's own at the end of its training."""
+    largest_scale: Positive = 100.0
+    """Of the scale while it learns: CLIP's; 200 in CTVR's code."""
     halved: bool = True
-    """Whether the two directions are averaged (CLIP4Clip, Eq. 6) or summed (CTVR's code)."""
+    """Whether the two directions are averaged (CLIP4Clip, Eq. 6; CTVR's code by its own settings) or summed."""
 
 
-RELEASED: dict[str, dict[str, Any]] = {"": {"halved": False, "eps": 1e-6}}
+RECIPES: dict[str, dict[str, Any]] = {"protocol:ctvr": {"largest_scale": 200.0}}
+RELEASED: dict[str, dict[str, Any]] = {"": {"eps": 1e-6}}
 
 
 class Method(BaseMethod):
@@ -72,7 +77,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
+        self.log_scale.clamp_(max=math.log(self.config.largest_scale))
 
     def pooled(self, video: Tensor) -> Tensor:
         """The mean over frames, of unit norm, (B, D)."""

@@ -169,3 +169,11 @@ class Method(Rule):
     def encoder(self) -> Backbone:
         """The teacher; in the first task, which has none, the learner's."""
         return self.teacher.module if self.teaches else self.learner.encoder()
+
+    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
+        """The teacher's."""
+        return self.encoder().embed_video(video)
+
+    def probe_features(self, video: Tensor, task_index: int) -> Tensor:
+        """The teacher's."""
+        return self.encoder().features(video)

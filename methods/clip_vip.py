@@ -12,14 +12,17 @@ has no part here; the loss is the sum of both directions. Masked attention is on
 
 # B rows   T frames   P patches of a frame   M proxies   L = M + T P tokens   W width   D embedding
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Capacity, Count, Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, clip_contrast, unit
+from kinoray.equations import clip_contrast, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 
@@ -32,7 +35,9 @@ class Config:
     temporal: Count = 12
     """Frames that have a temporal embedding; for other numbers they are interpolated."""
     log_scale: Positive = 4.6
-    """Where the scale begins: CLIP's own at the end of its training. It learns, up to 100."""
+    """Where the scale begins: CLIP's own at the end of its training. It learns."""
+    largest_scale: Positive = 200.0
+    """Of the scale while it learns; CLIP's own is 100."""
     new_rate: Positive = 1.0
     """Multiple of the rate for proxies and temporal embeddings."""
 
@@ -42,6 +47,61 @@ def proxy_mask(proxies: int, frames: int, patches: int, device: torch.device | N
     frame_of = torch.arange(-proxies, frames * patches, device=device).div(patches, rounding_mode="floor")
     looks = (frame_of[:, None] == frame_of) | (frame_of < 0) | (frame_of[:, None] < 0)
     return torch.zeros(looks.shape, device=device).masked_fill(~looks, -torch.inf)
+
+
+def temporal_of(temporal_FW: Tensor, frames: int) -> Tensor:
+    """An embedding for each frame, (T, W): linear between those there are, for another number of frames.
+
+    Written out, as torch sums the gradient of its own interpolation in no fixed order on a GPU.
+    """
+    count = len(temporal_FW)
+    if frames == count:
+        return temporal_FW
+    last = count - 1
+    place_T = ((torch.arange(frames, device=temporal_FW.device) + 0.5) * count / frames - 0.5).clamp(0, last)
+    before_T = place_T.long()
+    weights_T1 = (place_T - before_T)[:, None]
+    return torch.lerp(temporal_FW[before_T], temporal_FW[(before_T + 1).clamp(max=last)], weights_T1)
+
+
+class ProxyTowers(TwoTower):
+    """CLIP whose videos are embedded by the first proxy of the whole sequence; captions by its text tower as it is."""
+
+    def __init__(self, towers: ClipTowers, proxies_MW: nn.Parameter, temporal_FW: nn.Parameter) -> None:
+        """proxies_MW: added to the class token. temporal_FW: an embedding for each of F frames."""
+        super().__init__()
+        self.towers, self.proxies, self.temporal = towers, proxies_MW, temporal_FW
+        self.dim, self.mean, self.std, self.multiple_px = towers.dim, towers.mean, towers.std, towers.multiple_px
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """Unit vectors (B, D)."""
+        visual: Any = self.towers.model.visual
+        clips, frames = frames_BTCHW.shape[:2]
+        patches_BTPW = visual.conv1(frames_BTCHW.flatten(0, 1)).flatten(2).transpose(1, 2).unflatten(0, (clips, frames))
+        patches_BTPW = patches_BTPW + visual.positional_embedding[1:] + temporal_of(self.temporal, frames)[:, None]
+        proxies_MW = torch.cat([visual.class_embedding[None], self.proxies]) + visual.positional_embedding[0]
+        proxies_BMW = proxies_MW.to(patches_BTPW.dtype).expand(clips, -1, -1)
+        x_BLW = visual.ln_pre(torch.cat([proxies_BMW, patches_BTPW.flatten(1, 2)], dim=1))
+        mask = proxy_mask(len(proxies_MW), frames, patches_BTPW.shape[2], frames_BTCHW.device)
+        for block in visual.transformer.resblocks:
+            x_BLW = block(x_BLW, attn_mask=mask)
+        return unit(visual.ln_post(x_BLW[:, 0]) @ visual.proj)
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """CLIP's."""
+        return self.towers.embed_text(tokens)
+
+    def forget_video(self) -> None:
+        """CLIP's."""
+        self.towers.forget_video()
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """CLIP's."""
+        return self.towers.random_tokens(count, length)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """CLIP's."""
+        return self.towers.tokenize(captions, max_tokens)
 
 
 class Method(BaseMethod):
@@ -70,46 +130,20 @@ class Method(BaseMethod):
         }
 
     def loss(self, batch: Batch) -> StepOutput:
-        """CE over videos + CE over texts. Features: none, as the encoder has no proxies."""
-        video_BD, text_BD = self.embed_video(batch.video, 0), self.online.embed_text(batch.text)
+        """CE over videos + CE over texts. Features: `video` and `text`, those that are tested."""
+        towers = self.encoder()
+        video_BD, text_BD = towers.embed_video(batch.video), towers.embed_text(batch.text)
         t2v, v2t = clip_contrast(batch, video_BD, text_BD, self.log_scale.exp())
         return StepOutput(
             objectives=t2v + v2t,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
+            features={"video": video_BD, "text": text_BD},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
+        self.log_scale.clamp_(max=math.log(self.config.largest_scale))
 
-    def embed_video(self, video: Tensor, task_index: int) -> Tensor:
-        """The first proxy of the whole sequence, of unit norm, (B, D)."""
-        visual: Any = self.online.model.visual
-        clips, frames = video.shape[:2]
-        patches_BTPW = visual.conv1(video.flatten(0, 1)).flatten(2).transpose(1, 2).unflatten(0, (clips, frames))
-        patches_BTPW = patches_BTPW + visual.positional_embedding[1:] + self.temporal_of(frames)[:, None]
-        proxies_MW = torch.cat([visual.class_embedding[None], self.proxies]) + visual.positional_embedding[0]
-        proxies_BMW = proxies_MW.to(patches_BTPW.dtype).expand(clips, -1, -1)
-        x_BLW = visual.ln_pre(torch.cat([proxies_BMW, patches_BTPW.flatten(1, 2)], dim=1))
-        mask = proxy_mask(len(proxies_MW), frames, patches_BTPW.shape[2], video.device)
-        for block in visual.transformer.resblocks:
-            x_BLW = block(x_BLW, attn_mask=mask)
-        return unit(visual.ln_post(x_BLW[:, 0]) @ visual.proj)
-
-    def temporal_of(self, frames: int) -> Tensor:
-        """An embedding for each frame, (T, W): linear between those there are, for another number of frames.
-
-        Written out, as torch sums the gradient of its own interpolation in no fixed order on a GPU.
-        """
-        if frames == len(self.temporal):
-            return self.temporal
-        count = len(self.temporal)
-        last = count - 1
-        place_T = ((torch.arange(frames, device=self.temporal.device) + 0.5) * count / frames - 0.5).clamp(0, last)
-        before_T = place_T.long()
-        weights_T1 = (place_T - before_T)[:, None]
-        return torch.lerp(self.temporal[before_T], self.temporal[(before_T + 1).clamp(max=last)], weights_T1)
-
-    def encoder(self) -> ClipTowers:
-        """The trained towers, which see frames one by one."""
-        return self.online
+    def encoder(self) -> "ProxyTowers":
+        """The towers with proxies and temporal embeddings."""
+        return ProxyTowers(self.online, self.proxies, self.temporal)

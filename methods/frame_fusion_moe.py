@@ -8,7 +8,8 @@ Differs: the defaults are the paper's equations; the authors' code is `--as-rele
 the last one on, neighbours in turns before and behind, (1 - alpha) SA + alpha CA, expert 0 alone in task 1 and copied
 to all others after it, the loss as a sum, other rates in task 1, a whole wave of the cosine, test videos as negatives.
 Not taken over: projections and logit scale counted as trainable though no optimizer moves them, and their gradients
-piling up in the clipped norm. Where the paper is silent the code decides: identity weights and alpha = 0 at the start,
+piling up in the clipped norm; eps before the bias correction, where AdamW has it behind (up to 32 times as much in a
+task's first step). Of equal validations the first is kept, there the last. Where the paper is silent the code decides: identity weights and alpha = 0 at the start,
 rank 64, lambda 4, top 2, a noisy gate, dropout 0.1, temperature exp(-4.6). Dropout takes the same features from all
 tokens of a caption, so that ranks can draw it alike. The frame before the first is itself.
 """
@@ -91,7 +92,8 @@ RELEASED: dict[str, dict[str, Any]] = {
     "": {"fusion_from": "last", "fusion_direction": "alternating", "fusion_mix": "blend", "bypass_first_task": True,
          "halved": False, "reference_split": "test", "eps": 1e-6, "warmup": 0.1, "warmup_tasks": 1,
          "cosine_turns": 1.0},
-    **dict.fromkeys(("ctvr-msrvtt-10", "ctvr-msrvtt-20"), _rates(3e-6, 2e-5, 2e-5)),  # a checkpoint's name: 4e-6
+    "ctvr-msrvtt-10": _rates(3e-6, 2e-5, 2e-5),
+    "ctvr-msrvtt-20": _rates(4e-6, 2e-5, 2e-5),
     **dict.fromkeys(("ctvr-actnet-10", "ctvr-actnet-20"), _rates(6e-6, 5e-5, 1e-4)),
 }  # fmt: skip
 
@@ -212,6 +214,7 @@ class Method(BaseMethod):
     suits = ("ctvr",)
     backbones = ClipTowers
     whole = True
+    encoder_by_task = True
     per_block = True
     uses_num_tasks = False  # a prototype is made as its task comes
 

@@ -89,8 +89,8 @@ class Method(BaseMethod):
         loss = self._contrast(q_BD, k_BD, batch)
         keys = [k_BD]
         if self.config.symmetric:
-            keys.append(self._key(first, batch))
-            loss = loss + self._contrast(self.online.embed_video(second), keys[1], batch)
+            keys.insert(0, self._key(first, batch))  # the notebook's order in the queue
+            loss = loss + self._contrast(self.online.embed_video(second), keys[0], batch)
         return StepOutput(loss, carry={"keys": torch.stack(keys, dim=1)}, features={"video": q_BD, "key": k_BD})
 
     def _key(self, view: Tensor, batch: Batch) -> Tensor:

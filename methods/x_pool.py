@@ -12,6 +12,9 @@ epochs, rates and batches of the paper belong to its data sets; here the stream'
 
 # B rows   G rows over all ranks   Q texts   V videos   T frames   D embedding
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -19,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from kinoray.backbones.attention import identity_linear
 from kinoray.backbones.backbone import FrameTowers
 from kinoray.config import Decay, Positive, config
-from kinoray.equations import LARGEST_LOG_SCALE, full_precision, unit
+from kinoray.equations import full_precision, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
 
 PAIRS_NUMEL = 1 << 24
@@ -34,7 +37,12 @@ class Config:
     head_rate: Positive = 10.0
     """Multiple of the rate for the new layers: 1e-5 beside CLIP's 1e-6."""
     log_scale: Positive = 4.6
-    """Where the scale begins: CLIP's own at the end of its training. It learns, up to 100."""
+    """Where the scale begins: CLIP's own at the end of its training. It learns."""
+    largest_scale: Positive = 100.0
+    """Of the scale while it learns: CLIP's; 200 in CTVR's code."""
+
+
+RECIPES: dict[str, dict[str, Any]] = {"protocol:ctvr": {"largest_scale": 200.0}}
 
 
 class Pooling(nn.Module):
@@ -101,7 +109,7 @@ class Method(BaseMethod):
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
-        self.log_scale.clamp_(max=LARGEST_LOG_SCALE)
+        self.log_scale.clamp_(max=math.log(self.config.largest_scale))
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """The frames, (B, T, D): T times the place of one vector."""

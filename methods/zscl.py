@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from kinoray.config import Capacity, Positive, Weight, config
-from kinoray.equations import similarities, soft_cross_entropy
+from kinoray.equations import scores_kept
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, Needs, Reference, StepInfo, StepOutput, Task
 from kinoray.momentum import Frozen, Momentum, average_into, copy_into
@@ -98,11 +98,10 @@ class Method(Rule):
 
     def _term(self, now_RD: Tensor, old_RD: Tensor, others_RD: Tensor, batch: Batch) -> Tensor:
         """This rank's share: rows against all of the other side, and the columns of the same matrix."""
-        temperature = self.config.distill_temperature / self.config.distill_scale
-        all_GD, now_GD, old_GD = batch.gather(others_RD), batch.gather(now_RD), batch.gather(old_RD)
-        rows = soft_cross_entropy(*(similarities(x, all_GD, temperature) for x in (now_RD, old_RD)))
-        columns = soft_cross_entropy(*(similarities(others_RD, x, temperature) for x in (now_GD, old_GD)))
-        return self.config.distill_temperature**2 * (rows + columns) / len(all_GD)
+        settings, count = self.config, len(others_RD) * batch.global_size // len(batch.ids)
+        temperature = settings.distill_temperature / settings.distill_scale
+        rows, columns = scores_kept(batch, now_RD, old_RD, others_RD, temperature)
+        return settings.distill_temperature**2 * (rows + columns) / count
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """The learner's, then the mean."""

@@ -8,16 +8,12 @@ values of several workers add up to those of one:
 
 # B queries on this rank   G rows over all ranks   D embedding   K queue
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-LARGEST_LOG_SCALE = math.log(100)
-"""CLIP (arXiv 2103.00020, Sec. 2.5) clamps the logarithm of its learned scale to this after each step."""
 
 
 def info_nce(q_BD: Tensor, key_BD: Tensor, queue_KD: Tensor, temperature: float) -> Tensor:
@@ -160,6 +156,23 @@ def similarities(first_BD: Tensor, second_GD: Tensor, temperature: float) -> Ten
     with full_precision(first_BD):
         precision = torch.promote_types(first_BD.dtype, torch.float32)
         return first_BD.to(precision) @ second_GD.to(precision).T / temperature
+
+
+def scores_kept(
+    batch: Gathers, now_BD: Tensor, old_BD: Tensor, others_BD: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """How differently rows are scored against others that stay as they were, by rows and by columns of the scores.
+
+        s = x others^T / T,    sum_i CE(softmax(old s_i), s_i)  and the same of s^T
+
+    Shapes:  all (B, D), of this rank; returns two scalars, summed over this rank's rows, and columns.
+    Gradient: to now_BD alone when the others are detached, as they are meant to be.
+    Source:  ZSCL (arXiv 2303.06628), Eq. 2, in both directions as its code has it.
+    """
+    others_GD, now_GD, old_GD = batch.gather(others_BD), batch.gather(now_BD), batch.gather(old_BD)
+    rows = soft_cross_entropy(*(similarities(x, others_GD, temperature) for x in (now_BD, old_BD)))
+    columns = soft_cross_entropy(*(similarities(others_BD, x, temperature) for x in (now_GD, old_GD)))
+    return rows, columns
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -100,6 +100,28 @@ def test_another_size_interpolates_positions(towers):
     assert towers.embed_video(frames(1, 1, 3, 32, 24)).shape == (1, 8)
 
 
+def nodes_of(value):
+    """Names of the operations that a value's gradient passes through."""
+    names, waiting = set(), [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in names:
+            names.add(node)
+            waiting += [inner for inner, _ in node.next_functions]
+    return {node.name() for node in names}
+
+
+@pytest.mark.parametrize("family", ["tiny", "vit-bert"])
+def test_positions_for_another_size_are_interpolated_once_at_load(family, towers, tmp_path):
+    """In every step the bicubic interpolation would have a gradient that CUDA cannot repeat."""
+    save_towers(towers, tmp_path / "towers")
+    loaded, clips = load_backbone(f"{family}:{tmp_path / 'towers'}", size_px=32), frames(2, 2, 3, 32, 32)
+    first, second = loaded.embed_video(clips), towers.embed_video(clips)
+    torch.testing.assert_close(first, second)
+    assert any("Bicubic" in name for name in nodes_of(second))
+    assert not any("Bicubic" in name for name in nodes_of(first))
+
+
 def test_dropout_is_off_by_default(towers):
     clips = frames(1, 2, 3, 16, 16)
     torch.testing.assert_close(towers.train().embed_video(clips), towers.eval().embed_video(clips), rtol=0, atol=0)
@@ -151,7 +173,7 @@ def test_tiny_ships_within_two_megabytes_and_matches_its_provenance():
 
 
 def test_vit_and_bert_load_from_two_folders(towers, tmp_path):
-    loaded = load_backbone(two_folders(towers, tmp_path), size_px=32)
+    loaded = load_backbone(two_folders(towers, tmp_path), size_px=16)
     assert loaded.dim == 256
     vision, text = loaded.vision.state_dict(), loaded.text.state_dict()
     assert all(torch.equal(vision[k], v) for k, v in towers.vision.state_dict().items())

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from kinoray.backbones import load_backbone
-from kinoray.equations import LARGEST_LOG_SCALE
-from kinoray.methods.avg_pool import Config, Method
+from kinoray.methods.avg_pool import RECIPES, Config, Method
+from kinoray.runs.resolve import settings_for
 from kinoray.testing.engine import first_batch, fresh_session, one_step, spec_of
-from kinoray.testing.small_stream import suited
+from kinoray.testing.small_stream import on_protocol, suited
 
 
 def made(**settings: Any) -> Method:
@@ -46,13 +46,14 @@ def test_frames_are_averaged_as_they_are_or_at_unit_length() -> None:
     assert not torch.allclose(made(frame_norm=True).pooled(video), made().pooled(video), atol=1e-4)
 
 
-def test_the_scale_learns_up_to_100_or_rests(micro, tmp_path) -> None:
-    method = made()
-    with torch.no_grad():
-        method.log_scale.fill_(9.0)
-        method.after_step({}, SimpleNamespace())  # type: ignore[arg-type]
-    assert method.log_scale.item() == pytest.approx(LARGEST_LOG_SCALE)
+def test_the_scale_learns_up_to_clips_100_or_ctvrs_200_or_rests(micro, tmp_path) -> None:
     stream = suited("avg_pool", micro)
+    for settings, largest in (({}, 100.0), (settings_for(RECIPES, on_protocol(micro, "ctvr")), 200.0)):
+        method = made(**settings)
+        with torch.no_grad():
+            method.log_scale.fill_(9.0)
+            method.after_step({}, SimpleNamespace())  # type: ignore[arg-type]
+        assert method.log_scale.exp().item() == pytest.approx(largest, rel=1e-5)
     for learns in (True, False):
         settings = {"learn_scale": learns, "log_scale": 3.0}
         step = one_step(spec_of("avg_pool", stream, tmp_path / str(learns), settings=settings))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinoray.backbones import load_backbone
-from kinoray.methods.clip_vip import Config, Method, proxy_mask
+from kinoray.methods.clip_vip import Config, Method, proxy_mask, temporal_of
 
 
 def made(**settings: Any) -> Method:
@@ -50,13 +50,13 @@ def test_other_numbers_of_frames_are_interpolated() -> None:
     method = made(temporal=2)
     with torch.no_grad():
         method.temporal.copy_(torch.tensor([0.0, 4.0])[:, None].expand_as(method.temporal))
-    assert method.temporal_of(2).shape == method.temporal.shape
-    assert method.temporal_of(4)[:, 0].tolist() == pytest.approx([0.0, 1.0, 3.0, 4.0])
+    assert temporal_of(method.temporal, 2).shape == method.temporal.shape
+    assert temporal_of(method.temporal, 4)[:, 0].tolist() == pytest.approx([0.0, 1.0, 3.0, 4.0])
     method = made(temporal=5)
     torch.nn.init.normal_(method.temporal, generator=torch.Generator().manual_seed(2))
     for count in (1, 2, 4, 7, 12):
         expected = torch.nn.functional.interpolate(method.temporal.T[None], size=count, mode="linear")[0].T
-        torch.testing.assert_close(method.temporal_of(count), expected)
+        torch.testing.assert_close(temporal_of(method.temporal, count), expected)
 
 
 def test_what_is_new_at_full_size() -> None:

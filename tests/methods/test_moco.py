@@ -28,6 +28,9 @@ def test_queries_of_a_view_meet_keys_of_the_other_and_the_queue(symmetric: bool,
         )
     assert output.objectives.item() == pytest.approx(expected.item() / 6, rel=1e-5)
     assert output.carry["keys"].shape == (6, 1 + symmetric, 16)
+    enqueued = [0, 1] if symmetric else [1]  # the first view's key first, as in the notebook
+    for place, view in enumerate(enqueued):
+        torch.testing.assert_close(output.carry["keys"][:, place], method.keys.encoder.embed_video(batch.views[view]))
 
 
 def test_the_step_averages_then_enqueues_and_keys_get_no_gradient(tmp_path) -> None:

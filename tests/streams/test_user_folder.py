@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import unicodedata
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -75,6 +76,16 @@ def test_a_plain_folder_is_one_task_split_by_name_eighty_ten_ten(tmp_path):
     assert [len(manifest.clips(split)) for split in ("train", "validation", "test")] == [40, 5, 5]
     assert manifest.root == tmp_path / "mine"
     assert sorted(path.name for path in (tmp_path / "mine").iterdir() if path.suffix != ".mp4") == ["captions.csv"]
+
+
+@pytest.mark.parametrize(("protocol", "views"), [("cssl", "ccsl-cifar100"), ("ucl", "ucl")])
+def test_pictures_without_labels_train_by_the_recipe_of_their_protocol(tmp_path, protocol, views):
+    folder = folder_with(tmp_path, many(50))
+    stream = user_folder.build(own_folder(f"{folder}:{protocol}"), cache=tmp_path / "cache")
+    recipe, embedded = stream.recipe, load_stream({"cssl": "shapes-5", "ucl": "shapes-ucl-5"}[protocol]).recipe
+    assert recipe == replace(embedded, augmentation=views)
+    assert (recipe.optimizer, recipe.frames, recipe.size_px, stream.backbone) == ("sgd", 1, 32, "tiny-cnn")
+    assert recipe.validations == embedded.validations  # by accuracy of the probe, at the end alone or never
 
 
 def test_the_splits_depend_on_names_only(tmp_path):

@@ -24,8 +24,10 @@ def weights_folder(name: str, argument: str) -> Path:
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:
-    """Every weight is in the files: neither size nor seed matters."""
-    return load_towers(weights_folder(name, argument))
+    """Every weight is in the files: the seed does not matter."""
+    towers = load_towers(weights_folder(name, argument))
+    towers.resize(size_px or towers.size_px)
+    return towers
 
 
 def tiny_tower(

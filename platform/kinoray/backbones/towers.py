@@ -9,6 +9,7 @@ says neither (our choice). Only text formats and safetensors are read; nothing i
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +67,26 @@ class VitBertTowers(FrameTowers):
         native = tuple(frames_BTCHW.shape[-2:]) == (self.size_px, self.size_px)
         states = self.vision(frames_BTCHW.flatten(0, 1), interpolate_pos_encoding=not native).last_hidden_state
         return self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2; 3: `embed_video`
+
+    def resize(self, size_px: int) -> None:
+        """Take frames of another size: position embeddings are interpolated once, bicubic, as open_clip does at load.
+
+        Done in every step it would have a gradient that CUDA cannot repeat.
+        """
+        if size_px == self.size_px:
+            return
+        patches = (size_px // self.multiple_px) ** 2
+        embeddings = self.vision.embeddings
+        with torch.no_grad():
+            like = embeddings.position_embeddings.new_empty(1, 1 + patches, 1)
+            positions = embeddings.interpolate_pos_encoding(like, size_px, size_px)
+        config = copy.deepcopy(self.vision.config)
+        config.image_size = size_px
+        state = self.vision.state_dict() | {"embeddings.position_embeddings": positions}
+        with torch.random.fork_rng(devices=[]):  # the global random state is left as it was
+            self.vision = transformers().ViTModel(config, add_pooling_layer=False)
+        self.vision.load_state_dict(state)
+        self.size_px = size_px
 
     def forget_video(self) -> None:
         """Let go of the ViT."""

@@ -64,10 +64,13 @@ def weights_folder(name: str, argument: str) -> Path | None:
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:
-    """Towers from the hub's cache, random ones, or those of a folder."""
+    """Towers from the hub's cache, random ones, or those of a folder, for frames of `size_px`."""
     if argument == "random":
-        return random_towers(RANDOM_SHAPE, random_vocabulary(), seed)
-    return load_vit_bert(weights_folder(name, argument), seed=seed)
+        towers = random_towers(RANDOM_SHAPE, random_vocabulary(), seed)
+    else:
+        towers = load_vit_bert(weights_folder(name, argument), seed=seed)
+    towers.resize(size_px or towers.size_px)
+    return towers
 
 
 def random_vocabulary() -> tuple[str, ...]:

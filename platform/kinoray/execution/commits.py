@@ -166,6 +166,8 @@ def state_of(checkpoint: Checkpoint) -> RunState:
 def tensors_across_tasks(method: BaseMethod, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """What crosses tasks: the averages marked so, or the encoder where there are none."""
     across = [n for n, m in method.named_modules() if isinstance(m, Momentum) and m.across_tasks]
-    encoder = method.encoder()
-    prefixes = across or [name for name, module in method.named_modules() if module is encoder]
-    return {k: v for k, v in state.items() if k.startswith(tuple(f"{prefix}." for prefix in prefixes))}
+    if across:
+        return {k: v for k, v in state.items() if k.startswith(tuple(f"{prefix}." for prefix in across))}
+    own = {id(tensor) for tensor in method.encoder().state_dict(keep_vars=True).values()}
+    names = {name for name, tensor in method.state_dict(keep_vars=True).items() if id(tensor) in own}
+    return {k: v for k, v in state.items() if k in names}

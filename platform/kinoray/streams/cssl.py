@@ -13,7 +13,7 @@ The backbones are a ResNet-18 for small pictures, normalised over eight groups o
 ResNet-50 over groups of 32 rows, as MoCo's eight GPUs have.
 
 Differs: a part of the training pictures is validation (2 % of CIFAR-100, 1 % of ImageNet), which the paper trains on.
-The rate falls with every step, in the originals with every epoch.
+The rate falls with every step, in the originals with every epoch. Batches run over the ends of epochs.
 """
 
 from dataclasses import replace

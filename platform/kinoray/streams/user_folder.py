@@ -32,7 +32,7 @@ from typing import Any
 
 from kinoray.data.manifest import write_manifest
 from kinoray.errors import UsageError
-from kinoray.streams import Stream, TaskData
+from kinoray.streams import Stream, TaskData, shapes
 from kinoray.streams.captions import ListedClip, listed_clips
 from kinoray.streams.moving import RECIPE as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
@@ -40,6 +40,12 @@ from kinoray.system.folders import cache_folder, writing
 
 RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
+PICTURES = {
+    "cssl": replace(shapes.RECIPE, augmentation="ccsl-cifar100"),
+    "ucl": replace(shapes.UCL_RECIPE, augmentation="ucl"),
+}
+"""By protocol of self-supervised pictures: as the embedded ones train, with the views of the papers. No label chooses
+weights."""
 
 TINY = 10
 """Videos below which validation and test share theirs."""
@@ -65,7 +71,8 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
             if not task.manifest.is_file():
                 write_manifest(rows[task.name], task.manifest, own.root)
     name = f"{own.folder.name}:{own.protocol}" if own.protocol else own.folder.name
-    return Stream(name, own.protocol or "cvlm", tuple(manifests), RECIPE, "tiny", source=own.source)
+    recipe, backbone = (PICTURES[own.protocol], "tiny-cnn") if own.protocol in PICTURES else (RECIPE, "tiny")
+    return Stream(name, own.protocol or "cvlm", tuple(manifests), recipe, backbone, source=own.source)
 
 
 def _there(own: OwnFolder, file: Path, clips: list[ListedClip]) -> list[ListedClip]:

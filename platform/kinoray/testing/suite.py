@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 import torch
 
+from kinoray.backbones.backbone import TwoTower
 from kinoray.config import plain
 from kinoray.errors import UsageError
 from kinoray.execution.run_rank import settings_kept
@@ -132,20 +133,44 @@ def changes_nothing_in_loss(subject: Subject) -> None:
             expect(not moved, f"{_first(moved)} moves; only a Momentum may", place)
 
 
-def learns_two_tasks(subject: Subject) -> None:
-    """Two tasks of four steps end with finite weights that have moved."""
+def learned(subject: Subject) -> BaseMethod:
+    """The method as its usual run left it, in eval mode."""
     checkpoint = newest(Path(subject.whole.folder) / "checkpoints", say=print)
     assert checkpoint is not None
     method = built(subject.spec)
-    start = {name: value.clone() for name, value in method.encoder().state_dict().items()}
     for task in facts_of(subject.resolved("grown")):
         method.grow(task)
     load_weights(method, checkpoint)
-    end = method.encoder().state_dict()
+    return method.eval()
+
+
+def learns_two_tasks(subject: Subject) -> None:
+    """Two tasks of four steps end with finite weights that have moved."""
+    start, end = built(subject.spec).encoder().state_dict(), learned(subject).encoder().state_dict()
     infinite = not_finite(end)
     expect(not infinite, f"{_first(infinite)} of the encoder is not finite", place_of(subject.cls, "loss"))
     moved = bool(_differing(start, end))
     expect(moved, "eight steps have not moved the encoder", place_of(subject.cls, "param_groups"))
+
+
+def tests_its_encoder(subject: Subject) -> None:
+    """`embed_video`, `embed_text` and `probe_features` give what `encoder()` gives, unless it is another by task."""
+    if subject.cls.encoder_by_task:
+        return
+    method, last = learned(subject), len(subject.stream.tasks) - 1
+    encoder = method.encoder()
+    with fresh_session(subject.spec).batches(subject.spec.stages[0], 0, RunState()) as batches, torch.no_grad():
+        video, text = (batch := next(batches)[1]).video, batch.text
+        pairs = {"probe_features": (method.probe_features(video, last), encoder.features(video))}
+        if not method.tested_by:
+            pairs["embed_video"] = method.embed_video(video, last), encoder.embed_video(video)
+            if isinstance(encoder, TwoTower):
+                pairs["embed_text"] = method.embed_text(text, last), encoder.embed_text(text)
+    for verb, (tested, encoded) in pairs.items():
+        what = f"`{verb}` is not what `encoder()` gives: rules, probes and exports would see another network"
+        # A gallery of frames is scored against each query; no encoder gives that.
+        same = tested.dim() > 2 or torch.allclose(tested, encoded, rtol=1e-4, atol=1e-5)
+        expect(same, what, place_of(subject.cls, verb))
 
 
 def repeats_itself(subject: Subject) -> None:
@@ -232,6 +257,7 @@ PROMISES: tuple[Promise, ...] = (
     trains_only_what_it_names,
     changes_nothing_in_loss,
     learns_two_tasks,
+    tests_its_encoder,
     repeats_itself,
     keeps_no_state_in_plain_attributes,
     resumes_bit_for_bit,
