@@ -9,9 +9,10 @@ the last one on, neighbours in turns before and behind, (1 - alpha) SA + alpha C
 to all others after it, the loss as a sum, other rates in task 1, a whole wave of the cosine, test videos as negatives.
 Not taken over: projections and logit scale counted as trainable though no optimizer moves them, and their gradients
 piling up in the clipped norm; eps before the bias correction, where AdamW has it behind (up to 32 times as much in a
-task's first step). Of equal validations the first is kept, there the last. Where the paper is silent the code decides: identity weights and alpha = 0 at the start,
-rank 64, lambda 4, top 2, a noisy gate, dropout 0.1, temperature exp(-4.6). Dropout takes the same features from all
-tokens of a caption, so that ranks can draw it alike. The frame before the first is itself.
+task's first step). Of equal validations the first is kept, there the last. Where the paper is silent the code decides:
+identity weights and alpha = 0 at the start, rank 64, lambda 4, top 2, a noisy gate, dropout 0.1, temperature exp(-4.6).
+Dropout takes the same features from all tokens of a caption, so that ranks can draw it alike. The frame before the
+first is itself.
 """
 
 # B captions or clips   T frames   L tokens   W width   R rank   E experts   U experts that some row uses   h heads

@@ -12,7 +12,7 @@ from kinoray.testing.engine import digest_of_run, run_spec, spec_of
 from kinoray.testing.small_stream import on_protocol, suited
 
 
-@pytest.mark.parametrize(("pair", "protocol"), [("vr_lwf:frame_fusion_moe", "ctvr"), ("lump:pnn", "ucl")])
+@pytest.mark.parametrize(("pair", "protocol"), [("er_ring:frame_fusion_moe", "ctvr"), ("lump:pnn", "ucl")])
 def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
     pair: str, protocol: str, micro: Stream, tmp_path: Path
 ) -> None:
@@ -27,6 +27,7 @@ def test_a_rule_whose_learner_grows_learns_two_tasks_and_repeats_itself(
     "pair",
     [
         "lwf:moe_adapter",
+        "lwf:frame_fusion_moe",
         "co2l:moe_adapter",
         "zscl:moe_adapter",
         "vr_lwf:moe_adapter",

@@ -78,7 +78,7 @@ class VitBertTowers(FrameTowers):
         patches = (size_px // self.multiple_px) ** 2
         embeddings = self.vision.embeddings
         with torch.no_grad():
-            like = embeddings.position_embeddings.new_empty(1, 1 + patches, 1)
+            like = embeddings.position_embeddings.new_empty(1, 1 + patches, self.vision.config.hidden_size)
             positions = embeddings.interpolate_pos_encoding(like, size_px, size_px)
         config = copy.deepcopy(self.vision.config)
         config.image_size = size_px
