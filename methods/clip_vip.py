@@ -15,11 +15,10 @@ has no part here; the loss is the sum of both directions. Masked attention is on
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.backbone import TextTowers
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Capacity, Count, Positive, config
 from kinoray.equations import clip_contrast, unit
@@ -64,14 +63,15 @@ def temporal_of(temporal_FW: Tensor, frames: int) -> Tensor:
     return torch.lerp(temporal_FW[before_T], temporal_FW[(before_T + 1).clamp(max=last)], weights_T1)
 
 
-class ProxyTowers(TwoTower):
-    """CLIP whose videos are embedded by the first proxy of the whole sequence; captions by its text tower as it is."""
+class ProxyTowers(TextTowers):
+    """CLIP whose videos are embedded by the first proxy of the whole sequence."""
+
+    towers: ClipTowers
 
     def __init__(self, towers: ClipTowers, proxies_MW: nn.Parameter, temporal_FW: nn.Parameter) -> None:
-        """proxies_MW: added to the class token. temporal_FW: an embedding for each of F frames."""
-        super().__init__()
-        self.towers, self.proxies, self.temporal = towers, proxies_MW, temporal_FW
-        self.dim, self.mean, self.std, self.multiple_px = towers.dim, towers.mean, towers.std, towers.multiple_px
+        """proxies_MW: beside the class token. temporal_FW: an embedding for each of F frames."""
+        super().__init__(towers)
+        self.proxies, self.temporal = proxies_MW, temporal_FW
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Unit vectors (B, D)."""
@@ -86,22 +86,6 @@ class ProxyTowers(TwoTower):
         for block in visual.transformer.resblocks:
             x_BLW = block(x_BLW, attn_mask=mask)
         return unit(visual.ln_post(x_BLW[:, 0]) @ visual.proj)
-
-    def embed_text(self, tokens: Tokens) -> Tensor:
-        """CLIP's."""
-        return self.towers.embed_text(tokens)
-
-    def forget_video(self) -> None:
-        """CLIP's."""
-        self.towers.forget_video()
-
-    def random_tokens(self, count: int, length: int) -> Tokens:
-        """CLIP's."""
-        return self.towers.random_tokens(count, length)
-
-    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """CLIP's."""
-        return self.towers.tokenize(captions, max_tokens)
 
 
 class Method(BaseMethod):

@@ -5,12 +5,12 @@ The pre-trained model, frozen for ever, scores videos of a reference set against
 tower has to score them alike. Now and then the weights are averaged; the average is what a task leaves behind.
 
     s = v R^T scale / T,    L = L_learner + distill_weight * T^2 mean_i [ CE(old s_i, s_i) + CE(old s^T, s^T) ]
-    mean <- (n mean + theta) / (n + 1)    every `ensemble_every` steps, n counted from 1 at the weights before the task
+    mean <- (n mean + theta) / (n + 1)    after steps 0, `ensemble_every`, ..., n counted from 1 at the weights before
 
 Differs: FrameFusionMoE's code moves the video tower alone, `distill_texts` adds ZSCL's own second half, where the texts
 move, too. Which reference set the paper took is not said; ZSCL's is ImageNet with captions of another set, here any
-stream or folder, by default stills of the small world. ZSCL's optional pull of the weights (its WC) is left out.
-Columns are normalised over the whole batch, of all ranks.
+stream or folder, by default stills of the small world; on published data the user has to name one. ZSCL's optional
+pull of the weights (its WC) is left out. Columns are normalised over the whole batch, of all ranks.
 """
 
 # R reference rows   G reference rows over all ranks   D embedding
@@ -40,16 +40,18 @@ class Config:
     distill_scale: Positive = 99.48
     """Of the cosines before the temperature: CLIP's own."""
     reference_set: str = "stills"
-    """A stream's name or a folder, of which all training samples are taken."""
+    """A stream's name or a folder of captioned pictures or clips, of which all training samples are taken."""
     reference_rows: Capacity = 0
     """In each step; 0 is the batch size."""
     ensemble_every: Capacity = 100
     """Steps between two averages of the weights; 0: none are made."""
 
 
-EMBEDDED = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")
-RECIPES: dict[str, dict[str, Any]] = {stream: {"ensemble_every": 4} for stream in EMBEDDED}
-"""Ten averages a task, as in 1,000 steps by ZSCL's code."""
+RECIPES: dict[str, dict[str, Any]] = {
+    "ctvr-*": {"reference_set": ""},  # to be named: stills of a small world are no ImageNet
+    "cvlm": {"reference_set": ""},
+    "moving-ctvr-*": {"ensemble_every": 4},  # ten averages a task, as in 1,000 steps by ZSCL's code
+}
 
 
 class Method(Rule):
@@ -72,6 +74,11 @@ class Method(Rule):
         """Rows of the reference set, unless the term is off."""
         if not config.distill_weight:
             return Needs()
+        if not config.reference_set:
+            raise UsageError(
+                "zscl distils a reference set of captioned pictures, ImageNet with other captions in its paper, and "
+                "none is named. Name a stream or a folder, as --set reference_set=/data/captioned-pictures."
+            )
         return Needs(reference=Reference(source=config.reference_set, rows=config.reference_rows))
 
     def begin_task(self, task: Task) -> None:
@@ -106,7 +113,7 @@ class Method(Rule):
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """The learner's, then the mean."""
         super().after_step(carry, step)
-        if self.averages and (step.step + 1) % self.config.ensemble_every == 0:
+        if self.averages and step.step % self.config.ensemble_every == 0:
             count = self.get_buffer("averaged")
             average_into(self.mean.weights, list(self.encoder().parameters()), keep=int(count) / (int(count) + 1))
             count.add_(1)

@@ -208,8 +208,8 @@ class Task(TaskFacts):
 
     encode: Callable[..., tuple[np.ndarray, Tensor]]
     """encode(fn, split="train", views=0) -> (sample ids (N,), features on the CPU): passes over the task's data in
-    order, all rows on all ranks. fn takes `Rows`; views = 0 gives the plain view and features (N, ...), views = k gives
-    k augmented views, fn sees one at a time and features are (N, k, ...).
+    order, all rows on all ranks, without gradients and in the run's precision. fn takes `Rows`; views = 0 gives the
+    plain view and features (N, ...), views = k gives k augmented views, fn sees one at a time, features (N, k, ...).
     split="memory" passes over what the replay memory holds instead: before the task's first step in `begin_task`, after
     its last in `end_task` (exemplars and class-balanced memories change between tasks alone). One row per filled slot
     whose clip can be read, in the order of the slots, which fn finds in `rows.slots`; no rows while there are none."""

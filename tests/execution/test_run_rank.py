@@ -5,6 +5,8 @@ import pickle
 import pickletools
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,8 @@ from kinoray.errors import RunFailed
 from kinoray.execution import commits, run_rank
 from kinoray.execution.clock import Clock
 from kinoray.execution.run_monitor import RunMonitor
-from kinoray.testing.engine import spec_of
+from kinoray.method import Rows
+from kinoray.testing.engine import fresh_session, spec_of
 from kinoray.testing.small_stream import suited
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
@@ -94,3 +97,16 @@ def test_a_run_in_this_process_leaves_torch_as_it_was() -> None:
         torch.backends.cudnn.benchmark = True
     assert torch.get_num_threads() == threads
     assert not torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+
+
+def test_what_a_task_encodes_has_no_graph_and_the_runs_precision(micro, tmp_path: Path) -> None:
+    session = fresh_session(replace(spec_of("base_moco", micro, tmp_path), autocast=True))
+    task, seen = session.task(session.spec.stages[0]), []
+
+    def fn(rows: Rows) -> torch.Tensor:
+        embedded = session.method.encoder().vision_projection(torch.ones(len(rows.ids), 64))
+        seen.append((embedded.requires_grad, embedded.dtype))
+        return embedded
+
+    _, features = task.encode(fn)
+    assert set(seen) == {(False, torch.bfloat16)} and features.dtype == torch.float32

@@ -1,6 +1,7 @@
 """ZSCL beside its words: the distillation as plain loops, the mean of the weights, its reference set, and off."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_the_mean_runs_over_the_weights_before_the_task_and_every_so_many_steps(
         with torch.no_grad():
             encoder[name].add_(1.0)
             method.after_step({}, StepInfo(step, last_of_epoch=False, learning_rate=0.0))
-        if step % 2:
+        if step % 2 == 0:
             weights.append(encoder[name].detach().clone())
     mean = dict(method.mean.module.named_parameters())[name]
     assert torch.allclose(mean, torch.stack(weights).mean(dim=0), atol=1e-5)
@@ -98,6 +99,12 @@ def test_the_set_belongs_to_the_run_and_a_wrong_one_is_refused(stream, tmp_path)
     plain = resolved(METHOD, stream, tmp_path, settings={"distill_weight": 0.0})
     assert pulled.reference is not None and plain.reference is None
     assert len({pulled.folder, other.folder, plain.folder}) == 3
+    for name in ("ctvr-msrvtt-10", "cvlm"):
+        published = replace(stream, name=name)
+        with pytest.raises(UsageError, match="none is named"):
+            resolved(METHOD, published, tmp_path)
+        named = resolved(METHOD, published, tmp_path, settings={"reference_set": "stills"})
+        assert named.reference is not None
     with pytest.raises(UsageError, match="no stream named 'imagenet'"):
         resolved(METHOD, stream, tmp_path, settings={"reference_set": "imagenet"})
 

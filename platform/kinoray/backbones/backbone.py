@@ -100,6 +100,27 @@ class TwoTower(Backbone):
         """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`)."""
 
 
+class TextTowers(TwoTower):
+    """Base of what embeds videos in a way of its own around a pair of towers, and captions as these do."""
+
+    def __init__(self, towers: TwoTower) -> None:
+        super().__init__()
+        self.towers = towers
+        self.dim, self.mean, self.std, self.multiple_px = towers.dim, towers.mean, towers.std, towers.multiple_px
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """The towers'."""
+        return self.towers.embed_text(tokens)
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """The towers'."""
+        return self.towers.random_tokens(count, length)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """The towers'."""
+        return self.towers.tokenize(captions, max_tokens)
+
+
 class FrameTowers(TwoTower):
     """Two towers of which one sees each frame by itself."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
@@ -21,7 +23,7 @@ from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
 from kinoray.execution.vitals import Vitals
-from kinoray.method import BaseMethod, Batch, Task, TaskFacts
+from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
@@ -30,7 +32,7 @@ from kinoray.system.progress import GOES_ON
 from kinoray.training.batches import Feed, with_extra_rows
 from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.encode import encode
+from kinoray.training.encode import Encoded, encode
 from kinoray.training.given_weights import GivenWeights, load_weights
 from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
@@ -230,7 +232,14 @@ class RankSession(StageFacts):
         assert stage.train is not None
         self._show(f"{self._named(stage)}, {'consolidating' if made else 'beginning'}")
         labels = self.feed.class_numbers(stage.train)
-        encoded = partial(encode, self.feed, stage.train, selections, made)
+        train = stage.train
+
+        @torch.no_grad()
+        def encoded(fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0) -> Encoded:
+            with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.autocast):
+                ids, features = encode(self.feed, train, selections, made, fn, split, views)
+            return ids, features.float() if features.dtype == torch.bfloat16 else features
+
         return Task(**vars(self.facts(stage)), encode=encoded, labels=labels)
 
     def log(self, record: dict[str, Any]) -> None:
