@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -51,6 +52,28 @@ def test_a_study_whose_owner_died_is_taken_over_after_a_wait(study, tmp_path: Pa
         assert study.user_attrs[BEAT] > 7
     assert study.user_attrs[OWNER] == ""
     assert not [thread for thread in threading.enumerate() if thread.name.endswith("(_beat)")]
+
+
+def test_an_owner_that_was_suspended_learns_that_it_lost_the_study_and_leaves_it_alone(study, tmp_path: Path) -> None:
+    with owned(study, tmp_path / "alice", pytest.fail) as alice:
+        assert not alice.lost()
+        study.set_user_attr(OWNER, "elsewhere:/bob")  # while alice did not move for three beats
+        assert alice.noticed.wait(5), "its beat sees it, whatever else waits"
+        assert alice.lost()
+        beats = study.user_attrs[BEAT]
+        time.sleep(4 * 0.05)
+        assert study.user_attrs[BEAT] == beats, "it no longer beats for the other one"
+    assert study.user_attrs[OWNER] == "elsewhere:/bob"
+
+
+def test_a_file_of_a_data_base_is_the_same_one_from_every_folder(micro, tmp_path: Path, monkeypatch) -> None:
+    plans = []
+    for folder in (tmp_path, tmp_path / "other"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        for url in ("sqlite:///s.db", f"sqlite:///{folder}/s.db"):
+            plans.append(make_plan(replace(request_of(micro, tmp_path, "alice"), storage=url)).record["storage"])
+    assert plans == [f"sqlite:///{tmp_path}/s.db"] * 2 + [f"sqlite:///{tmp_path}/other/s.db"] * 2
 
 
 def test_who_waits_for_a_dead_owner_sees_at_once_that_another_took_the_study(study, tmp_path, monkeypatch) -> None:

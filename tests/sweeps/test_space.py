@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import find_method
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, space_names
-from kinoray.sweeps.study import falls_behind, grid, make_sampler, objectives_of, pareto_front, value_at
+from kinoray.sweeps.study import falls_behind, grid, make_sampler, objectives_of, value_at
 
 SPACE = {
     "m_hat": {"low": 0.9, "high": 1.0},
@@ -112,28 +110,7 @@ def test_unknown_knobs_spaces_metrics_and_samplers_name_the_nearest() -> None:
     assert objectives_of(None, {"protocol": "ctvr"}) == ["R@1"]
 
 
-# Front and pruning
-
-
-def test_the_front_of_a_known_problem_is_right() -> None:
-    """Points on x + y = 1 are all on the front; those below are beaten by one of them."""
-    x = np.linspace(0.0, 1.0, 11)
-    on, below = np.stack([x, 1 - x], axis=1), np.stack([x, 0.9 - x], axis=1)
-    assert pareto_front(np.concatenate([on, below]).tolist(), ["max", "max"]) == list(range(11))
-    assert pareto_front([[1, 2], [1, 2], [2, 3]], ["max", "min"]) == [0, 1, 2]
-    assert pareto_front([[1, 2], [1, 2], [2, 1]], ["max", "min"]) == [2]
-    assert pareto_front([], ["max", "min"]) == []
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
-@settings(max_examples=50, deadline=None)
-def test_the_front_equals_plain_loops_and_optunas(points: list[tuple[int, int]]) -> None:
-    plain = [
-        i
-        for i, p in enumerate(points)
-        if not any(q[0] >= p[0] and q[1] <= p[1] and (q[0] > p[0] or q[1] < p[1]) for q in points)
-    ]
-    assert pareto_front(points, ["max", "min"]) == plain
+# Pruning
 
 
 def test_a_trial_is_pruned_below_the_best_share_after_the_same_task() -> None:

@@ -173,6 +173,27 @@ def test_pruned_trials_are_pruned_in_optuna_with_their_values_by_task(tmp_path) 
     assert fake.study.best_params["m_hat"] == best, "the best is never pruned"
 
 
+def test_no_trial_is_pruned_before_half_the_tasks(tmp_path) -> None:
+    """What leads after the first task, before anything can be forgotten, need not lead at the end."""
+    fake = Fake(tmp_path, SPACE)
+    done = [fake.trial(lambda params, task: params["m_hat"] * (-100 if task == 1 else 100))[1] for _ in range(16)]
+    assert {len(tasks) for tasks in done} == {2, 3}
+    assert fake.study.best_params["m_hat"] == max(t.params["m_hat"] for t in fake.study.trials)
+
+
+def test_of_a_study_that_another_sweep_took_nothing_is_asked_and_nothing_is_told(tmp_path) -> None:
+    fake = Fake(tmp_path, SPACE)
+    assert fake.trial(lambda params, task: 1.0) == (0, [1, 2, 3])
+    fake.search.suggest("mine")
+    fake.search.lost = lambda: True
+    result = {"task": 1, "HM": 5.0, "done": False, "folders": [], "made": []}
+    fake.search.on_trial_result("mine", result)
+    fake.search.on_trial_complete("mine", result | {"task": 3, "done": True})
+    assert fake.search.suggest("next") == fake.search.FINISHED
+    assert [t.state for t in fake.study.trials] == [TrialState.COMPLETE, TrialState.RUNNING]
+    assert not fake.study.trials[1].intermediate_values and len(fake.study.trials) == 2
+
+
 def test_a_failure_a_death_and_a_halt_are_told_as_what_they_are(tmp_path) -> None:
     fake = Fake(tmp_path, SPACE)
     for name in "abcd":

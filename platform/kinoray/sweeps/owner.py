@@ -25,26 +25,54 @@ OWNER, BEAT = "owner", "owner_beat"
 """Attributes of the study."""
 
 
+class Ownership:
+    """What a sweep holds of its study. A process that was suspended for some beats may have lost it to another one."""
+
+    def __init__(self, study: optuna.Study, here: str) -> None:
+        self.study, self.here = study, here
+        self.noticed = threading.Event()
+        """Set once the study was seen to be another's."""
+
+    def lost(self) -> bool:
+        """Whether another sweep runs the study by now; asked before anything is written to it."""
+        if not self.noticed.is_set() and patiently(lambda: self.study.user_attrs.get(OWNER, "")) not in ("", self.here):
+            self.noticed.set()
+        return self.noticed.is_set()
+
+    def check(self, name: str) -> None:
+        """Raises: RunFailed where the study was lost; name: of the sweep."""
+        if self.lost():
+            raise RunFailed(
+                f"{name}: this process did not move for {PATIENCE_BEATS * BEAT_S:.0f} s, and the study is run by "
+                f"{self.study.user_attrs.get(OWNER)} now. What ran here has committed and stopped. Leave the study to "
+                "one of them."
+            )
+
+
 @contextmanager
-def owned(study: optuna.Study, folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Own the study for the length of the block. Raises: UsageError where another folder's sweep owns it."""
+def owned(study: optuna.Study, folder: Path, say: Callable[[str], None]) -> Iterator[Ownership]:
+    """Own the study for the length of the block, or until another sweep finds that nobody counts on.
+
+    Raises: UsageError where another folder's sweep owns it.
+    """
     here = f"{socket.gethostname()}:{folder.absolute()}"
     _wait_for_its_owner(study, here, say)
     patiently(lambda: study.set_user_attr(OWNER, here))
     _beat(study)  # whoever waits for another one's beats sees it
     time.sleep(SETTLED_BEATS * BEAT_S)
-    owner = patiently(lambda: study.user_attrs.get(OWNER, ""))
-    if owner != here:
-        raise _busy(study, owner)
+    ownership = Ownership(study, here)
+    if ownership.lost():
+        raise _busy(study, study.user_attrs[OWNER])
     over = threading.Event()
-    beating = threading.Thread(target=_beat_until, args=(study, over), daemon=True)
+    beating = threading.Thread(target=_beat_until, args=(ownership, over), daemon=True)
     beating.start()
     try:
-        yield
+        yield ownership
     finally:
         over.set()
         beating.join()
-        patiently(lambda: study.set_user_attr(OWNER, ""))
+        if not ownership.lost():
+            patiently(lambda: study.set_user_attr(OWNER, ""))
 
 
 def _wait_for_its_owner(study: optuna.Study, here: str, say: Callable[[str], None]) -> None:
@@ -68,7 +96,9 @@ def _beat(study: optuna.Study) -> None:
     patiently(lambda: study.set_user_attr(BEAT, study.user_attrs.get(BEAT, 0) + 1))
 
 
-def _beat_until(study: optuna.Study, over: threading.Event) -> None:
+def _beat_until(ownership: Ownership, over: threading.Event) -> None:
     while not over.wait(BEAT_S):
         with suppress(RunFailed):  # the data base is away; the sweep itself says so when it needs it
-            _beat(study)
+            if ownership.lost():
+                return
+            _beat(ownership.study)

@@ -113,7 +113,7 @@ def make_plan(request: SweepRequest) -> Plan:
         "prune": request.kept_share if prunes(objectives, aimed["then"]) else 1.0,
         "num_tasks": len(stream.tasks),
         "workers_per_trial": workers,
-        "storage": request.storage,
+        "storage": _absolute(request.storage),
     }
     name = request.name or f"sweep-{base.folder.parent.name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
     folder = runs_root(request.runs).absolute() / name
@@ -130,6 +130,18 @@ def make_plan(request: SweepRequest) -> Plan:
         workers=workers,
         then=then,
     )
+
+
+def _absolute(url: str | None) -> str | None:
+    """A data base's URL; of a SQLite file by its whole path, which is the same from every folder."""
+    if url is None or not url.startswith("sqlite"):
+        return url
+    from sqlalchemy.engine import make_url  # slow to import
+
+    parsed = make_url(url)
+    if not parsed.database or parsed.database == ":memory:":
+        return url
+    return parsed.set(database=str(expanded(parsed.database).absolute())).render_as_string()
 
 
 def _default_sampler(space: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results, read_sweep
-from kinoray.sweeps.study import aims, of_then, open_study, pareto_front, quiet_optuna, retried
+from kinoray.sweeps.study import aims, of_then, open_study, quiet_optuna, retried
 from kinoray.system.folders import expanded
 from kinoray.system.text import printable, show, words
 
@@ -114,10 +114,9 @@ class SweepResult:
     @property
     def pareto(self) -> "pd.DataFrame":
         """The trials that no other beats in one objective without losing in another, with their settings."""
-        complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
-        front = pareto_front([t.values for t in complete], [self.better[o] for o in self.objectives])
+        front = [trial.number for trial in self.study.best_trials]
         frame = self.frame
-        return frame[frame["trial"].isin([complete[i].number for i in front])].reset_index(drop=True)
+        return frame[frame["trial"].isin(front)].reset_index(drop=True)
 
     def trial(self, number: int) -> BestTrial:
         """One trial by its number."""

@@ -174,20 +174,6 @@ def objectives_of(names: str | Sequence[str] | None, record: Mapping[str, Any]) 
     return names
 
 
-def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[str]) -> list[int]:
-    """Positions of the rows that no other row beats in one value without losing in another; equal rows all stay.
-
-    values: a row per trial, a column per objective; directions: "max" or "min" of each.
-    """
-    if not len(values):
-        return []
-    signs = np.array([1.0 if d == "max" else -1.0 for d in directions])
-    points = np.asarray(values, dtype=float) * signs
-    at_least = (points[:, None] >= points[None]).all(axis=2)
-    beaten = (at_least & (points[:, None] > points[None]).any(axis=2)).any(axis=0)
-    return np.flatnonzero(~beaten).tolist()
-
-
 def falls_behind(value: float, others: Sequence[float], direction: str, keep: float, startup: int) -> bool:
     """Whether a trial is pruned: it is not among the best `keep` of all trials that got to the same task.
 

@@ -56,7 +56,9 @@ class StudySearch(_NotPickled, Searcher):
         seed: int,
         num_tasks: int,
         tell: Listener,
+        lost: Callable[[], bool] = lambda: False,
     ) -> None:
+        """lost: whether the study is another sweep's by now; from then on nothing is asked of it or told to it."""
         several = len(objectives) > 1
         metric: Any = list(objectives) if several else objectives[0]
         mode: Any = [better[o] for o in objectives] if several else better[objectives[0]]
@@ -64,7 +66,7 @@ class StudySearch(_NotPickled, Searcher):
         self.study, self.storage, self.space = study, storage, dict(space)
         self.objectives, self.kind, self.seed, self.num_tasks = list(objectives), sampler, seed, num_tasks
         self.better = dict(better)
-        self.tell = tell
+        self.tell, self.lost = tell, lost
         self.closing = False
         """From here on, trials that end are left for the next time."""
         self.trials: dict[str, optuna.Trial] = {}
@@ -74,7 +76,7 @@ class StudySearch(_NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial: the first that waits, or a new one."""
-        if self.closing:
+        if self.closing or self.lost():
             return Searcher.FINISHED
         trial, reported = patiently(self._ask)
         self.trials[trial_id], self.reported[trial_id] = trial, reported
@@ -93,7 +95,7 @@ class StudySearch(_NotPickled, Searcher):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """One more task is done."""
-        if trial_id in self.completed or "failed" in result or "halted" in result:
+        if trial_id in self.completed or "failed" in result or "halted" in result or self.lost():
             return
         trial, task = self.trials[trial_id], int(result["task"])
         if task not in self.reported[trial_id]:
@@ -106,7 +108,7 @@ class StudySearch(_NotPickled, Searcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended: by itself, by pruning, or with what went wrong."""
-        if trial_id in self.completed or trial_id not in self.trials:
+        if trial_id in self.completed or trial_id not in self.trials or self.lost():
             return
         trial = self.trials[trial_id]
         whole = result and not error and "halted" not in result and result["task"] >= self.num_tasks
@@ -162,14 +164,18 @@ class StudySearch(_NotPickled, Searcher):
 
 
 class PruneRule(_NotPickled, FIFOScheduler):
-    """Stops a trial that, after the same task, is not among the best `keep` of all trials so far."""
+    """Stops a trial that, after the same task, is not among the best `keep` of all trials so far.
+
+    From half the tasks on: before, little can have been forgotten, and the rate that learns fastest leads.
+    """
 
     def __init__(self, search: StudySearch, keep: float) -> None:
         super().__init__()
         self.search, self.keep = search, keep
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if result.get("done") or int(result["task"]) >= self.search.num_tasks:
+        task, tasks = int(result["task"]), self.search.num_tasks
+        if result.get("done") or task >= tasks or 2 * task < tasks:
             return TrialScheduler.CONTINUE
         behind = self.search.behind(trial.trial_id, result, self.keep)
         return TrialScheduler.STOP if behind else TrialScheduler.CONTINUE

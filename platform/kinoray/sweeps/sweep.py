@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import checked_first, nothing_rendered
-from kinoray.sweeps.owner import owned
+from kinoray.sweeps.owner import Ownership, owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
@@ -43,7 +43,6 @@ from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import JOURNAL, aims, grid, open_study, patiently, requeue, retried
 from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch, keep_events
 from kinoray.sweeps.trial import Job, SweepTrial
-from kinoray.sweeps.trial_links import link_trials
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json
 from kinoray.system.ray_session import check_own_ray
@@ -95,18 +94,35 @@ def sweep(method: Any, **options: Any) -> Any:
             raise
         home = plan.folder.absolute()
         with (
-            owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext(),
+            owned(study, plan.folder, say) if record.get("storage") else contextlib.nullcontext() as ownership,
             logged(request.log, (), printer(False), sweep=str(home)),
             copying(request.copy_to, lambda: [*runs_of_sweep(plan.folder), plan.folder], printer(False)),
         ):
-            _go_on(plan, record, study, store, say)
+            _go_on(Begun(plan, record, study, store, ownership), say)
     return SweepResult(plan.folder)
 
 
-def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, say: Callable[[str], None]) -> None:
+@dataclass(frozen=True)
+class Begun:
+    """A sweep that this process goes on with: its plan and record, its study and the storage of that."""
+
+    plan: Plan
+    record: dict[str, Any]
+    study: optuna.Study
+    store: Any
+    ownership: Ownership | None
+    """Of a study in a data base."""
+
+    def lost(self) -> bool:
+        """Whether another sweep runs the study by now."""
+        return self.ownership is not None and self.ownership.lost()
+
+
+def _go_on(begun: Begun, say: Callable[[str], None]) -> None:
     """Run what the study lacks."""
+    plan, record, study = begun.plan, begun.record, begun.study
     request = plan.request
-    _queue(plan, study, store, say)
+    _queue(plan, study, begun.store, say)
     trials = _trials(study)
     ended = [t for t in trials if t.state.is_finished() and t.number not in retried(trials)]
     missing = plan.trials - len(ended)
@@ -120,7 +136,7 @@ def _go_on(plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, 
         say(f"Note: {line}")
     if not record.get("storage"):
         say(f"The study in a browser: {study_in_browser(plan.folder)}")
-    _run(plan, record, study, store, missing, say)
+    _run(begun, missing, say)
 
 
 def study_in_browser(folder: Path) -> str:
@@ -161,14 +177,13 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], Non
             known.append(params)
 
 
-def _run(
-    plan: Plan, record: dict[str, Any], study: optuna.Study, store: Any, missing: int, say: Callable[[str], None]
-) -> None:
+def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
     from kinoray.execution.shared_storage import stream_seen_by_all
     from kinoray.system.ray_session import node_cpus, num_cpus, num_gpus, ray_session
 
+    plan, record = begun.plan, begun.record
     request, seeds = plan.request, record["seeds"]
     with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):
         cpus, nodes = num_cpus(), node_cpus()
@@ -192,12 +207,8 @@ def _run(
             say(f"{plan.label}: {few}")
         warm_cache([task.manifest for task in tasks], plan.base.recipe, say, lambda: signals.number is None)
         signals.check(plan.label)
-        with _view(plan, record, study, missing) as view:
-            try:
-                carry_out(plan, job, study, store, missing, share, view, signals)
-            finally:
-                with contextlib.suppress(RunFailed):  # what was raised before says more than a storage that is away
-                    link_trials(plan.folder, _trials(study))
+        with _view(plan, record, begun.study, missing) as view:
+            carry_out(begun, job, missing, share, view, signals)
         if signals.number is not None:
             raise Stopped(plan.label, signals.number)
 
@@ -286,42 +297,31 @@ STATES = {
 """The study's states in the words of the live table."""
 
 
-def carry_out(
-    plan: Plan, job: Job, study: optuna.Study, store: Any, missing: int, share: Share, view: Any, signals: Signals
-) -> None:
-    """Run the missing trials. Raises: RunFailed when Tune or the storage cannot go on."""
+def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, signals: Signals) -> None:
+    """Run the missing trials. Raises: RunFailed when Tune or the storage cannot go on, or the study was lost."""
     for name, value in TUNE_SETTINGS.items():
         os.environ.setdefault(name, value)
-    folder, record, request, stop_file = plan.folder, plan.record, plan.request, job.stop_file
+    plan, study, ownership, stop_file = begun.plan, begun.study, begun.ownership, job.stop_file
+    folder, record, request = plan.folder, plan.record, plan.request
     stop_file.unlink(missing_ok=True)
     end = time.monotonic() + (request.time_budget_s or math.inf)
     keeper = Keeper(study, Path(job.run.runs or ""), request.keep_best)
 
-    gauges = Gauges("sweep", folder.name)
-    states = {t.number: STATES[t.state] for t in patiently(lambda: study.get_trials(deepcopy=False))}
-
-    def tell(event: str, number: int, **facts: Any) -> None:
-        view(event, number, **facts)
-        if event != "note":
-            states[number] = event if event in STATES.values() else "running"
-            counts = Counter(states.values())
-            gauges.set({"trials": {state: counts[state] for state in STATES.values()}, "best_trial": view.best})
-        if event in ("complete", "pruned", "failed"):
-            keeper.tidy()
-
     def stop_requested() -> bool:
-        return signals.number is not None or time.monotonic() > end
+        lost = ownership is not None and ownership.noticed.is_set()
+        return signals.number is not None or time.monotonic() > end or lost
 
     search = StudySearch(
         study,
-        store,
+        begun.store,
         distributions(plan.space),
         job.objectives,
         aims(record),
         sampler=record["sampler"],
         seed=request.seed,
         num_tasks=job.num_tasks,
-        tell=tell,
+        tell=_teller(begun, view, keeper),
+        lost=begun.lost,
     )
     closing = Closing(search, stop_file, stop_requested)
     tuner = _tuner(plan, job, search, closing, missing, share)
@@ -335,11 +335,31 @@ def carry_out(
     finally:
         stop_file.unlink(missing_ok=True)
         with contextlib.suppress(Exception):
-            requeue(study, store)
+            if not begun.lost():
+                requeue(study, begun.store)
         if request.tensorboard:
             keep_events(folder)
         shutil.rmtree(folder / ".tune", ignore_errors=True)
         keeper.tidy()
+    if ownership:
+        ownership.check(folder.name)
+
+
+def _teller(begun: Begun, view: Any, keeper: Keeper) -> Callable[..., None]:
+    """What hears of each trial: the live table, Grafana's gauges, and whoever removes what nobody needs."""
+    gauges = Gauges("sweep", begun.plan.folder.name)
+    states = {t.number: STATES[t.state] for t in _trials(begun.study)}
+
+    def tell(event: str, number: int, **facts: Any) -> None:
+        view(event, number, **facts)
+        if event != "note":
+            states[number] = event if event in STATES.values() else "running"
+            counts = Counter(states.values())
+            gauges.set({"trials": {state: counts[state] for state in STATES.values()}, "best_trial": view.best})
+        if event in ("complete", "pruned", "failed"):
+            keeper.tidy()
+
+    return tell
 
 
 def _tuner(plan: Plan, job: Job, search: StudySearch, closing: Closing, missing: int, share: Share) -> tune.Tuner:

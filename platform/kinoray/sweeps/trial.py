@@ -40,7 +40,6 @@ from kinoray.runs.run_spec import alone, make_spec
 from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
 from kinoray.sweeps.study import of_then
-from kinoray.sweeps.trial_links import link_run
 from kinoray.system.durable import read_json, write_json
 from kinoray.system.signals import Signals, Stopped
 from kinoray.system.text import one_line
@@ -285,6 +284,14 @@ def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str
     if not matrices:
         return outcome.get("validation", {})
     return load_protocol(protocol).metrics_of(matrices, queries, tasks=task)
+
+
+def link_run(sweep: Path, number: int, run: Path) -> None:
+    """Link a trial's run from its sweep's folder: `trials/0003/seed-0` leads to the run of trial 3, seed 0."""
+    link = sweep / "trials" / f"{number:04d}" / run.name
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(run, link.parent))
 
 
 LOCK_WAIT_S = 3600.0
