@@ -6,11 +6,13 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import optuna
 import psutil
 import pytest
+from optuna.trial import TrialState
 from support.places import REPOSITORY
 from support.ray_head import free_ports
 from support.sockets import listening
@@ -48,6 +50,16 @@ def make_sweep(root: Path, trials: int = 7) -> Path:
         elif number < trials - 1:
             study.tell(trial, value)
     return folder
+
+
+@pytest.mark.parametrize(("objective", "better"), [("HM", max), ("step_s", min)])
+def test_the_best_trial_is_the_best_of_the_complete_ones(tmp_path: Path, objective: str, better: Any) -> None:
+    folder = make_sweep(tmp_path)
+    values = {t.number: t.values[0] for t in SweepResult(folder).study.trials if t.state is TrialState.COMPLETE}
+    record = json.loads((folder / "sweep.json").read_text())
+    write_json(folder / "sweep.json", record | {"objectives": [objective]})
+    best = SweepResult(folder).best
+    assert best is not None and values[best.number] == better(values.values()) and len(set(values.values())) > 1
 
 
 def test_figures_are_optunas_and_stand_on_the_page(tmp_path: Path) -> None:

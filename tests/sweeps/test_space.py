@@ -1,4 +1,4 @@
-"""Spaces, objectives, fronts, pruning and samplers: pure, no Ray."""
+"""Spaces, objectives, pruning and samplers: pure, no Ray."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import find_method
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, space_names
-from kinoray.sweeps.study import falls_behind, grid, make_sampler, objectives_of, value_at
+from kinoray.sweeps.study import ended, falls_behind, grid, make_sampler, objectives_of, value_at
 
 SPACE = {
     "m_hat": {"low": 0.9, "high": 1.0},
@@ -121,6 +121,18 @@ def test_a_trial_is_pruned_below_the_best_share_after_the_same_task() -> None:
     assert falls_behind(35.0, others, "min", 0.5, startup=4)
     assert not falls_behind(15.0, others, "max", 1.0, startup=4)
     assert not falls_behind(40.0, [40.0] * 9, "max", 0.1, startup=4), "equal to the best is not behind"
+
+
+def test_a_failure_that_is_tried_again_is_not_done() -> None:
+    study = optuna.create_study()
+    for state in (TrialState.COMPLETE, TrialState.FAIL, TrialState.FAIL, TrialState.PRUNED):
+        trial = study.ask()
+        study.tell(trial, 1.0 if state is TrialState.COMPLETE else None, state=state)
+    assert ended(study.trials) == 4
+    study.enqueue_trial({}, user_attrs={"retry_of": 1})
+    assert ended(study.trials) == 3
+    study.tell(study.ask(), 2.0)
+    assert ended(study.trials) == 4
 
 
 # Samplers

@@ -126,6 +126,12 @@ def retried(trials: list[FrozenTrial]) -> set[int]:
     return {t.user_attrs["retry_of"] for t in trials if "retry_of" in t.user_attrs}
 
 
+def ended(trials: list[FrozenTrial]) -> int:
+    """How many trials are done, whatever became of them; one that is tried again is not."""
+    again = retried(trials)
+    return sum(t.state.is_finished() and t.number not in again for t in trials)
+
+
 OF_RUNS = {"step_s": "min", "parameters": "min"}
 """What a sweep can aim at whatever the protocol, and which way is better.
 

@@ -40,7 +40,7 @@ from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.share import Share, replace_threads, share_of
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import JOURNAL, aims, grid, open_study, patiently, requeue, retried
+from kinoray.sweeps.study import JOURNAL, aims, ended, grid, open_study, patiently, requeue, retried
 from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch, keep_events
 from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.view import SweepView
@@ -123,9 +123,7 @@ def _go_on(begun: Begun, say: Callable[[str], None]) -> None:
     plan, record, study = begun.plan, begun.record, begun.study
     request = plan.request
     _queue(plan, study, begun.store, say)
-    trials = _trials(study)
-    ended = [t for t in trials if t.state.is_finished() and t.number not in retried(trials)]
-    missing = plan.trials - len(ended)
+    missing = plan.trials - ended(_trials(study))
     if missing <= 0:
         say(f"{plan.label} is finished already: {plan.folder}")
         return
