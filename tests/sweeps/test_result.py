@@ -63,7 +63,7 @@ def test_the_best_trial_is_the_best_of_the_complete_ones(tmp_path: Path, objecti
 
 
 def test_figures_are_optunas_and_stand_on_the_page(tmp_path: Path) -> None:
-    folder = make_sweep(tmp_path)
+    folder = make_sweep(tmp_path, 14)
     result, style = SweepResult(folder), dict(mpl.rcParams)
     titles = ["Optimisation history", "After each task", "Slices", "Parallel coordinates", "Importance"]
     assert list(result.figures()) == titles

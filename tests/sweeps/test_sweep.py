@@ -389,6 +389,18 @@ def test_importance_is_the_share_of_the_variance(tmp_path) -> None:
     assert importance["a"] > 0.95
 
 
+def test_a_few_trials_tell_nothing_of_importance(tmp_path) -> None:
+    record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    write_json(tmp_path / SWEEP_RECORD, record)
+    study, _ = open_study(tmp_path, record, create=True)
+    knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
+    for number in range(10):
+        assert SweepResult(tmp_path).importance == {}
+        params = {"a": number / 9, "b": (7 * number % 10) / 9}
+        study.add_trial(create_trial(params=params, distributions=knobs, value=float(number)))
+    assert SweepResult(tmp_path).importance.keys() == {"a", "b"}
+
+
 def test_only_the_best_and_the_last_keep_their_checkpoints(tmp_path) -> None:
     study = optuna.create_study(direction="maximize")
     for number, value in enumerate([3.0, 1.0, 4.0, 2.0, 0.0]):
@@ -430,7 +442,7 @@ def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quie
         assert view.table().row_count == 2
     output = capsys.readouterr().err
     assert "1/4 trial 0 complete" in output
-    assert "trial 1 pruned after task 1 of 3" in output
+    assert "trial 1 pruned after task 1 of 3 in 0:00: HM 20.0 (m=0.8)" in output, "no word of the best at the end"
 
 
 # On Ray

@@ -115,7 +115,10 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
         print_lines(*result.pareto.drop(columns=["state", "error"]).to_string(index=False).splitlines())
     importance = result.importance
     if importance:
-        print("Importance: " + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items()))
+        print(
+            f"Importance in {len(result.complete)} trials: "
+            + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items())
+        )
     if result.saved_s:
         print(f"Pruning saved about {result.saved_s:.0f} s of training.")
     print(f"Report: {page}")

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+TRIALS_A_KNOB = 5
+"""Complete trials for each knob whose importance is told."""
+
+
 @dataclass(frozen=True)
 class BestTrial:
     """A trial that was chosen on the validation splits."""
@@ -47,7 +51,8 @@ class BestTrial:
         brief += [of_then(run.method, name) for run in self.then[:1] for name in run.protocol.brief]
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
-        return f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds)"
+        head = f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds"
+        return f"{head}; the splits differ in size, so that one number says nothing of the other)"
 
 
 def means(runs: Results) -> dict[str, float]:
@@ -150,8 +155,11 @@ class SweepResult:
 
     @property
     def importance(self) -> dict[str, float]:
-        """Share of the first objective's variance that each knob explains (fANOVA); {} below four complete trials."""
-        if len(self.complete) < 4 or len({t.values[0] for t in self.complete}) < 2:
+        """Share of the first objective's variance that each knob explains (fANOVA); {} where fewer trials are complete
+        than `TRIALS_A_KNOB` for each knob, since fewer tell chance alone."""
+        complete = self.complete
+        knobs = {name for trial in complete for name in trial.params}
+        if len(complete) < TRIALS_A_KNOB * max(1, len(knobs)) or len({t.values[0] for t in complete}) < 2:
             return {}
         quiet_optuna()
         target = (lambda t: t.values[0]) if len(self.objectives) > 1 else None

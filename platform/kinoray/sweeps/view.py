@@ -95,7 +95,8 @@ class SweepView:
             if self.failed == 1 or (not self.live and not self.quiet):
                 self._print(f"Trial {row.number} failed: {row.text} ({words(row.params)})")
         elif not self.live and not self.quiet:
-            score = f"{self.objective} {show(value)}, best {show(self.best)}"
+            # What a pruned trial had after some of the tasks is no match for what others have after all.
+            score = f"{self.objective} {show(value)}" + (f", best {show(self.best)}" if row.state != "pruned" else "")
             at = f" after task {row.task} of {self.num_tasks}" if row.state == "pruned" else ""
             head = f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}"
             self._print(f"{head}: {score} ({words(row.params)})")
@@ -115,7 +116,7 @@ class SweepView:
 
     def table(self) -> Table:
         """The trials that run, and the newest of those that ended."""
-        head = f"{self.title}: {self.done}/{self.total} trials, best {self.objective} {show(self.best)}"
+        head = f"{self.title}: {self.done}/{self.total} trials, best {self.objective} {show(self.best)} at the end"
         table = Table(title=printable(head), title_justify="left")
         for name in ("trial", "state", "task", self.objective, "time", "settings"):
             table.add_column(name, justify="left" if name in ("state", "settings") else "right", overflow="ellipsis")
