@@ -88,6 +88,8 @@ def test_the_real_files_read_to_the_published_counts(name, folder, clips, texts)
     there = [split for split, count in zip(SPLITS, clips, strict=True) if count and split in expected]
     assert all(expected[split] == clips[SPLITS.index(split)] for split in there) and "test" in there
     assert len({row["id"] for row in annotations.rows}) == len(annotations.rows)
+    told = "no activity_net.v1-3.min.json: weights are chosen on videos that trained" in annotations.home_made
+    assert told is name.startswith("ctvr-actnet"), "validation and training videos are the same"
     assert all(row["uri"] is None for row in annotations.rows) and annotations.extra == [] and annotations.root is None
     assert all(text == text.strip() and text for row in annotations.rows for text in row["captions"])
     again = readers.read(name, REAL)  # the folder above is a known layout too

@@ -213,6 +213,8 @@ def _activitynet(root: Path, oddities: Counter[str]) -> _Known:
         chosen[word] = _sentences(queries or whole, oddities)
         if not queries:
             home_made.append(f"no {word}_queries.json: each video's longest sentence stands for it")
+    if not labels:
+        home_made.append(f"no {activitynet.LABEL_FILES[0]}: weights are chosen on videos that trained")
     spare = _sentences(longest["train"] if labels else None, Counter())
     spare = {video: part for video, part in spare.items() if video in labels}
     order = by_hash({labels[v] for v in spare}, SEED)
