@@ -5,8 +5,9 @@ A video is stored as its frames; every query pools every video anew, by one bloc
     h_tv = LN_2( W_o softmax( W_q LN_1(t) (W_k LN_1(V))^T / sqrt(D) ) W_v LN_1(V) )
     r_tv = LN_3( h_tv + dropout(W h_tv) ),     S_tv = scale * cos(t, r_tv)
 
-Differs: texts come to LN_1 with unit norm, in the release as they are (its eps then counts for less: losses 0.03 %
-apart). Dropout takes the same features from all videos that a caption pools, so that ranks can draw it alike. The
+Texts come to LN_1 as they are, and to the cosine with unit norm.
+
+Differs: dropout takes the same features from all videos that a caption pools, so that ranks can draw it alike. The
 epochs, rates and batches of the paper belong to its data sets; here the stream's recipe holds, new layers at
 `head_rate` times its rate.
 """
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from kinoray.backbones.attention import identity_linear
-from kinoray.backbones.backbone import FrameTowers
+from kinoray.backbones.backbone import FrameTowers, Tokens
 from kinoray.config import Decay, Positive, config
 from kinoray.equations import full_precision, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, trainable
@@ -90,7 +91,7 @@ class Method(BaseMethod):
 
     def loss(self, batch: Batch) -> StepOutput:
         """(CE over videos + CE over texts) / 2 of the scaled cosines. Features: `video` (mean of frames) and `text`."""
-        frames_BTD, text_BD = self.online.embed_frames(batch.video), self.online.embed_text(batch.text)
+        frames_BTD, text_BD = self.online.embed_frames(batch.video), self.online.project_text(batch.text)
         frames_GTD, texts_GD = batch.gather(frames_BTD), batch.gather(text_BD)
         kept_BD = kept_GD = None
         p = self.config.dropout
@@ -105,7 +106,7 @@ class Method(BaseMethod):
         return StepOutput(
             objectives=(t2v + v2t) / 2,
             log={"loss/text_to_video": t2v, "loss/video_to_text": v2t},
-            features={"video": unit(frames_BTD.mean(dim=1)), "text": text_BD},
+            features={"video": unit(frames_BTD.mean(dim=1)), "text": unit(text_BD)},
         )
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
@@ -115,6 +116,10 @@ class Method(BaseMethod):
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """The frames, (B, T, D): T times the place of one vector."""
         return self.online.embed_frames(video)
+
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        """As the pooling sees it, (B, D), not of unit norm."""
+        return self.online.project_text(text)
 
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
         """Cosines of each query and each video as it sees it, some queries at a time."""
@@ -127,5 +132,5 @@ class Method(BaseMethod):
 
 
 def cosines(text_QD: Tensor, pooled_QVD: Tensor) -> Tensor:
-    """(Q, V) of unit texts and videos as they see them."""
-    return torch.einsum("qd,qvd->qv", text_QD.float(), unit(pooled_QVD.float()))
+    """(Q, V) of texts and videos as they see them."""
+    return torch.einsum("qd,qvd->qv", unit(text_QD.float()), unit(pooled_QVD.float()))

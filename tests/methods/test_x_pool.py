@@ -60,7 +60,8 @@ def test_the_loss_is_two_cross_entropies_over_what_the_texts_see(micro, tmp_path
     method = session.method
     assert isinstance(method, Method)
     with torch.no_grad():
-        texts, frames = method.online.embed_text(batch.text), method.embed_video(batch.video, 0)
+        texts, frames = method.online.project_text(batch.text), method.embed_video(batch.video, 0)
+        assert not torch.allclose(texts.norm(dim=1), torch.ones(len(texts)), atol=1e-3), "LN_1 sees them as they are"
         logits = method.log_scale.exp() * method.score(texts, frames)
         rows = torch.arange(len(texts))
         wanted = (nn.functional.cross_entropy(logits, rows) + nn.functional.cross_entropy(logits.T, rows)) / 2

@@ -122,11 +122,19 @@ class TextTowers(TwoTower):
 
 
 class FrameTowers(TwoTower):
-    """Two towers of which one sees each frame by itself."""
+    """Two towers of which one sees each frame by itself, and whose captions can be had before they get unit norm."""
 
     @abstractmethod
     def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
         """Normalised frames -> (B, T, D), each by itself in the shared space, of any length."""
+
+    @abstractmethod
+    def project_text(self, tokens: Tokens) -> Tensor:
+        """Captions as tokens -> (B, D) in the shared space, of any length; padding changes nothing."""
+
+    def embed_text(self, tokens: Tokens) -> Tensor:
+        """Captions as tokens -> unit vectors (B, D)."""
+        return nn.functional.normalize(self.project_text(tokens), dim=-1)
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Normalised frames -> unit vectors (B, D): the mean over frames."""

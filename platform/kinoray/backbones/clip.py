@@ -91,8 +91,8 @@ class ClipTowers(FrameTowers):
         finally:
             self.in_flight.num_frames = None
 
-    def embed_text(self, tokens: Tokens) -> Tensor:
-        """Unit vectors (B, D); attention is causal, so nothing behind the end token matters."""
+    def project_text(self, tokens: Tokens) -> Tensor:
+        """(B, D), not normalised; attention is causal, so nothing behind the end token matters."""
         model, length = self.model, tokens.ids.shape[1]
         states_BLW = model.token_embedding(tokens.ids) + model.positional_embedding[:length]
         ends = self.in_flight.ends = tokens.mask.sum(dim=1) - 1
@@ -102,8 +102,7 @@ class ClipTowers(FrameTowers):
             self.in_flight.ends = None
         end_BW = model.ln_final(at_ends(states_BLW, ends))
         projection = model.text_projection
-        text_BD = projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
-        return nn.functional.normalize(text_BD, dim=-1)
+        return projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
 
     def forget_video(self) -> None:
         """Let go of the ViT, and of the scale between both towers."""

@@ -46,9 +46,9 @@ class FeatureTowers(FrameTowers):
             raise UsageError(f"Clips have vectors of {width} numbers, but the text tower's space has {self.dim}.")
         return self.map(frames_BTD)
 
-    def embed_text(self, tokens: Tokens) -> Tensor:
-        """As the other backbone's."""
-        return self.other.embed_text(tokens)
+    def project_text(self, tokens: Tokens) -> Tensor:
+        """As the other backbone's; of unit norm where that gives no others."""
+        return (self.other.project_text if isinstance(self.other, FrameTowers) else self.other.embed_text)(tokens)
 
     def random_tokens(self, count: int, length: int) -> Tokens:
         """As the other backbone's."""

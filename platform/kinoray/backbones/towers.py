@@ -92,8 +92,8 @@ class VitBertTowers(FrameTowers):
         """Let go of the ViT."""
         del self.vision, self.vision_projection
 
-    def embed_text(self, tokens: Tokens | MixedTokens) -> Tensor:
-        """Unit vectors (B, D) of tokenised captions; padding changes nothing."""
+    def project_text(self, tokens: Tokens | MixedTokens) -> Tensor:
+        """(B, D) of tokenised captions, not normalised; padding changes nothing."""
         if isinstance(tokens, MixedTokens):
             vectors_of = self.text.get_input_embeddings()
             words: dict[str, Tensor] = {
@@ -106,8 +106,7 @@ class VitBertTowers(FrameTowers):
         states_BLH = self.text(**words, attention_mask=mask).last_hidden_state
         token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
         kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
-        mean_BD = (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
-        return nn.functional.normalize(mean_BD, dim=-1)
+        return (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
 
     def random_tokens(self, count: int, length: int) -> Tokens:
         """Any word pieces but padding, between [CLS] and [SEP]."""
