@@ -183,7 +183,9 @@ def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) 
     code, out, _ = kino("data", "check", folder, "--quiet")
     others = "2 unreadable, 1 shorter than their spans, 1 there twice"
     assert code == 1
+    found = f"{folder}/captions.csv is read as a caption file:"
     assert out.splitlines() == [
+        f"{found} 7 clips, 7 captions.",
         "b.mp4, 0 to 90 s: the video ends after 1.2 s",
         "b.mp4, 5 to 6 s: decode: the span begins at 5 s, behind the last frame at 1.10 s",
         f"c.mkv: decode: the file is cut off: {len(data) // 2:,} of {len(data):,} bytes",
@@ -198,7 +200,14 @@ def test_a_folder_of_ones_own_is_checked_at_once(kino: Command, tmp_path: Path) 
     ]
     (folder / "captions.csv").write_text("video,caption\na.mp4,x\nb.mp4,x\n")
     code, out, _ = kino("data", "check", folder, "--quiet")
-    assert (code, out) == (0, f"{folder}: 2 files in {folder}, all can be read.\n")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"{found} 2 clips, 2 captions.",
+            "2 files that no row names are left out, first 'c.mkv', 'copy.mp4'.",
+            f"{folder}: 2 files in {folder}, all can be read.",
+        ],
+    )
 
 
 def test_a_file_without_permission_and_a_loop_of_links_do_not_end_the_check(tmp_path: Path) -> None:
@@ -215,6 +224,8 @@ def test_a_file_without_permission_and_a_loop_of_links_do_not_end_the_check(tmp_
     done = subprocess.run(words, capture_output=True, text=True)
     (folder / "private").chmod(0o755)  # for the tests' own cleaning up
     assert done.stdout.splitlines() == [
+        f"{folder}/captions.csv is read as a caption file: 5 clips, 5 captions.",
+        "1 files that no row names are left out, first 'l2.mp4'.",
         "b.mp4: open: no permission to read it",
         "gone.mp4: is listed, but not in the folder",
         "l1.mp4: its links lead in a circle",

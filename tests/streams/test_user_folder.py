@@ -369,11 +369,8 @@ BYTES = pa.array([b"whole" * 1000])
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"video": BYTES, "caption": CAPTION}, "column 'video' holds bytes. Write them as files, and their names"),
-        ({"video": pa.array([{"bytes": b"", "path": "a.mp4"}]), "caption": CAPTION}, "column 'video' holds bytes."),
         ({"video": pa.array(["a.mp4"]), "caption": BYTES}, "column 'caption' holds bytes. Write text"),
         ({"video": pa.array(["a.mp4"]), "captions": pa.array([[b"x"]])}, "column 'captions' holds bytes."),
-        ({"video": BYTES.dictionary_encode(), "caption": CAPTION}, "column 'video' holds bytes."),
     ],
 )
 def test_a_column_of_bytes_is_refused_in_one_line(tmp_path, columns, message):

@@ -113,7 +113,7 @@ def check_command(
     if as_json:
         print(json.dumps(asdict(checked), indent=1))
     else:
-        print_lines(*checked.problems, *checked.left_out)
+        print_lines(*checked.found, *checked.problems, *checked.left_out)
         count = len(checked.problems)
         if own:
             kinds = ", ".join(f"{number:,} {kind}" for kind, number in checked.counts.items())

@@ -30,6 +30,8 @@ class Check:
     """Of a folder of one's own: how many problems of each kind."""
     left_out: list[str] = field(default_factory=list)
     """A line for each file that is missing and may be."""
+    found: list[str] = field(default_factory=list)
+    """Of a folder of one's own: what it was read as, and a line for each kind of thing that serves nothing."""
 
 
 def check(name: str, deep: bool = False, progress: bool = True) -> Check:

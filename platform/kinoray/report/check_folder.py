@@ -8,9 +8,11 @@ from pathlib import Path
 from kinoray.datasets.check import Check
 from kinoray.datasets.findings import Finding, Part
 from kinoray.datasets.probing import CLOSED, probe_parts
+from kinoray.datasets.readers import media_files
 from kinoray.streams.captions import ListedClip, listed_clips
+from kinoray.streams.layouts import Listing, left_out
 from kinoray.streams.own_folder import OwnFolder
-from kinoray.streams.user_folder import unusable
+from kinoray.streams.user_folder import summary, unusable
 from kinoray.system.progress import counting_bar
 from kinoray.system.text import printable
 
@@ -25,15 +27,16 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
     Raises: UsageError for a caption file that is missing or contradicts itself; UnreadableStorage where reading failed
     and no file is at fault.
     """
-    _, clips = listed_clips(own)
+    listing, clips = listed_clips(own)
+    root = listing.root
     videos = list(dict.fromkeys(clip.video for clip in clips))
-    missing, outside = unusable(own.root, videos)
+    missing, outside = unusable(root, videos)
     absent = {*missing, *outside}
-    parts = list(dict.fromkeys(_part(own.root, clip) for clip in clips if clip.video not in absent))
+    parts = list(dict.fromkeys(_part(root, clip) for clip in clips if clip.video not in absent))
     digests: dict[str, set[str]] = defaultdict(set)
     unreadable, beyond = [], []
     with counting_bar(f"Checking {own.folder.name}", len(parts), progress) as advance:
-        for part, finding in chain.from_iterable(probe_parts(parts, str(own.root), workers=0)):
+        for part, finding in chain.from_iterable(probe_parts(parts, str(root), workers=0)):
             advance(1, "error" in finding)
             if "error" in finding:
                 unreadable.append(f"{printable(_name(part))}: {finding['stage']}: {finding['error']}")
@@ -41,7 +44,7 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
             digests[finding["digest"]].add(part.uri)
             if (end := _end_of(part, finding)) is not None:
                 beyond.append(f"{printable(_name(part))}: the video ends after {end:.1f} s")
-    not_there = [f"{printable(video)}: {_why_missing(own.root / video)}" for video in missing]
+    not_there = [f"{printable(video)}: {_why_missing(root / video)}" for video in missing]
     lines_by_kind = {
         "missing": [] if own.allow_missing else not_there,
         "linked from outside": [f"{printable(video)}: is a link that leaves the folder" for video in outside],
@@ -56,7 +59,14 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
     problems = sorted(line for lines in lines_by_kind.values() for line in lines)
     counts = {kind: len(lines) for kind, lines in lines_by_kind.items() if lines}
     left_out = sorted(not_there) if own.allow_missing else []
-    return Check(own.folder.name, str(own.root), len(videos), True, problems, counts, left_out)
+    return Check(own.folder.name, str(root), len(videos), True, problems, counts, left_out, _found(listing, clips))
+
+
+def _found(listing: Listing, clips: list[ListedClip]) -> list[str]:
+    """What the folder was read as, and what in it serves nothing."""
+    unnamed = sorted(media_files(listing.root, tell=False).keys() - {clip.video for clip in clips})
+    lines = [f"{printable(listing.source)} is read as {listing.layout}: {summary(clips)}."]
+    return [*lines, *map(printable, (*listing.left_out, *left_out(unnamed, "files that no row names are")))]
 
 
 def _end_of(part: Part, finding: Finding) -> float | None:

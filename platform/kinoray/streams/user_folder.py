@@ -25,6 +25,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from kinoray.data.manifest import write_manifest
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData, shapes
 from kinoray.streams.captions import ListedClip, listed_clips
+from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.moving import RECIPE as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
 from kinoray.system.folders import cache_folder, writing
@@ -58,32 +60,52 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
 
     Raises: UsageError, one line, for anything missing or contradictory.
     """
-    file, listed = listed_clips(own)
-    clips = _there(own, file, listed)
+    listing, listed = listed_clips(own)
+    file, root = listing.source, listing.root
+    _tell(listing, listed)
+    clips = _there(own, listing, listed)
     tasks = {name: [clip for clip in clips if clip.task == name] for name in dict.fromkeys(c.task for c in listed)}
     rows = {name: _manifest_rows(name, of_task) for name, of_task in tasks.items()}
     _announce(file, tasks, rows)
-    digest = hashlib.sha256(json.dumps([str(own.root), rows]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([str(root), rows]).encode()).hexdigest()[:16]
     home = (cache or cache_folder()) / "own" / digest
     manifests = [TaskData(name, home / f"task-{number}.parquet") for number, name in enumerate(rows)]
     with writing(f"task manifests into {home}"):
         for task in manifests:
             if not task.manifest.is_file():
-                write_manifest(rows[task.name], task.manifest, own.root)
+                write_manifest(rows[task.name], task.manifest, root)
     name = f"{own.folder.name}:{own.protocol}" if own.protocol else own.folder.name
     recipe, backbone = (PICTURES[own.protocol], "tiny-cnn") if own.protocol in PICTURES else (RECIPE, "tiny")
     return Stream(name, own.protocol or "cvlm", tuple(manifests), recipe, backbone, source=own.source)
 
 
-def _there(own: OwnFolder, file: Path, clips: list[ListedClip]) -> list[ListedClip]:
+def _tell(listing: Listing, clips: list[ListedClip]) -> None:
+    """Say what a folder without a caption file was taken for, and what of it is left out."""
+    if listing.layout != CAPTION_FILE:
+        log.warning("%s is read as %s: %s.", listing.source, listing.layout, summary(clips))
+    for line in listing.left_out:
+        log.warning("%s: %s", listing.source.name, line)
+
+
+def summary(clips: list[ListedClip]) -> str:
+    """Clips, captions or classes, splits and tasks in words."""
+    captions, tasks = sum(len(clip.captions) for clip in clips), {clip.task for clip in clips}
+    labels = {clip.label for clip in clips} - {None}
+    splits = ", ".join(f"{count:,} {split}" for split, count in Counter(c.split for c in clips).items() if split)
+    parts = [f"{len(clips):,} clips", f"{captions:,} captions", f"{len(labels):,} classes" if labels else "", splits]
+    return ", ".join(filter(None, [*parts, f"{len(tasks):,} tasks" if len(tasks) > 1 else ""]))
+
+
+def _there(own: OwnFolder, listing: Listing, clips: list[ListedClip]) -> list[ListedClip]:
     """The clips whose videos are there. Raises: UsageError where some are not, unless they are to be left out."""
     videos = list(dict.fromkeys(clip.video for clip in clips))
-    missing, outside = unusable(own.root, videos)
+    file, root = listing.source, listing.root
+    missing, outside = unusable(root, videos)
     if missing:
         where = own.videos or "the folder"
         lack = f"{file}: {len(missing):,} of {len(videos):,} videos are not in {where}, first {missing[0]!r}."
         if not own.allow_missing:
-            files = {str(path.relative_to(own.root)) for path in own.root.rglob("*") if path.is_file()}
+            files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
             near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)
             hint = f"Did you mean {near[0]!r}?" if near else "Names are relative to it, with their ending."
             raise UsageError(

@@ -115,11 +115,12 @@ def read(name: str, root: Path) -> Annotations:
         ) from error
 
 
-def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dict[str, str]:
+def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES, tell: bool = True) -> dict[str, str]:
     """Media files under a folder: relative path -> stem, sorted by path; hidden ones are left out.
 
     A name without a suffix, or one that ends in a bare dot, counts where it holds an `@`: DiDeMo has such videos.
     Links are followed only where they stay under the folder; linked folders never are.
+    tell: warn of links that are not followed and of folders that cannot be read.
     """
     files: dict[str, str] = {}
     outside: list[str] = []
@@ -139,14 +140,14 @@ def media_files(root: Path, suffixes: frozenset[str] = VIDEOS | PICTURES) -> dic
                 outside.append(path)
             else:
                 files[(prefix + name).removeprefix("./")] = stem_of(name)
-    if outside:
+    if outside and tell:
         log.warning(
             "%s: %d links were not followed, first %s. Give the folder that holds the videos themselves, or hard-link.",
             root,
             len(outside),
             min(outside),
         )
-    if closed:
+    if closed and tell:
         log.warning("%s: %d folders cannot be read, first %s.", root, len(closed), min(str(e) for e in closed))
     return dict(sorted(files.items()))
 

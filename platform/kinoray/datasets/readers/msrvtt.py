@@ -24,7 +24,7 @@ CAPTION_FILES = (
     "test_videodatainfo.json",
     "MSR_VTT.json",
 )
-PLACES = ("msrvtt", "msrvtt_data", "MSRVTT", "datasets/MSRVTT")
+PLACES = ("msrvtt", "msrvtt_data", "MSRVTT", "datasets/MSRVTT", "train_val_annotation", "test_annotation")
 LAYOUTS = (
     "MSRVTT_data.json and the CSV lists beside the videos or in annotations/, videos video<N>.mp4 in any sub-folder",
     "train_val_videodatainfo.json and test_videodatainfo.json instead of MSRVTT_data.json",

@@ -1,0 +1,28 @@
+"""Tables under names of their own: one file (`annotations.json`, `MSRVTT_test.parquet`), or one for each split."""
+
+from pathlib import Path
+
+from kinoray.errors import UsageError
+from kinoray.streams.layouts import Listing, Row, split_of
+from kinoray.streams.layouts.tables import annotation_files, columns_of, is_listed, rows_of
+
+RANK = 5
+
+
+def read(folder: Path) -> Listing | None:
+    """Where several tables list clips, their names must tell the splits. Raises: UsageError."""
+    files = [file for file in annotation_files(folder) if is_listed(columns_of(file))]
+    if not files:
+        return None
+    splits = {file: split_of(str(file.relative_to(folder))) for file in files}
+    if len(files) > 1 and len({*splits.values()} - {None}) < len(files):
+        names = ", ".join(str(file.relative_to(folder)) for file in files)
+        raise UsageError(
+            f"{folder} has several tables of clips, {names}. Keep one, or one for each split (train, val, test)."
+        )
+    rows = {str(file.relative_to(folder)): _marked(rows_of(file), split) for file, split in splits.items()}
+    return Listing(f"a table ({', '.join(rows)})", files[0] if len(files) == 1 else folder, rows, folder)
+
+
+def _marked(rows: list[Row], split: str | None) -> list[Row]:
+    return [{"split": split, **row} for row in rows] if split else rows

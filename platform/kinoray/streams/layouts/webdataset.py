@@ -1,0 +1,79 @@
+"""WebDataset's shards: `*.tar` in which `0001.mp4` lies beside `0001.txt`, `.json` or `.cls`."""
+
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+from kinoray.errors import UsageError
+from kinoray.streams.layouts import Listing, Row, is_video, listed_in
+from kinoray.streams.layouts.tables import COLUMNS, our_names
+from kinoray.streams.layouts.unpacking import CHUNK, new_file, unpacked
+
+RANK = 3
+TARS = (".tar", ".tar.gz", ".tgz")
+KEY = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
+"""What files of one sample have in common is all up to the first dot of their names."""
+TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}
+TEXT_BYTES = 1 << 20
+
+
+def read(folder: Path) -> Listing | None:
+    """A shard's name tells its split. Raises: UsageError for links, devices and names that leave the folder."""
+    archives = [file for file in listed_in(folder, *TARS) if _has_videos(file)]
+    if not archives:
+        return None
+    count = f"{len(archives):,} shard{'s' * (len(archives) > 1)}"
+    return unpacked(f"a web dataset ({count})", folder, archives, _unpack, "samples without a video or a caption are")
+
+
+def _has_videos(file: Path) -> bool:
+    """Whether one of a tar's first members is a video."""
+    try:
+        with tarfile.open(file) as tar:
+            return any(is_video(member.name) for member, _ in zip(tar, range(64), strict=False))
+    except (tarfile.TarError, OSError, EOFError):
+        return False
+
+
+def _unpack(file: Path, place: Path) -> tuple[list[Row], list[str]]:
+    samples: dict[str, Row] = {}
+    try:
+        with tarfile.open(file) as tar:
+            for member in tar:
+                if member.issym() or member.islnk() or member.isdev():
+                    raise UsageError(f"{file}: {member.name!r} is a link or a device. Pack files alone.")
+                if member.isfile() and (match := KEY.fullmatch(member.name.removeprefix("./"))):
+                    sample = samples.setdefault(match[1], {})
+                    _add(file, tar, member, match[2].lower(), sample, place)
+    except (tarfile.TarError, EOFError) as error:
+        raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}. Get it again.") from None
+    whole = {
+        key: "video" in row and bool({"caption", "captions", "label"} & row.keys()) for key, row in samples.items()
+    }
+    return [samples[key] for key, is_whole in whole.items() if is_whole], [
+        k for k, is_whole in whole.items() if not is_whole
+    ]
+
+
+def _add(file: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, ending: str, sample: Row, place: Path) -> None:
+    """What one member says of its sample; a video is written."""
+    data = tar.extractfile(member)
+    assert data is not None
+    if is_video(member.name):
+        path = new_file(file, place, member.name)
+        with open(path, "xb") as out:
+            shutil.copyfileobj(data, out, CHUNK)
+        sample["video"] = str(path.relative_to(place))
+    elif ending in TEXTS and member.size <= TEXT_BYTES:
+        sample[TEXTS[ending]] = data.read().decode("utf-8", "replace").strip()
+    elif ending == "json" and member.size <= TEXT_BYTES:
+        try:
+            said = json.loads(data.read())
+        except ValueError:
+            raise UsageError(f"{file}: {member.name!r} is no JSON. Pack it anew.") from None
+        if isinstance(said, dict):
+            ours = {name: our for name, our in our_names(said).items() if our == "caption"}
+            known = {ours.get(name, name): value for name, value in said.items()}
+            sample |= {k: v for k, v in known.items() if k in COLUMNS and k != "video" and k not in sample}
