@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import os
+import shutil
 import unicodedata
 from dataclasses import replace
 
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinoray.data.manifest import CONTENT, read_manifest
-from kinoray.errors import UsageError
+from kinoray.errors import ConfigMismatch, UsageError
+from kinoray.runs.identity import identity
+from kinoray.runs.record import open_run
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
 from kinoray.streams import load_stream, user_folder
@@ -105,6 +108,54 @@ def test_the_same_content_is_the_same_manifest_and_other_content_another(tmp_pat
     with open(folder / "captions.csv", "a") as file:
         file.write("v000.mp4,another caption\n")
     assert build(folder, tmp_path).tasks[0].manifest != first.tasks[0].manifest
+
+
+def opened(folder, runs):
+    """The record of a run over the folder, written or compared with the one that is there."""
+    return open_run(resolve(RunRequest("base_moco", stream=str(folder), runs=runs)), 1, 0, print)
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """A folder of twenty videos, each of 300,000 bytes of its own."""
+    folder = folder_with(tmp_path, many(20))
+    for number, row in enumerate(many(20)):
+        (folder / row["video"]).write_bytes(bytes([number]) * 300_000)
+    return folder
+
+
+def test_a_run_goes_on_with_videos_that_were_copied_or_touched(tmp_path, filled):
+    first = opened(filled, tmp_path / "runs")
+    os.utime(filled / "v003.mp4", (1, 1))
+    copy = tmp_path / "elsewhere" / "mine"
+    shutil.copytree(filled, copy, copy_function=shutil.copyfile)
+    for folder in (filled, copy):
+        record = opened(folder, tmp_path / "runs")
+        assert (record["run"], record["digests"]) == (first["run"], first["digests"])
+    assert first["digests"]["files"].keys() == {"mine"}
+
+
+@pytest.mark.parametrize("place", [0, 150_000, 299_999])
+@pytest.mark.parametrize("size", [300_000, 300_001])
+def test_a_run_refuses_videos_that_were_replaced_under_their_names(tmp_path, filled, place, size):
+    first = opened(filled, tmp_path / "runs")
+    data = bytearray((filled / "v003.mp4").read_bytes().ljust(size, b"x"))
+    data[place] = 99
+    (filled / "v003.mp4").write_bytes(data)
+    with pytest.raises(ConfigMismatch, match="holds a run on other videos: files of mine were replaced since"):
+        opened(filled, tmp_path / "runs")
+    file = tmp_path / "runs" / first["run"] / "run.json"
+    record = json.loads(file.read_text())
+    assert opened(filled, tmp_path / "others")["digests"]["files"] != record["digests"].pop("files")
+    file.write_text(json.dumps(record))  # as of a run that was begun before anybody looked
+    assert opened(filled, tmp_path / "runs")["run"] == first["run"]
+
+
+def test_seeds_on_other_videos_are_no_row_of_a_table(tmp_path, filled):
+    first, again = opened(filled, tmp_path / "a"), opened(filled, tmp_path / "b")
+    (filled / "v003.mp4").write_bytes(b"other")
+    other = opened(filled, tmp_path / "c")
+    assert identity(first) == identity(again) != identity(other)
 
 
 def test_captions_of_a_video_are_gathered(tmp_path):

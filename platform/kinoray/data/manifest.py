@@ -59,7 +59,7 @@ PROBED = pa.schema(
 )
 SCHEMA = pa.schema([*CONTENT, *PROBED])
 LISTS = ("captions", "key_frames", "key_ticks")
-ROOT_KEY = b"kinoray.root"
+ROOT_KEY, FILES_KEY = b"kinoray.root", b"kinoray.files"
 ROWS = 1 << 15
 """Rows that a process keeps at hand: some 20 MB."""
 MANIFESTS = 1 << 10
@@ -75,6 +75,8 @@ class Manifest:
     path: Path
     root: Path
     table: pa.Table
+    files: str | None = None
+    """Digest of what lay in the videos' files when it was written, where somebody looked (`streams.user_folder`)."""
 
     @cached_property
     def num_vectors(self) -> int:
@@ -229,10 +231,10 @@ def _parts_of(column: pa.Array) -> Iterator[bytes]:
         yield _numbers(column).astype("<i8" if pa.types.is_integer(column.type) else "<f8").tobytes()
 
 
-def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manifest:
+def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path, files: str | None = None) -> Manifest:
     """Check the rows and write them as Parquet, whole or not at all.
 
-    Each row has `id`, `uri` and `split`, and may have any other column of `SCHEMA`.
+    Each row has `id`, `uri` and `split`, and may have any other column of `SCHEMA`. files: as of `Manifest`.
     Raises: UsageError naming the first row that is wrong.
     """
     repeated = [id for id, count in Counter(row["id"] for row in rows).items() if count > 1]
@@ -240,7 +242,7 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path) -> Manife
         raise UsageError(f"Clip ids must be unique, but {len(repeated)} repeat, first {repeated[0]!r}.")
     for row in rows:
         check_row(row)
-    return write_table(pa.table([_column(rows, field) for field in SCHEMA], schema=SCHEMA), path, root)
+    return write_table(pa.table([_column(rows, field) for field in SCHEMA], schema=SCHEMA), path, root, files)
 
 
 def _column(rows: list[dict[str, Any]], field: pa.Field) -> pa.Array:
@@ -252,9 +254,10 @@ def _column(rows: list[dict[str, Any]], field: pa.Field) -> pa.Array:
     return pa.array([list(v or ()) for v in values] if field.name in LISTS else values, field.type)
 
 
-def write_table(table: pa.Table, path: Path, root: Path) -> Manifest:
+def write_table(table: pa.Table, path: Path, root: Path, files: str | None = None) -> Manifest:
     """Write rows that come from other manifests, whole or not at all; they are not checked again."""
-    table = table.select(SCHEMA.names).cast(SCHEMA.with_metadata({ROOT_KEY: os.path.abspath(root).encode()}))
+    notes = {ROOT_KEY: os.path.abspath(root).encode()} | ({FILES_KEY: files.encode()} if files else {})
+    table = table.select(SCHEMA.names).cast(SCHEMA.with_metadata(notes))
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as draft:
@@ -315,7 +318,8 @@ def _read(path: str, mtime_ns: int, size: int) -> Manifest:
             table = file.read()
     except pa.ArrowInvalid:
         raise UsageError(f"{path} is not a Parquet manifest. Delete it and run the same command again.") from None
-    root = (table.schema.metadata or {}).get(ROOT_KEY)
+    notes = table.schema.metadata or {}
+    root, files = notes.get(ROOT_KEY), notes.get(FILES_KEY, b"").decode() or None
     if root is None or table.schema.names != SCHEMA.names:
         raise UsageError(f"{path} is Parquet, but no kinoray manifest (columns {', '.join(SCHEMA.names)}).")
-    return Manifest(Path(path), Path(os.fsdecode(root)), table.cast(SCHEMA).combine_chunks())
+    return Manifest(Path(path), Path(os.fsdecode(root)), table.cast(SCHEMA).combine_chunks(), files)

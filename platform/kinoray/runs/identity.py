@@ -18,7 +18,7 @@ class Identity(NamedTuple):
     code: str
     """Of the method's own source; kinoray's engine does not count."""
     data: str
-    """Of the content of all tasks' manifests."""
+    """Of the content of all tasks' manifests, and of their videos where it is known."""
     settings: str
     """Of everything else that run.json says was asked for, the seed left out."""
 
@@ -26,10 +26,11 @@ class Identity(NamedTuple):
 def identity(run: Mapping[str, Any]) -> Identity:
     """The identity of a run by its run.json."""
     digests, data = run.get("digests", {}), data_digests(run)
+    files = digests.get("files")
     config = {name: value for name, value in run["config"].items() if name != "seed"}
     return Identity(
         digests.get("method", UNKNOWN),
-        digest_of(data) if data else UNKNOWN,
+        digest_of([data, files] if files else data) if data else UNKNOWN,
         digest_of([run["method"], run["backbone"], run["joint"], run["zero_shot"], config]),
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import digest_of, plain
+from kinoray.data.manifest import read_manifest
 from kinoray.errors import ConfigMismatch
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
@@ -50,13 +51,20 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "stream_source": _stream_source(run),
         "method_source": _method_source(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
-        "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest},
+        "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest} | _files(run),
         "versions": versions(),
         "threads": threads,
         "num_workers": num_workers,
         **({} if gpu is None else _place(run, gpu)),
         "created_by": f"kinoray {importlib.metadata.version('kinoray')}",
     }
+
+
+def _files(run: Resolved) -> dict[str, dict[str, str]]:
+    """Digests of the videos' files by task, where its manifest has one. They are no part of the run's name."""
+    digests = {task.name: read_manifest(task.manifest).files for task in run.stream.tasks}
+    known = {name: digest for name, digest in digests.items() if digest}
+    return {"files": known} if known else {}
 
 
 def _stream_source(run: Resolved) -> dict[str, Any]:
@@ -147,6 +155,12 @@ def open_run(
         raise ConfigMismatch(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
             "start over."
+        )
+    files, known = now["digests"].get("files", {}), then["digests"].get("files", {})
+    if replaced := [task for task in files if known.get(task, files[task]) != files[task]]:
+        raise ConfigMismatch(
+            f"{run.folder} holds a run on other videos: files of {', '.join(replaced)} were replaced since it was "
+            "started. Put them back, use other --runs, or --fresh to start over."
         )
     for note in changes_since(then, now, run.label):
         say(note)

@@ -20,6 +20,7 @@ of the training videos is taken in the same way; of fewer than ten, all serve bo
 Manifests are written to the cache directory, never into the folder.
 """
 
+import contextlib
 import difflib
 import hashlib
 import json
@@ -27,6 +28,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,9 @@ weights."""
 TINY = 10
 """Videos below which validation and test share theirs."""
 
+SAMPLE, READS = 1 << 16, 16
+"""Bytes of each part of a file that are compared, and files read at once: on a network each answer takes a while."""
+
 log = logging.getLogger(__name__)
 
 
@@ -67,13 +72,15 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
     tasks = {name: [clip for clip in clips if clip.task == name] for name in dict.fromkeys(c.task for c in listed)}
     rows = {name: _manifest_rows(name, of_task) for name, of_task in tasks.items()}
     _announce(file, tasks, rows)
-    digest = hashlib.sha256(json.dumps([str(root), rows]).encode()).hexdigest()[:16]
+    states = {video: _state(root / video) for video in sorted({clip.video for clip in clips})}
+    digest = hashlib.sha256(json.dumps([str(root), rows, states]).encode()).hexdigest()[:16]
     home = (cache or cache_folder()) / "own" / digest
     manifests = [TaskData(name, home / f"task-{number}.parquet") for number, name in enumerate(rows)]
     with writing(f"task manifests into {home}"):
         for task in manifests:
             if not task.manifest.is_file():
-                write_manifest(rows[task.name], task.manifest, root)
+                files = _files_digest(root, {row["uri"] for row in rows[task.name]})
+                write_manifest(rows[task.name], task.manifest, root, files)
     name = f"{own.folder.name}:{own.protocol}" if own.protocol else own.folder.name
     recipe, backbone = (PICTURES[own.protocol], "tiny-cnn") if own.protocol in PICTURES else (RECIPE, "tiny")
     return Stream(name, own.protocol or "cvlm", tuple(manifests), recipe, backbone, source=own.source)
@@ -138,6 +145,31 @@ def _announce(file: Path, tasks: dict[str, list[ListedClip]], rows: dict[str, li
     if carved:
         counts = ", ".join(f"{name} {count}" for name, count in carved.items())
         log.warning("%s names no validation clips: videos of training serve, by task %s.", file.name, counts)
+
+
+def _state(path: Path) -> list[int]:
+    """What tells cheaply that a file was replaced: its size and the time of its change."""
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns]
+
+
+def _files_digest(root: Path, videos: Iterable[str]) -> str:
+    """Digest of what lies in some files. It stays where they are copied or touched: no time enters it."""
+    names = sorted(videos)
+    with ThreadPoolExecutor(READS) as pool:
+        samples = pool.map(lambda name: _sample(root / name), names)
+        return hashlib.sha256(json.dumps([*zip(names, samples, strict=True)]).encode()).hexdigest()
+
+
+def _sample(path: Path) -> str:
+    """Size of a file and digest of its first, middle and last part; of one that nobody may read, the size alone."""
+    size = path.stat().st_size
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
+            file.seek(max(0, place))
+            digest.update(file.read(SAMPLE))
+    return digest.hexdigest()
 
 
 def unusable(folder: Path, videos: Sequence[str]) -> tuple[list[str], list[str]]:
