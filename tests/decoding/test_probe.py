@@ -10,7 +10,7 @@ import pytest
 from support import clips
 
 from kinoray.data.manifest import PROBED
-from kinoray.decoding import decode, seek
+from kinoray.decoding import decode, probe, seek
 from kinoray.decoding.clip import Clip, Probe
 from kinoray.decoding.decode import decode_clip
 from kinoray.decoding.probe import file_digest, probe_clip
@@ -239,3 +239,12 @@ def test_probing_holds_no_more_frames_than_decoding(tmp_path):
     output = subprocess.run([sys.executable, "-c", PEAKS, str(path)], capture_output=True, text=True, check=True).stdout
     decoded_kb, probed_kb = map(int, output.split())
     assert probed_kb < 2 * decoded_kb
+
+
+def test_without_a_proof_all_is_the_same_but_the_key_frames_and_the_clip_is_decoded_once(tmp_path, monkeypatch):
+    clip = Clip("a", str(write_x264(tmp_path / "a.mp4", moving_stripes(60), "keyint=20:scenecut=0")))
+    proven, sought = probe_clip(clip), []
+    monkeypatch.setattr(probe, "decode_run", lambda *given: sought.append(given))
+    assert proven["key_frames"] == [0, 20, 40]
+    assert probe_clip(clip, proves=False) == proven | {"key_frames": [], "key_ticks": []}
+    assert not sought

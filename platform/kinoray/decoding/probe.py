@@ -64,27 +64,30 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def probe_clip(clip: Clip, limits: Limits | None = None, digest: str | None = None) -> dict[str, Any]:
+def probe_clip(
+    clip: Clip, limits: Limits | None = None, digest: str | None = None, proves: bool = True
+) -> dict[str, Any]:
     """Decode a video clip through and tell what its manifest row should hold: every column of `PROBED`.
 
-    Takes about twice as long as decoding it. `digest`: of the file, where it is known already.
+    Takes about twice as long as decoding it. `digest`: of the file, where it is known already. proves: whether key
+    frames are looked for; without, none is listed, and all is done after one decoding.
     Raises: VideoError where `decode_clip` would reject the clip, UnreadableStorage where the storage failed.
     """
-    work = partial(_probe, clip, limits or Limits(), digest)
+    work = partial(_probe, clip, limits or Limits(), digest, proves)
     return with_retries(clip, lambda: trusting_key_frames(clip, work))
 
 
-def _probe(clip: Clip, limits: Limits, digest: str | None, from_start: bool) -> dict[str, Any]:
+def _probe(clip: Clip, limits: Limits, digest: str | None, proves: bool, from_start: bool) -> dict[str, Any]:
     with open_video(clip, limits, from_start) as video:
         packets = read_packets(video)
-        seen = _see(video, packets)
+        seen = _see(video, packets, proves)
         check_count(video, packets, seen.count)
-        candidates = _candidates(video, packets, seen)
+        candidates = _candidates(video, packets, seen) if proves else []
         duration_s, fps = _pace(video, seen)
         codec = video.stream.codec_context.codec.canonical_name
         del packets  # the proof reads its own
     key_frames = candidates[:1]
-    if len(candidates) > 1 or clip.start is not None:
+    if len(candidates) > 1 or (candidates and clip.start is not None):
         with open_video(clip, limits) as video:  # anew: a reader begins with a fresh decoder, too
             key_frames = _proven(video, seen, candidates)
     return {
@@ -99,13 +102,13 @@ def _probe(clip: Clip, limits: Limits, digest: str | None, from_start: bool) -> 
     }
 
 
-def _see(video: Video, packets: list[Packet]) -> _Seen:
+def _see(video: Video, packets: list[Packet], with_digests: bool) -> _Seen:
     seen = _Seen()
     for place, frame in enumerate(all_frames(video, packets)):
         check_pixels(frame.width, frame.height, video.limits)
         seen.concealed |= frame.is_corrupt
         seen.ticks.append(frame.pts)
-        seen.digests.append(_frame_digest(frame))
+        seen.digests += [_frame_digest(frame)] if with_digests else []
         if not video.span.holds(frame.pts):
             continue
         if not seen.count:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kinoray.datasets.check import Check
 from kinoray.datasets.findings import Finding, Part
-from kinoray.datasets.probing import CLOSED, probe_parts
+from kinoray.datasets.probing import CLOSED, check_parts
 from kinoray.datasets.readers import media_files
 from kinoray.streams.captions import ListedClip, listed_clips
 from kinoray.streams.layouts import Listing, left_out
@@ -36,7 +36,7 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
     digests: dict[str, set[str]] = defaultdict(set)
     unreadable, beyond = [], []
     with counting_bar(f"Checking {own.folder.name}", len(parts), progress) as advance:
-        for part, finding in chain.from_iterable(probe_parts(parts, str(root), workers=0)):
+        for part, finding in chain.from_iterable(check_parts(parts, str(root))):
             advance(1, "error" in finding)
             if "error" in finding:
                 unreadable.append(f"{printable(_name(part))}: {finding['stage']}: {finding['error']}")
