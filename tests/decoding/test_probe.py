@@ -248,3 +248,39 @@ def test_without_a_proof_all_is_the_same_but_the_key_frames_and_the_clip_is_deco
     assert proven["key_frames"] == [0, 20, 40]
     assert probe_clip(clip, proves=False) == proven | {"key_frames": [], "key_ticks": []}
     assert not sought
+
+
+def without(source, path, lost):
+    """The same video without some of its packets, by their places."""
+    with av.open(str(source)) as given, av.open(str(path), "w") as kept:
+        stream = kept.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(packet for packet in given.demux(video=0) if packet.size):
+            if number not in lost:
+                packet.stream = stream
+                kept.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["mkv", "ts"])
+@pytest.mark.parametrize("lost", [{12}, {9, 73}, {18, 24, 35, 48}, {58, 60, 66, 72}, {19, 35, 45, 68}])
+def test_where_packets_were_lost_a_frame_is_the_same_however_it_is_drawn(tmp_path, ending, lost):
+    parameters = "keyint=24:scenecut=0:bframes=3:b-pyramid=normal:ref=3"
+    whole = write_x264(tmp_path / "whole.mkv", moving_stripes(80), parameters)
+    clip = Clip("a", str(without(whole, tmp_path / f"lost.{ending}", lost)))
+    through, drawn = decode_clip(clip, all_frames, 16), probed(clip)
+    assert len(through) == 80 - len(lost)
+    for number in range(len(through)):
+        (frame,) = decode_clip(drawn, lambda _, number=number: np.array([number]), 16)
+        assert np.array_equal(frame, through[number]), number
+
+
+@pytest.mark.parametrize("ending", ["mkv", "mp4", "ts"])
+@pytest.mark.parametrize(("keyint", "start_s"), [(8, 2.2), (4, 1.0), (20, 1.4)])
+def test_a_span_of_a_video_that_is_renewed_part_by_part_has_all_its_frames(tmp_path, keyint, start_s, ending):
+    parameters = f"keyint={keyint}:intra-refresh=1:scenecut=0:bframes=2"
+    path = write_x264(tmp_path / f"a.{ending}", moving_stripes(300), parameters)
+    through = decode_clip(Clip("a", str(path)), all_frames, 16)
+    clip = Clip("a", str(path), start_s, 9.0)
+    assert len(through) == 300
+    for given in (clip, probed(clip)):
+        assert np.array_equal(decode_clip(given, all_frames, 16), through[round(30 * start_s) : 270])

@@ -5,6 +5,8 @@ decoding on gave bit-equal frames up to the next one in the list; the first fram
 nothing is sought. The list stays empty where the frames' times cannot name them: times missing, repeated or going
 backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames); and where the decoder patched
 up damage without an error, for it does that with whatever frames it has at hand. Such clips are decoded through.
+Where H.264 lost frames on its way, which gaps between the times tell, the bits must be the same with every second
+picture that no other needs left out, too: the decoder fills what is lost with what it showed last.
 
 Memory holds the compressed clip and 16 bytes a frame, never the decoded frames.
 """
@@ -37,6 +39,8 @@ from kinoray.errors import VideoError
 
 APART = 8
 """Frames between listed key frames at least: a nearer one spares nothing."""
+GAP = 1.5
+"""Between frames so many times as long as usual, one may have been lost."""
 
 
 @dataclass
@@ -87,9 +91,10 @@ def _probe(clip: Clip, limits: Limits, digest: str | None, proves: bool, from_st
         codec = video.stream.codec_context.codec.canonical_name
         del packets  # the proof reads its own
     key_frames = candidates[:1]
-    if len(candidates) > 1 or (candidates and clip.start is not None):
+    skips = codec == "h264" and _has_gaps(seen)
+    if len(candidates) > 1 or (candidates and (clip.start is not None or skips)):
         with open_video(clip, limits) as video:  # anew: a reader begins with a fresh decoder, too
-            key_frames = _proven(video, seen, candidates)
+            key_frames = _proven(video, seen, candidates, skips)
     return {
         "digest": digest or file_digest(clip.path),
         "num_frames": seen.count,
@@ -173,33 +178,38 @@ def _candidates(video: Video, packets: list[Packet], seen: _Seen) -> list[tuple[
     return [(number, time) for number, time in chosen if number < seen.count]
 
 
-def _proven(video: Video, seen: _Seen, candidates: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _has_gaps(seen: _Seen) -> bool:
+    """Whether some frames follow later than others do."""
+    steps = np.diff([ticks for ticks in seen.ticks if ticks is not None])
+    return bool(len(steps) and steps.max() > GAP * np.median(steps))
+
+
+def _proven(video: Video, seen: _Seen, candidates: list[tuple[int, int]], skips: bool) -> list[tuple[int, int]]:
     """The candidates from which decoding gives the bits of `seen`, each up to the next one in the list.
 
     They are tried from the last to the first, each against all that follows it up to one already proven. What is not
-    proven when the time is over is left out.
+    proven when the time is over is left out. skips: whether leaving out pictures that no other needs may matter.
     """
     end = seen.count
     proven: list[tuple[int, int]] = []
     for number, ticks in reversed(candidates):
-        opening = video.span.start is None and number == 0
-        if opening or _gives_the_same(video, seen, Run(number, ticks, range(number, end))):
+        opening = video.span.start is None and number == 0 and not skips
+        halves = [range(min(number + first, end - 1), end, 2) for first in (0, 1) if skips]
+        runs = [Run(number, ticks, numbers) for numbers in (range(number, end), *halves)]
+        if opening or all(_gives_the_same(video, seen, run) for run in runs):
             proven.append((number, ticks))
             end = number
     return proven[::-1]
 
 
 def _gives_the_same(video: Video, seen: _Seen, run: Run) -> bool:
-    """Whether a run gives all its frames, none between left out, with the digests that decoding through gave."""
-    expected = run.key_frame
+    """Whether a run gives its frames, and others between, with the digests that decoding through gave."""
     try:
-        for number, frame in decode_run(video, run):
-            if number != expected or _frame_digest(frame) != seen.digests[seen.first + number]:
-                return False
-            expected += 1
+        frames = decode_run(video, run)  # ends when all that are wanted were given, in order
+        places = ((seen.first + number, frame) for number, frame in frames)
+        return all(seen.digests[place : place + 1] == [_frame_digest(frame)] for place, frame in places)
     except (Disagreement, VideoError):  # out of time, among others
         return False
-    return expected == run.wanted[-1] + 1
 
 
 def _pace(video: Video, seen: _Seen) -> tuple[float | None, float | None]:

@@ -38,6 +38,8 @@ OTHER_CONTAINER = "no container that is read: MP4, MOV, Matroska, WebM, AVI, FLV
 ENCRYPTED = "its video is encrypted"
 # Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
 SHORT_SHARE, SHORT_SLACK = 0.9, 2
+RENEWED = ("h264", "hevc")
+"""Codecs that may spread a key frame over several pictures."""
 REORDERED = 32
 """Packets read beyond the last frame: no codec shows a picture more than 16 places after it was decoded."""
 RETRY_WAITS_S = (0.05, 0.5)
@@ -317,11 +319,16 @@ def count_packets(video: Video, packets: list[Packet]) -> int:
 
 
 def check_count(video: Video, packets: list[Packet], count: int) -> None:
-    """Raises: VideoError where decoding gave no frames, or far fewer than the packets announced."""
+    """Raises: VideoError where decoding gave no frames, or far fewer than the packets announced.
+
+    Of H.264 and HEVC that was not decoded from its start, any frame less: where pictures are renewed part by part, a
+    decoder shows none of the first ones after what is called a key frame.
+    """
     if count == 0:
         raise VideoError("decode", _behind_the_end(video, packets) or "no frames")
     expected = count_packets(video, packets)
-    if count + SHORT_SLACK < SHORT_SHARE * expected:
+    renewed = not video.from_start and video.stream.codec_context.codec.canonical_name in RENEWED
+    if count + SHORT_SLACK < SHORT_SHARE * expected or (renewed and count < expected):
         raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
 
 
