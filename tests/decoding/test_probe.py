@@ -284,3 +284,32 @@ def test_a_span_of_a_video_that_is_renewed_part_by_part_has_all_its_frames(tmp_p
     assert len(through) == 300
     for given in (clip, probed(clip)):
         assert np.array_equal(decode_clip(given, all_frames, 16), through[round(30 * start_s) : 270])
+
+
+def test_pictures_of_vp8_that_are_never_shown_do_not_move_the_times_of_others(tmp_path):
+    whole, path, hidden = (
+        clips.write_clip(tmp_path / "a.webm", moving_stripes(60), 10, "libvpx"),
+        tmp_path / "b.webm",
+        {7, 31},
+    )
+    with av.open(str(whole)) as given, av.open(str(path), "w") as kept:
+        stream = kept.add_stream_from_template(given.streams.video[0])
+        for number, packet in enumerate(packet for packet in given.demux(video=0) if packet.size):
+            data = bytearray(bytes(packet))
+            data[0] &= ~0x10 if number in hidden else 0xFF
+            other = av.Packet(bytes(data))
+            other.pts, other.dts, other.time_base = packet.pts, packet.dts, packet.time_base
+            other.is_keyframe, other.stream = packet.is_keyframe, stream
+            kept.mux(other)
+    times = []
+
+    def choose(timeline):
+        times.extend(timeline.times_s)
+        return np.arange(timeline.num_frames)
+
+    clip = Clip("a", str(path))
+    through, drawn = decode_clip(clip, choose, 16), probed(clip)
+    assert np.allclose(times, [number / 10 for number in range(60) if number not in hidden])
+    assert drawn.probe.num_frames == len(through) == 58 and drawn.probe.key_frames[0] == 0
+    for number in (0, 6, 7, 29, 30, 57):
+        assert np.array_equal(decode_clip(drawn, lambda _, number=number: np.array([number]), 16)[0], through[number])

@@ -33,6 +33,7 @@ from kinoray.decoding.video import (
     check_pixels,
     open_video,
     read_packets,
+    shown,
     with_retries,
 )
 from kinoray.errors import VideoError
@@ -164,8 +165,8 @@ def _candidates(video: Video, packets: list[Packet], seen: _Seen) -> list[tuple[
     ):
         return []
     begin = min(keys)
-    shown = sorted(p.pts for p in packets if p.pts is not None and not p.is_discard and p.pts >= begin)
-    if shown != [t for t in ticks if t >= begin]:
+    times = sorted(p.pts for p in shown(video, packets) if p.pts is not None and p.pts >= begin)
+    if times != [t for t in ticks if t >= begin]:
         return []
     places = {time: place for place, time in enumerate(ticks)}
     chosen: list[tuple[int, int]] = []

@@ -20,7 +20,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 
 from kinoray.decoding.clip import Probe
-from kinoray.decoding.video import REORDERED, Video, check_time, to_square
+from kinoray.decoding.video import REORDERED, Video, check_time, shown, to_square
 from kinoray.errors import VideoError
 
 NEAR = 8
@@ -96,7 +96,7 @@ def decode_run(video: Video, run: Run) -> Iterator[tuple[int, VideoFrame]]:
     missing = set(run.wanted)
     try:
         packets = _run_packets(video, run)
-        numbers = _numbers(packets, run)
+        numbers = _numbers(video, packets, run)
         before = run.key_frame - 1
         for frame in _run_frames(video, packets, {ticks for ticks, number in numbers.items() if number in missing}):
             if frame.pts is None or frame.pts < run.key_ticks:  # shown before the key frame: predicted from others
@@ -147,9 +147,9 @@ def _from_key_frame(video: Video, run: Run) -> Iterator[Packet]:
     raise Disagreement
 
 
-def _numbers(packets: list[Packet], run: Run) -> dict[int, int]:
+def _numbers(video: Video, packets: list[Packet], run: Run) -> dict[int, int]:
     """Presentation time -> frame number, from the key frame on."""
-    ticks = [packet.pts for packet in packets if packet.pts is not None and not packet.is_discard]
+    ticks = [packet.pts for packet in shown(video, packets) if packet.pts is not None]
     return {time: run.key_frame + rank for rank, time in enumerate(sorted(t for t in ticks if t >= run.key_ticks))}
 
 

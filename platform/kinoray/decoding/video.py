@@ -38,6 +38,8 @@ OTHER_CONTAINER = "no container that is read: MP4, MOV, Matroska, WebM, AVI, FLV
 ENCRYPTED = "its video is encrypted"
 # Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
 SHORT_SHARE, SHORT_SLACK = 0.9, 2
+SHOWN = 0x10
+"""Of the first byte of a VP8 frame."""
 RENEWED = ("h264", "hevc")
 """Codecs that may spread a key frame over several pictures."""
 REORDERED = 32
@@ -315,7 +317,17 @@ def _check_whole(video: Video, packets: list[Packet]) -> None:
 
 def count_packets(video: Video, packets: list[Packet]) -> int:
     """How many frames of the span the packets announce; decoding may give another number."""
-    return sum(not packet.is_discard and video.span.holds(packet.pts) for packet in packets)
+    return sum(video.span.holds(packet.pts) for packet in shown(video, packets))
+
+
+def shown(video: Video, packets: list[Packet]) -> list[Packet]:
+    """The packets that give a frame: none that an edit list hides, and none of VP8 that serves others alone."""
+    hides = video.stream.codec_context.codec.canonical_name == "vp8"
+    return [packet for packet in packets if not packet.is_discard and not (hides and _is_hidden(packet))]
+
+
+def _is_hidden(packet: Packet) -> bool:
+    return not memoryview(packet)[0] & SHOWN  # type: ignore[arg-type]  # a buffer
 
 
 def check_count(video: Video, packets: list[Packet], count: int) -> None:
@@ -347,7 +359,7 @@ def times_of(video: Video, packets: list[Packet], num_frames: int) -> np.ndarray
 
     Where the packets are not as many as the frames their times are spread over these evenly by number.
     """
-    stamps = (packet.dts if packet.pts is None else packet.pts for packet in packets if not packet.is_discard)
+    stamps = (packet.dts if packet.pts is None else packet.pts for packet in shown(video, packets))
     ticks = np.sort(np.array([stamp for stamp in stamps if stamp is not None and video.span.holds(stamp)] or [0]))
     places = np.linspace(0, len(ticks) - 1, num_frames)
     return np.interp(places, np.arange(len(ticks)), ticks - ticks[0]) * video.tick_s
