@@ -1,7 +1,7 @@
-"""A folder of your own: videos and one caption file, read as a stream.
+"""A folder of your own: videos and what is said of them, read as a stream.
 
-It is named as `kinoray.streams.own_folder` says. It holds `captions.csv`, `captions.jsonl` or `captions.parquet`, one
-row per video and caption, with the columns
+It is named as `kinoray.streams.own_folder` says. It holds `captions.csv`, `captions.jsonl` or `captions.parquet`, or is
+of another layout of `kinoray.streams.layouts`, which gives the same: a row per video and caption, with the columns
 
     video      file, relative to the folder or absolute and inside it; or a .npy of floats (frames, numbers), for the
                backbone features:BACKBONE
