@@ -328,6 +328,21 @@ def test_the_real_test_list_of_msrvtt_is_a_table(tmp_path):
     assert clips["TestVideo/video9770.mp4"] == (["a person is connecting something to system"], None, None)
 
 
+@pytest.mark.skipif(not ANNOTATIONS.is_dir(), reason="needs the real annotation files")
+def test_the_real_captions_of_msvd_are_a_table(tmp_path):
+    write(tmp_path / "captions.json", (ANNOTATIONS / "msvd" / "captions_msvd.json").read_bytes())
+    write(tmp_path / "YouTubeClips" / "-4wsuPCjDBc_5_15.avi")
+    clips = clips_of(tmp_path)
+    said = json.loads((ANNOTATIONS / "msvd" / "captions_msvd.json").read_text())
+    assert len(clips) == 1970
+    assert clips["YouTubeClips/-4wsuPCjDBc_5_15.avi"][0] == [t.strip() for t in said["-4wsuPCjDBc_5_15"]]
+
+
+def test_a_json_object_of_names_by_split_is_no_table(tmp_path):
+    write(tmp_path / "splits.json", {"train": ["a.mp4"], "test": ["b.mp4"]})
+    refused(tmp_path, "no other layout that is known: it holds 'splits.json'")
+
+
 def test_a_folder_that_nobody_can_read_says_what_it_has_and_what_to_rename(tmp_path):
     refused(tmp_path, "it is empty")
     write(tmp_path / "readme.txt", "hello")

@@ -74,7 +74,7 @@ def split_of(name: str) -> str | None:
 def listed_in(folder: Path, *endings: str) -> list[Path]:
     """Files with one of these endings in a folder, in those of its splits, and where annotations usually lie."""
     places = [folder, *(folder / name for name in FOLDERS[1:])]
-    places += [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name.lower() in SPLITS]
+    places += [path for path in sorted(folder.iterdir()) if path.name.lower() in SPLITS]
     root = os.path.realpath(folder) + os.sep
     return [
         path

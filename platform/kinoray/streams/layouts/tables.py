@@ -161,15 +161,24 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _json_rows(file: Path) -> list[Row]:
-    """The rows of a JSON file: an array of objects, or an object with one for each split."""
+    """The rows of a JSON file: an array of objects, an object with one for each split, or captions by video."""
     value = _parsed(text_of(file), str(file))
     if isinstance(value, dict) and value and {name.lower() for name in value} <= {*SPLITS}:
         lists = {split: rows for split, rows in value.items() if isinstance(rows, list)}
-        if len(lists) == len(value) and all(isinstance(row, dict) for rows in lists.values() for row in rows):
+        if len(lists) == len(value) and all(_all(dict, rows) for rows in lists.values()):
             return [{"split": split, **row} for split, rows in lists.items() for row in rows]
-    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+    elif isinstance(value, dict) and all(isinstance(texts, list) and _all(str, texts) for texts in value.values()):
+        return [{"video": video, "captions": texts} for video, texts in value.items()]
+    if isinstance(value, list) and _all(dict, value):
         return value
-    raise UsageError(f"{file} must hold an array of objects, or an object with such an array for each split.")
+    raise UsageError(
+        f"{file} must hold an array of objects, or an object with such an array for each split, or with a list of "
+        "captions for each video."
+    )
+
+
+def _all(kind: type, values: Iterable[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _parquet_rows(file: Path) -> list[Row]:
