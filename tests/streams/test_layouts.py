@@ -1,8 +1,10 @@
 """Folders as people have them: each layout gives the clips, captions, classes and splits that its files say."""
 
+import gzip
 import io
 import json
 import logging
+import random
 import tarfile
 from pathlib import Path
 
@@ -169,7 +171,7 @@ def test_a_folder_per_class_in_a_nested_root(tmp_path, caplog):
     assert read["testing/wave/v008.mp4"] == (["wave"], "wave", "test")
     assert len(read) == 9
     assert "is read as a folder per class in a folder per split: 9 clips, 9 captions, 2 classes" in caplog.text
-    assert "1 videos in no folder of a class are left out, first 'train/unsorted.mp4'." in caplog.text
+    assert "1 files that no row names are left out, first 'train/unsorted.mp4'." in caplog.text
 
 
 def test_a_folder_per_class_without_splits(tmp_path):
@@ -203,7 +205,7 @@ def test_a_web_dataset_is_unpacked_once_into_the_cache(tmp_path, caplog):
     tar_of(
         folder / "train-000.tar", {"a/0.mp4": b"A", "a/0.txt": " a man \n", "1.mp4": b"B", "1.json": '{"text": "x"}'}
     )
-    tar_of(folder / "test-000.tar", {"0.webm": b"C", "0.cls": "7", "lost.mp4": b"D", "readme.txt": "no video"})
+    tar_of(folder / "test-000.tar", {"0.webm": b"C", "0.cls": "7", "lost.mp4": b"D", "lost.txt": " "})
     with caplog.at_level(logging.WARNING, "kinoray"):
         stream = user_folder.build(own_folder(str(folder)), tmp_path / "manifests")
     manifest = read_manifest(stream.tasks[0].manifest)
@@ -216,7 +218,8 @@ def test_a_web_dataset_is_unpacked_once_into_the_cache(tmp_path, caplog):
     assert {id: read[id] for id in expected} == expected and {id.partition("@")[0] for id in read} == {*expected}
     data = {path.name: path.read_bytes() for path in (manifest.root / "train-000.tar").rglob("*.mp4")}
     assert data == {"0.mp4": b"A", "1.mp4": b"B"} and tmp_path / "cache" in manifest.root.parents
-    assert "2 samples without a video or a caption are left out, first test-000.tar: lost." in caplog.text
+    assert "no row names" not in caplog.text
+    assert "1 samples without a video or a caption are left out, first test-000.tar: lost." in caplog.text
     assert sorted(path.name for path in folder.iterdir()) == ["test-000.tar", "train-000.tar"]
     changed = (manifest.root / "train-000.tar" / "1.mp4").stat().st_mtime_ns
     assert clips_of(folder)["train-000.tar/1.mp4"] == (["x"], None, "train")
@@ -241,8 +244,15 @@ def test_links_and_devices_in_an_archive_are_refused(tmp_path, kind):
 
 def test_a_broken_archive_is_refused(tmp_path):
     tar_of(tmp_path / "x.tar", {"0.mp4": bytes(4000), "0.txt": "x"})
-    write(tmp_path / "x.tar", (tmp_path / "x.tar").read_bytes()[:2000])
+    whole = (tmp_path / "x.tar").read_bytes()
+    write(tmp_path / "x.tar", whole[:2000])
     refused(tmp_path, "x.tar cannot be read", "Get it again")
+    (tmp_path / "x.tar").unlink()
+    tar_of(tmp_path / "x.tar", {"0.txt": "x", "0.mp4": random.Random(0).randbytes(1 << 18)})
+    packed = gzip.compress((tmp_path / "x.tar").read_bytes())
+    (tmp_path / "x.tar").unlink()
+    write(tmp_path / "x.tar.gz", packed[: len(packed) // 2])
+    refused(tmp_path, "x.tar.gz cannot be read", "Get it again")
 
 
 @pytest.mark.parametrize("as_struct", [True, False])

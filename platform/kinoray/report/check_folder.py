@@ -8,9 +8,8 @@ from pathlib import Path
 from kinoray.datasets.check import Check
 from kinoray.datasets.findings import Finding, Part
 from kinoray.datasets.probing import CLOSED, check_parts
-from kinoray.datasets.readers import media_files
-from kinoray.streams.captions import ListedClip, listed_clips
-from kinoray.streams.layouts import Listing, left_out
+from kinoray.streams.captions import ListedClip, listed_clips, unnamed
+from kinoray.streams.layouts import Listing
 from kinoray.streams.own_folder import OwnFolder
 from kinoray.streams.user_folder import summary, unusable
 from kinoray.system.progress import counting_bar
@@ -64,9 +63,8 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
 
 def _found(listing: Listing, clips: list[ListedClip]) -> list[str]:
     """What the folder was read as, and what in it serves nothing."""
-    unnamed = sorted(media_files(listing.root, tell=False).keys() - {clip.video for clip in clips})
     lines = [f"{printable(listing.source)} is read as {listing.layout}: {summary(clips)}."]
-    return [*lines, *map(printable, (*listing.left_out, *left_out(unnamed, "files that no row names are")))]
+    return [*lines, *map(printable, (*listing.left_out, *unnamed(listing, clips)))]
 
 
 def _end_of(part: Part, finding: Finding) -> float | None:

@@ -5,7 +5,7 @@ import logging
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from kinoray.data.manifest import check_uri
 from kinoray.datasets.readers import PICTURES, VIDEOS, media_files
 from kinoray.decoding.clip import VECTORS
 from kinoray.errors import UsageError, unknown
-from kinoray.streams.layouts import SPLITS, Listing, Row
+from kinoray.streams.layouts import SPLITS, Listing, Row, left_out
 from kinoray.streams.layouts.reading import read_folder
 from kinoray.streams.layouts.tables import is_blank
 from kinoray.streams.own_folder import OwnFolder
@@ -55,6 +55,12 @@ def listed_clips(own: OwnFolder) -> tuple[Listing, list[ListedClip]]:
         log.warning("%s names no test clips: those for validation are for test.", listing.source.name)
         clips = [replace(clip, split="test" if clip.split == "validation" else "train") for clip in clips]
     return listing, clips
+
+
+def unnamed(listing: Listing, clips: Iterable[ListedClip]) -> tuple[str, ...]:
+    """The line about videos and other media of a folder that no row names, if there are any."""
+    named = {clip.video for clip in clips}
+    return left_out(sorted(media_files(listing.root, tell=False).keys() - named), "files that no row names are")
 
 
 def _clips(listing: Listing, own: OwnFolder) -> list[ListedClip]:

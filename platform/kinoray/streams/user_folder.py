@@ -36,7 +36,7 @@ from typing import Any
 from kinoray.data.manifest import write_manifest
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData, shapes
-from kinoray.streams.captions import ListedClip, listed_clips
+from kinoray.streams.captions import ListedClip, listed_clips, unnamed
 from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.moving import RECIPE as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
@@ -88,9 +88,10 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
 
 def _tell(listing: Listing, clips: list[ListedClip]) -> None:
     """Say what a folder without a caption file was taken for, and what of it is left out."""
-    if listing.layout != CAPTION_FILE:
-        log.warning("%s is read as %s: %s.", listing.source, listing.layout, summary(clips))
-    for line in listing.left_out:
+    if listing.layout == CAPTION_FILE:
+        return
+    log.warning("%s is read as %s: %s.", listing.source, listing.layout, summary(clips))
+    for line in (*listing.left_out, *unnamed(listing, clips)):
         log.warning("%s: %s", listing.source.name, line)
 
 

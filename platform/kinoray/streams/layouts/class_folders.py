@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kinoray.datasets.readers import FOLDERS, VIDEOS, media_files
-from kinoray.streams.layouts import SPLITS, Listing, Row, left_out
+from kinoray.streams.layouts import SPLITS, Listing, Row
 
 RANK = 8
 NO_CLASSES = {*FOLDERS, "videos", "video", "clips", *SPLITS}
@@ -15,16 +15,13 @@ def read(folder: Path) -> Listing | None:
     files = [(path, path.split("/")) for path in media_files(folder, VIDEOS)]
     has_splits = any(len(parts) == 3 and parts[0].lower() in SPLITS for _, parts in files)
     rows: list[Row] = []
-    others = []
     for path, parts in files:
         split = SPLITS.get(parts[0].lower()) if has_splits else None
         label = parts[-2] if len(parts) == 2 + has_splits else ""
         if label and label.lower() not in NO_CLASSES and bool(split) == has_splits:
             row = {"video": path, "label": label, "caption": label.replace("_", " ")}
             rows.append(row | ({"split": split} if split else {}))
-        else:
-            others.append(path)
     if len({row["label"] for row in rows}) < 2:
         return None
     layout = "a folder per class" + " in a folder per split" * has_splits
-    return Listing(layout, folder, {folder.name: rows}, folder, left_out(others, "videos in no folder of a class are"))
+    return Listing(layout, folder, {folder.name: rows}, folder)

@@ -1,14 +1,16 @@
 """WebDataset's shards: `*.tar` in which `0001.mp4` lies beside `0001.txt`, `.json` or `.cls`."""
 
+import gzip
 import json
 import re
 import shutil
 import tarfile
+import zlib
 from pathlib import Path
 
 from kinoray.errors import UsageError
 from kinoray.streams.layouts import Listing, Row, is_video, listed_in
-from kinoray.streams.layouts.tables import COLUMNS, our_names
+from kinoray.streams.layouts.tables import COLUMNS, filled, our_names
 from kinoray.streams.layouts.unpacking import CHUNK, new_file, unpacked
 
 RANK = 3
@@ -47,14 +49,16 @@ def _unpack(file: Path, place: Path) -> tuple[list[Row], list[str]]:
                 if member.isfile() and (match := KEY.fullmatch(member.name.removeprefix("./"))):
                     sample = samples.setdefault(match[1], {})
                     _add(file, tar, member, match[2].lower(), sample, place)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}. Get it again.") from None
-    whole = {
-        key: "video" in row and bool({"caption", "captions", "label"} & row.keys()) for key, row in samples.items()
-    }
-    return [samples[key] for key, is_whole in whole.items() if is_whole], [
-        k for k, is_whole in whole.items() if not is_whole
+    rows = {key: filled(sample) for key, sample in samples.items()}
+    partial = [
+        key for key, row in rows.items() if "video" not in row or not {"caption", "captions", "label"} & row.keys()
     ]
+    for key in partial:
+        if video := rows.pop(key).get("video"):
+            (place / video).unlink()
+    return list(rows.values()), partial
 
 
 def _add(file: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, ending: str, sample: Row, place: Path) -> None:
