@@ -41,6 +41,7 @@ from kinoray.data import pipeline
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import TrainFeed, decode_rows
 from kinoray.data.plan import TaskPlan
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
 from kinoray.method import Needs
@@ -103,7 +104,7 @@ def epochs(folder: Path, clips: int) -> dict[str, float]:
     )
     speedups = []
     for sampling, size_px in ((Sampling("uniform", 12), 224), (Sampling("random", 12), 64)):
-        feed = TrainFeed(plan, (manifest,), ("clips",), sampling, size_px, cache=OFF)
+        feed = TrainFeed(plan, (manifest,), ("clips",), sampling, FrameForm(size_px), cache=OFF)
         epoch_s(replace(feed, plan=replace(plan, steps=(1,))))  # Ray's workers start and import
         cached = replace(feed, cache=Cache(str(folder / f"frames-{sampling.kind}")))
         first_s = epoch_s(cached)
@@ -211,7 +212,7 @@ def stream_rows(rows: int, folder: Path) -> None:
     manifest = rendered(folder, 20, seconds=0.2, size=(32, 32), rows=rows)
     plan = TaskPlan(0, 0, 1, (rows,), 50, (rows // 50,))
     with started_ray():
-        epoch_s(TrainFeed(plan, (manifest,), ("rows",), Sampling("random", 4), 32, cache=OFF), ask=False)
+        epoch_s(TrainFeed(plan, (manifest,), ("rows",), Sampling("random", 4), FrameForm(32), cache=OFF), ask=False)
 
 
 def peak_bytes(root: psutil.Process) -> int:

@@ -183,12 +183,13 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
 def clip_feed(manifest: Any, case: Case, rank: int = 0, ranks: int = 1) -> Any:
     """What a rank reads: its share of the rows, nothing from a cache."""
     from kinoray.data.slots import ClipFeed
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     rows = tuple(range(rank, len(manifest.table), ranks))
-    return ClipFeed(str(manifest.path), rows, rule, case.size_px, BATCH, OFF, ranks)
+    return ClipFeed(str(manifest.path), rows, rule, FrameForm(case.size_px), BATCH, OFF, ranks)
 
 
 def kinoray_side(manifest: Any, case: Case, processes: int) -> Iterator[np.ndarray]:
@@ -241,15 +242,16 @@ def slope(arrivals: list[tuple[float, int]], rows: int) -> float:
 
 
 def _limit_process(clips: list[Any], case: Case, gate: Any, times: Any) -> None:
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.read_clip import read_clip
     from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
-    read_clip(clips[0], rule, 0, case.size_px)
+    read_clip(clips[0], rule, 0, FrameForm(case.size_px))
     gate.wait()
     done = []
     for clip in clips:
-        read_clip(clip, rule, 0, case.size_px)
+        read_clip(clip, rule, 0, FrameForm(case.size_px))
         done.append(time.perf_counter())  # one clock for all processes
     times.put(done)
 
@@ -303,11 +305,12 @@ def usable(peers: dict[str, Reader], path: str) -> dict[str, Reader]:
 def difference(reader: Reader, rows: list[tuple[str, list[int]]], manifest: Any, case: Case) -> float:
     """Mean absolute difference to kinoray's frames over the different clips, in grey levels of 255."""
     from kinoray.decoding.decode import decode_clip
+    from kinoray.decoding.forms import FrameForm
 
     first = {path: (row, frames) for row, (path, frames) in reversed(list(enumerate(rows)))}
     gaps = []
     for path, (row, frames) in first.items():
-        ours = decode_clip(manifest.clip(row), partial(_these, np.array(frames)), case.size_px)
+        ours = decode_clip(manifest.clip(row), partial(_these, np.array(frames)), FrameForm(case.size_px))
         gaps.append(np.abs(ours.astype(int) - reader(path, frames, case.size_px).astype(int)).mean())
     return float(np.mean(gaps))
 
@@ -352,6 +355,7 @@ def compare(manifest: Any, case: Case, peers: dict[str, Reader], processes: int,
 def seek_speedup(folder: Path) -> float:
     """12 frames of a long video with its key-frame index, against decoding through."""
     from kinoray.decoding.clip import Clip, Probe
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.probe import probe_clip
     from kinoray.decoding.read_clip import read_clip
     from kinoray.decoding.sampling import Sampling
@@ -367,7 +371,7 @@ def seek_speedup(folder: Path) -> float:
     for _ in range(3):
         for clip, times in zip(clips, took, strict=True):
             begun = time.perf_counter()
-            frames.append(read_clip(clip, rule, 0, 224))
+            frames.append(read_clip(clip, rule, 0, FrameForm(224)))
             times.append(time.perf_counter() - begun)
     assert all(np.array_equal(frames[0], other) for other in frames)
     through, sought = map(median, took)

@@ -151,7 +151,7 @@ def in_memory(run: Resolved) -> Work:
 def test_clips(feed: Feed, name: str, path: str, split: str) -> TestClips:
     """A split's clips and captions."""
     manifest = read_manifest(path)
-    parts = [(good, video) for _, good, video in feed.clips(name, manifest, split, feed.recipe.test_frames)]
+    parts = [(clips.rows, clips.video) for _, clips in feed.clips(name, manifest, split, feed.recipe.test_frames)]
     rows, numbers = manifest.samples(split)
     captions = [manifest.caption(int(row), int(number)) for row, number in zip(rows, numbers, strict=True)]
     queries = [tuple(feed.tokens(captions[first : first + 256])) for first in range(0, len(captions), 256)]

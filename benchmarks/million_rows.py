@@ -61,6 +61,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     from kinoray.data.manifest import read_manifest
     from kinoray.data.pipeline import TrainFeed, decode_rows
     from kinoray.data.plan import TaskPlan, step_rows, steps_for
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
@@ -84,7 +85,12 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     grown_gb = (peak_bytes() - before) / 2**30
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     feed = TrainFeed(
-        plan=plan, manifests=(str(path),), names=("all",), sampling=Sampling("random", frames), size_px=32, cache=OFF
+        plan=plan,
+        manifests=(str(path),),
+        names=("all",),
+        sampling=Sampling("random", frames),
+        form=FrameForm(32),
+        cache=OFF,
     )
     start = time.monotonic()
     rows = decode_rows(feed, 1.0)

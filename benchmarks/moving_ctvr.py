@@ -32,14 +32,15 @@ def recall(opened: OpenedMethod, order: str, seed: int) -> float:
     videos, queries = [], []
     for task, (name, path) in enumerate(zip(opened.spec.names, opened.spec.tests, strict=True)):
         manifest = read_manifest(path)
-        for _, rows, pixels in opened.feed.clips(name, manifest, "test", opened.feed.recipe.test_frames):
+        for _, clips in opened.feed.clips(name, manifest, "test", opened.feed.recipe.test_frames):
+            pixels = clips.video
             frames = pixels[:, ::-1] if order == "backwards" else pixels
             if order == "shuffled":
                 frames = np.stack([clip[rng.permutation(len(clip))] for clip in pixels])
-            (view,) = opened.feed.views(np.ascontiguousarray(frames), np.empty(0), 0, manifest.aspects[rows])
+            view = opened.feed.test_view(np.ascontiguousarray(frames))
             with torch.inference_mode():
                 videos.append(opened.method.embed_video(view, opened.seen_as(task)))
-            queries += [manifest.caption(int(row), 0) for row in rows]
+            queries += [manifest.caption(int(row), 0) for row in clips.rows]
     texts = torch.cat([opened.embed_texts(queries[at : at + 64]) for at in range(0, len(queries), 64)])
     best = (texts @ torch.cat(videos).T).argmax(dim=1)
     return 100 * float((best == torch.arange(len(best))).float().mean())

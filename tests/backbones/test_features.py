@@ -17,6 +17,7 @@ from kinoray.data.ray_rows import _decode_block, _unpack
 from kinoray.data.slots import MIXED, ClipFeed
 from kinoray.datasets.probing import probe_clip_or_picture
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, UsageError, VideoError
@@ -25,6 +26,8 @@ from kinoray.report.contact_sheet import shown_frames
 from kinoray.streams import Stream, load_stream
 from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import resolved, run_spec, spec_of
+
+FORM = FrameForm(32)
 
 BACKBONE = "features:tiny-clip:random"
 
@@ -44,7 +47,7 @@ def clip_of(path: Path, rows: np.ndarray) -> Clip:
 @settings(max_examples=60, deadline=None)
 def test_vectors_are_read_bit_for_bit_and_shown_as_nothing(rows, tmp_path_factory) -> None:
     clip = clip_of(tmp_path_factory.mktemp("v") / "a.npy", rows)
-    frames = read_clip(clip, Sampling("uniform", len(rows)), 0, 8)
+    frames = read_clip(clip, Sampling("uniform", len(rows)), 0, FrameForm(8))
     assert frames.dtype == np.float32 and np.array_equal(frames.view(np.int32), rows.view(np.int32))
     assert (shown_frames(clip, lambda timeline: np.arange(timeline.num_frames), 8) == 255).all()
 
@@ -52,7 +55,7 @@ def test_vectors_are_read_bit_for_bit_and_shown_as_nothing(rows, tmp_path_factor
 def test_frames_are_chosen_as_of_a_video(tmp_path: Path) -> None:
     clip = clip_of(tmp_path / "a.npy", np.arange(10, dtype=np.float16)[:, None])
     for kind, count, wanted in (("uniform", 2, [2, 7]), ("uniform", 12, None), ("fps", 5, None)):
-        values = read_clip(clip, Sampling(kind, count), 0, 4).flatten().tolist()
+        values = read_clip(clip, Sampling(kind, count), 0, FrameForm(4)).flatten().tolist()
         assert len(values) == count and values == sorted(values) and (wanted is None or values == wanted)
     facts = probe_clip_or_picture(clip)
     assert (facts["num_frames"], facts["codec"]) == (10, "vectors") and facts["digest"]
@@ -69,13 +72,13 @@ def test_frames_are_chosen_as_of_a_video(tmp_path: Path) -> None:
 )
 def test_a_file_of_something_else_is_a_bad_clip(rows, size, match, tmp_path: Path) -> None:
     with pytest.raises(VideoError, match=match):
-        read_clip(clip_of(tmp_path / "a.npy", rows), Sampling("uniform", 2), 0, size)
+        read_clip(clip_of(tmp_path / "a.npy", rows), Sampling("uniform", 2), 0, FrameForm(size))
 
 
 def test_an_array_that_would_have_to_be_unpickled_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(VideoError, match="plain numbers"):
-        read_clip(Clip("a", str(tmp_path / "a.npy")), Sampling("uniform", 2), 0, 8)
+        read_clip(Clip("a", str(tmp_path / "a.npy")), Sampling("uniform", 2), 0, FrameForm(8))
 
 
 def test_towers_map_vectors_and_read_captions_as_the_other_backbone() -> None:
@@ -89,7 +92,7 @@ def test_towers_map_vectors_and_read_captions_as_the_other_backbone() -> None:
 
 
 def test_vectors_of_another_width_stop_a_run(tmp_path: Path) -> None:
-    frames = read_clip(clip_of(tmp_path / "a.npy", np.ones((3, 40), np.float32)), Sampling("uniform", 3), 0, 32)
+    frames = read_clip(clip_of(tmp_path / "a.npy", np.ones((3, 40), np.float32)), Sampling("uniform", 3), 0, FORM)
     with pytest.raises(UsageError, match="vectors of 40 numbers, but the text tower's space has 48"):
         load_backbone(BACKBONE).embed_video(torch.from_numpy(frames)[None])
 
@@ -152,13 +155,13 @@ def test_clips_of_several_widths_end_a_run(tmp_path: Path) -> None:
 def test_a_block_of_ray_holds_vectors_of_one_width(tmp_path: Path) -> None:
     stream = folder_of(tmp_path)
     manifest = read_manifest(stream.tasks[0].manifest)
-    feed = ClipFeed(str(manifest.path), tuple(manifest.clips("train").tolist()), Sampling("uniform", 2), 32, batch=2)
+    feed = ClipFeed(str(manifest.path), tuple(manifest.clips("train").tolist()), Sampling("uniform", 2), FORM, batch=2)
     span = {"first": np.array([0]), "count": np.array([len(manifest.clips("train"))])}
     block = _decode_block(span, feed)
     rows = list(_unpack(block))
-    assert block["video"].shape == (len(rows), 2, 48) and not any(row.failure for row in rows)
+    assert block["video"].shape == (len(rows), 4 * 2 * 48) and not any(row.failure for row in rows)
     for row in rows:
-        expected = read_clip(manifest.clip(row.sample), feed.sampling, 0, 32)
+        expected = read_clip(manifest.clip(row.sample), feed.sampling, 0, FORM)
         assert row.video is not None and np.array_equal(row.video, expected)
     np.save(manifest.clip(int(manifest.clips("train")[-1])).path, np.ones((6, 40), np.float32))
     assert [row.failure for row in _unpack(_decode_block(span, feed))][-1] == ("data", MIXED)

@@ -105,6 +105,10 @@ def scaled(images, mean=MEAN, std=STD):
     return (images - mean) / std
 
 
+def sizes_of(clips):
+    return np.array([clips.shape[-2:]] * len(clips))
+
+
 def seeds_of(count):
     return np.arange(count, dtype=np.uint64) * np.uint64(2**59 + 12345)
 
@@ -164,7 +168,7 @@ def test_the_untruncated_kernel_is_as_exact_as_a_far_wider_one():
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("antialias", [True, False])
 def test_crops_equal_torchvision_bit_by_bit(squares, interpolation, antialias):
-    boxes = draw_boxes(seeds_of(len(squares)), DECODED, Augmentation(crop_scale=(0.05, 1.0)), None)
+    boxes = draw_boxes(seeds_of(len(squares)), sizes_of(squares), Augmentation(crop_scale=(0.05, 1.0)))
     ours = crop(squares, boxes, SIZE, interpolation, antialias)
     mode = {"bilinear": 2, "bicubic": 3}[interpolation]  # torchvision reads Pillow's numbers
     for clip, cut, box in zip(squares, ours, boxes.tolist(), strict=True):
@@ -194,34 +198,42 @@ def plain_box(numbers, height, width, augmentation):
 
 
 @pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.2, 0.21), (2.5, 3.0), (1.0, 1.0)])
-def test_boxes_equal_a_plain_loop_over_attempts(ratio):
+@pytest.mark.parametrize("size", [(56, 56), (56, 99), (99, 56), (30, 120)])
+def test_boxes_equal_a_plain_loop_over_attempts(ratio, size):
     augmentation = Augmentation(crop_scale=(0.3, 1.0), crop_ratio=ratio)
     seeds = seeds_of(500)
-    boxes = draw_boxes(seeds, 56, augmentation, None)
+    boxes = draw_boxes(seeds, np.array([size] * 500), augmentation)
     numbers = uniform(branch(seeds, CROP, 0), 22)
-    assert boxes.tolist() == [list(plain_box(row, 56, 56, augmentation)) for row in numbers]
+    assert boxes.tolist() == [list(plain_box(row, *size, augmentation)) for row in numbers]
 
 
-@pytest.mark.parametrize("aspect", [16 / 9, 4 / 3, 9 / 16, 3.0])
-def test_boxes_know_the_true_frame_behind_a_square(aspect):
-    augmentation = Augmentation(crop_scale=(0.2, 1.0))
-    side = 900
-    boxes = draw_boxes(seeds_of(300), side, augmentation, np.full(300, aspect))
-    numbers = uniform(branch(seeds_of(300), CROP, 0), 22)
-    true = np.array([plain_box(row, side, side * aspect, augmentation) for row in numbers])
-    squashed = true / [1, aspect, 1, aspect]
-    # Whole pixels of the square and of the true frame; rarely rounding decides whether an attempt fits.
-    assert (np.abs(boxes - squashed).max(axis=1) < 3).mean() > 0.99
-    ratios = boxes[:, 3] * aspect / boxes[:, 2]
-    assert ratios.min() > 0.74 and ratios.max() < 1.35
-    (top, left, height, width), *_ = centre_boxes(2, side, 0.875, np.full(2, aspect)).tolist()
-    assert abs(height - width * aspect) <= 2 * aspect and abs(top * 2 + height - side) <= 1
-    assert abs(left * 2 + width - side) <= 1
-    assert max(height, width) == round(0.875 * side)
+def test_the_largest_central_square_is_cut_from_any_frame():
+    boxes = centre_boxes(np.array([[256, 456], [400, 225], [96, 96]]), 0.875)
+    assert boxes.tolist() == [[16, 116, 224, 224], [101, 14, 197, 197], [6, 6, 84, 84]]
+
+
+def test_neither_padding_nor_other_rows_change_a_view(video):
+    """Rectangles in one batch against each alone, without padding."""
+    preset, seeds = PRESETS["ctvr"], seeds_of(6)
+    sizes = np.array([(36, 64), (36, 36), (64, 36), (36, 48), (36, 64), (40, 36)])
+    alone = [random_clips(1, 2, *size, seed=number) for number, size in enumerate(sizes.tolist())]
+    padded = random_clips(6, 2, 64, 64, seed=99)  # what lies beside the frames is not zero
+    for number, (clip, (height, width)) in enumerate(zip(alone, sizes.tolist(), strict=True)):
+        padded[number, ..., :height, :width] = clip[0]
+    together = [*augment_views(padded, seeds, preset, 2, SIZE, MEAN, STD, sizes)]
+    together += [
+        plain_view(padded, preset, SIZE, MEAN, STD, sizes),
+        plain_view(padded, PRESETS["ucl"], 9, MEAN, STD, sizes),
+    ]
+    for number, clip in enumerate(alone):
+        views = [*augment_views(clip, seeds[number : number + 1], preset, 2, SIZE, MEAN, STD)]
+        views += [plain_view(clip, preset, SIZE, MEAN, STD), plain_view(clip, PRESETS["ucl"], 9, MEAN, STD)]
+        for view, among in zip(views, together, strict=True):
+            assert torch.equal(view[0], among[number])
 
 
 def test_boxes_of_the_papers_keep_their_shares_of_the_area():
-    boxes = draw_boxes(seeds_of(20_000), 256, PRESETS["ccsl-imagenet"].views[0], None)
+    boxes = draw_boxes(seeds_of(20_000), np.full((20_000, 2), 256), PRESETS["ccsl-imagenet"].views[0])
     top, left, height, width = boxes.T
     assert (top >= 0).all() and (left >= 0).all() and (top + height <= 256).all() and (left + width <= 256).all()
     share = height * width / 256**2
@@ -233,18 +245,18 @@ def test_boxes_of_the_papers_keep_their_shares_of_the_area():
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_equals_torchvision_clip_by_clip(squares, name):
-    preset = PRESETS[name]
-    frames = squares.shape[1]
-    for view, ours in enumerate(augment_views(squares, seeds_of(len(squares)), preset, 3, SIZE, MEAN, STD)):
+def test_every_preset_equals_torchvision_clip_by_clip(name):
+    preset, clips = PRESETS[name], random_clips(24, 3, DECODED, 2 * DECODED)
+    frames = clips.shape[1]
+    for view, ours in enumerate(augment_views(clips, seeds_of(len(clips)), preset, 3, SIZE, MEAN, STD)):
         augmentation = preset.views[min(view, len(preset.views) - 1)]
-        seeds = view_seeds(seeds_of(len(squares)), view)
-        boxes = [[0, 0, DECODED, DECODED]] * len(squares)
+        seeds = view_seeds(seeds_of(len(clips)), view)
+        boxes = [[0, 0, DECODED, 2 * DECODED]] * len(clips)
         if augmentation.crop_scale is not None:
-            boxes = draw_boxes(seeds, DECODED, augmentation, None).tolist()
+            boxes = draw_boxes(seeds, sizes_of(clips), augmentation).tolist()
         drawn = draw(frame_seeds(seeds, frames) if augmentation.frame_by_frame else seeds, augmentation)
         mode = {"bilinear": 2, "bicubic": 3}[augmentation.interpolation]
-        for number, (clip, box) in enumerate(zip(squares, boxes, strict=True)):
+        for number, (clip, box) in enumerate(zip(clips, boxes, strict=True)):
             cut = oracle.resized_crop(clip, *box, [SIZE] * 2, interpolation=mode, antialias=augmentation.antialias)
             if augmentation.frame_by_frame:
                 places = range(number * frames, (number + 1) * frames)
@@ -385,8 +397,8 @@ def test_the_plain_view_is_the_centre_of_the_frame(squares):
     resized = oracle.resize(squares.flatten(0, 1), [24, 24], interpolation=3, antialias=True).view(24, 3, 3, 24, 24)
     ctvr = plain_view(squares, PRESETS["ctvr"], 24, MEAN, STD)
     torch.testing.assert_close(ctvr, scaled(resized.float() / 255), atol=1e-5, rtol=1e-5)
-    wide = plain_view(squares, PRESETS["ctvr"], 30, MEAN, STD, aspects=np.full(24, 4 / 3))
-    middle = squares[..., 5:35].contiguous()
+    wide = plain_view(random_clips(24, 3, 36, 64), PRESETS["ctvr"], 30, MEAN, STD)
+    middle = random_clips(24, 3, 36, 64)[..., 14:50].contiguous()
     expected = oracle.resize(middle.flatten(0, 1), [30, 30], interpolation=3, antialias=True).view(24, 3, 3, 30, 30)
     torch.testing.assert_close(wide, scaled(expected.float() / 255), atol=1e-5, rtol=1e-5)
 

@@ -8,15 +8,16 @@ from kinoray.data import crops
 from kinoray.data.crops import crop, crop_together
 
 SIDES = [(32, 32, 40), (64, 32, 24), (40, 56, 24), (160, 96, 6), (320, 32, 12)]
-"""Side before, side after, clips: boxes are a fifth of the side at least, so enlarged and shrunk by up to ten."""
+"""Height before, two thirds of the width; side after; clips. Boxes are a fifth of the height at least."""
 
 
 def clips_and_boxes(side: int, count: int) -> tuple[torch.Tensor, np.ndarray]:
     rng = np.random.default_rng(side)
-    pixels = rng.integers(0, 256, (count, 2, side, side, 3), dtype=np.uint8)
+    pixels = rng.integers(0, 256, (count, 2, side, side * 3 // 2, 3), dtype=np.uint8)
     pixels[: count // 2] = np.where(pixels[: count // 2] < 128, 0, 255)  # so that bicubic overshoots
-    sizes = rng.integers(side // 5, side + 1, (count, 2))
-    places = (rng.random((count, 2)) * (side - sizes + 1)).astype(int)
+    full = np.array([side, side * 3 // 2])
+    sizes = rng.integers(side // 5, full + 1, (count, 2))
+    places = (rng.random((count, 2)) * (full - sizes + 1)).astype(int)
     return torch.from_numpy(pixels).permute(0, 1, 4, 2, 3), np.hstack([places, sizes])
 
 

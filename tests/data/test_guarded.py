@@ -9,6 +9,7 @@ from support.clips import ends_its_process, grey_ramp, write_clip
 
 from kinoray.data.guarded import TRIES, apart
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
@@ -18,7 +19,7 @@ UNIFORM = Sampling("uniform", 4)
 
 def test_a_clip_is_read_in_another_process_as_in_this_one(tmp_path: Path) -> None:
     clip = Clip("a", str(write_clip(tmp_path / "a.mp4", grey_ramp(12))))
-    assert np.array_equal(apart(read_clip, clip, UNIFORM, 0, 16), read_clip(clip, UNIFORM, 0, 16))
+    assert np.array_equal(apart(read_clip, clip, UNIFORM, 0, FrameForm(16)), read_clip(clip, UNIFORM, 0, FrameForm(16)))
     assert apart(os.getpid) != os.getpid()
 
 
@@ -26,9 +27,9 @@ def test_what_is_wrong_with_a_clip_is_said_as_in_this_process(tmp_path: Path) ->
     (tmp_path / "a.mp4").write_bytes(b"no video")
     clip = Clip("a", str(tmp_path / "a.mp4"))
     with pytest.raises(VideoError) as here:
-        read_clip(clip, UNIFORM, 0, 16)
+        read_clip(clip, UNIFORM, 0, FrameForm(16))
     with pytest.raises(VideoError) as there:
-        apart(read_clip, clip, UNIFORM, 0, 16)
+        apart(read_clip, clip, UNIFORM, 0, FrameForm(16))
     assert (there.value.stage, str(there.value)) == (here.value.stage, str(here.value))
 
 

@@ -28,6 +28,7 @@ from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_clips, decode_rows
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
 from kinoray.decoding import decode
 from kinoray.decoding import frame_cache as frame_caching
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import BadData, RunFailed, UsageError
@@ -69,11 +70,11 @@ def manifests_of(videos, folder, bad=()):
 
 def feed_of(manifests, **changes):
     plan = TaskPlan(0, 1, 2, SAMPLES, BATCH, STEPS, changes.pop("replay", Replay("reservoir", 6, 2)))
-    return replace(TrainFeed(plan, manifests, ("one", "two"), RANDOM, size_px=8, cache=OFF), **changes)
+    return replace(TrainFeed(plan, manifests, ("one", "two"), RANDOM, form=FrameForm(8), cache=OFF), **changes)
 
 
 def clip_feed(manifest, rows, batch=2, cache=OFF):
-    return ClipFeed(manifest, tuple(rows), UNIFORM, 8, batch, cache)
+    return ClipFeed(manifest, tuple(rows), UNIFORM, FrameForm(8), batch, cache)
 
 
 @pytest.fixture
@@ -316,12 +317,12 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
         (feed, [way]),
         (cached, [way, "here"]),
         (cached, ["here"]),
-        (replace(cached, size_px=9), [way, "here"]),
+        (replace(cached, form=FrameForm(9)), [way, "here"]),
     ):
         ways.clear()
         rows = list(decode(using))
         assert [name for name, _ in ways] == expected_ways and ways[0][1] == 0
-        if using.size_px == 8:
+        if using.form == FrameForm(8):
             assert_same(rows, expected)
 
 
@@ -410,33 +411,86 @@ def test_a_block_on_its_way_through_ray_data_keeps_its_memory(monkeypatch, count
     """From what a task gives to what Ray sends: tables, and their buffers beside the pickle."""
     monkeypatch.setattr(ray_rows, "_room", np.empty(0, dtype=np.uint8))
     buffer = BlockOutputBuffer(OutputBlockSizeOption(target_max_block_size=1 << 27))
-    video = ray_rows._room_for((count, 2, 8, 8, 3))
+    video = ray_rows._room_for((count, 384))
     video[:] = 3
     buffer.add_batch({"video": video})
     del video
     buffer.finalize()
     block, sent = buffer.next(), []
     pickled = cloudpickle.dumps(block, protocol=5, buffer_callback=sent.append)
-    ray_rows._room_for((count, 2, 8, 8, 3))[:] = 7
+    ray_rows._room_for((count, 384))[:] = 7
     del block, buffer
-    ray_rows._room_for((count, 2, 8, 8, 3))[:] = 7
+    ray_rows._room_for((count, 384))[:] = 7
     arrived = BlockAccessor.for_block(cloudpickle.loads(pickled, buffers=sent)).to_numpy("video")
-    assert arrived.shape == (count, 2, 8, 8, 3) and (arrived == 3).all()
+    assert arrived.shape == (count, 384) and (arrived == 3).all()
 
 
 def test_frames_that_lie_one_behind_the_other_are_not_copied():
     block = np.arange(6 * 2 * 4, dtype=np.uint8).reshape(6, 2, 4)
     block.flags.writeable = False
     rows = list(block[:])
-    several = pipeline._joined(rows[1:4])
+    several, _ = pipeline._joined(rows[1:4])
     assert np.shares_memory(several, block) and not several.flags.writeable
     assert np.array_equal(several, block[1:4])
     other = block.copy()
     for apart in (
         rows[1:3] + rows[4:5], rows[2:0:-1], [rows[0], other[1]], [np.zeros((2, 4), np.uint8), rows[0]], rows[:1]
     ):  # fmt: skip
-        joined = pipeline._joined(apart)
+        joined, _ = pipeline._joined(apart)
         assert np.array_equal(joined, np.stack(apart)) and not np.shares_memory(joined, block)
+
+
+@pytest.fixture
+def shapes(tmp_path):
+    """A feed of clips of several sizes, among them one longer than 4:1, and the frames of each."""
+    sizes = [(36, 64), (36, 64), (64, 36), (36, 36), (36, 200), (48, 64), (36, 64)]
+    rng = np.random.default_rng(0)
+    rows = []
+    for number, size in enumerate(sizes):
+        clips.write_clip(tmp_path / f"{number}.mp4", rng.integers(0, 255, (6, *size, 3), dtype=np.uint8))
+        rows.append({"id": str(number), "uri": f"{number}.mp4", "captions": ["a"], "split": "train"})
+    manifest = str(write_manifest(rows, tmp_path / "shapes.parquet", tmp_path).path)
+    feed = ClipFeed(manifest, tuple(range(len(sizes))), UNIFORM, FrameForm(18, "rectangle"), 7, OFF)
+    return feed, [feed.decode(0, slot).video for slot in range(len(sizes))]
+
+
+def assert_of_shapes(clips, expected):
+    assert clips.sizes.tolist() == [[18, 32], [18, 32], [32, 18], [18, 18], [18, 72], [18, 24], [18, 32]]
+    assert clips.video.shape == (7, 4, 32, 72, 3)
+    for video, (height, width), frames in zip(clips.video, clips.sizes.tolist(), expected, strict=True):
+        assert np.array_equal(video[:, :height, :width], frames)
+
+
+def test_clips_of_several_sizes_share_a_batch_and_a_block(shapes, tmp_path):
+    feed, expected = shapes
+    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    for using in (feed, cached, cached):
+        (clips,) = decode_clips(using)
+        assert_of_shapes(clips, expected)
+    assert clips.cached == len(expected)
+    block = ray_rows._decode_block({"first": np.array([0]), "count": np.array([7])}, feed)
+    rows = list(ray_rows._unpack(block))
+    assert all(np.array_equal(row.video, frames) for row, frames in zip(rows, expected, strict=True))
+    assert block["video"].shape[1] == max(frames.nbytes for frames in expected)
+    same = list(ray_rows._unpack(ray_rows._decode_block({"first": np.array([0]), "count": np.array([2])}, feed)))
+    together, _ = pipeline._joined([row.video for row in same])
+    assert np.shares_memory(together, same[0].video), "of one size they are not copied"
+
+
+@pytest.mark.ray
+def test_ray_data_sends_clips_of_several_sizes(shapes, cluster):
+    feed, expected = shapes
+    (clips,) = decode_clips(feed, 1.0)
+    assert_of_shapes(clips, expected)
+
+
+def test_a_row_s_bytes_follow_the_longest_clip_that_was_probed(shapes, tmp_path):
+    feed, _ = shapes
+    assert feed.row_bytes == 4 * 18 * 18 * 3 and replace(feed, form=FrameForm(8)).row_bytes == 4 * 8 * 8 * 3
+    for size, bytes_ in (((360, 640), 18 * 32), ((640, 360), 18 * 32), ((100, 900), 18 * 72)):
+        row = {"id": "a", "uri": "0.mp4", "split": "train", "height_px": size[0], "width_px": size[1]}
+        manifest = write_manifest([row], tmp_path / f"{size}.parquet", tmp_path)
+        assert replace(feed, manifest=str(manifest.path)).row_bytes == 4 * bytes_ * 3
 
 
 @dataclass(frozen=True)
@@ -509,11 +563,11 @@ def test_a_clip_that_kills_its_process_is_left_out(videos, tmp_path, by_value):
     manifest = manifests_of(videos, tmp_path)[0]
     expected = list(pipeline._local(clip_feed(manifest, range(6)), 0, 0))
     marker = tmp_path / "killed"
-    once = KillsItsProcess(manifest, tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
+    once = KillsItsProcess(manifest, tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF, marker=str(marker))
     rows = list(pipeline._local(once, 0, 0))
     assert marker.exists() and all(np.array_equal(a.video, b.video) for a, b in zip(rows, expected, strict=True))
 
-    always = AlwaysKills(manifest, tuple(range(6)), UNIFORM, 8, 2, OFF)
+    always = AlwaysKills(manifest, tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
     rows = list(pipeline._local(always, 0, 0))
     for number, (row, other) in enumerate(zip(rows, expected, strict=True)):
         assert row.sample == number and (row.video is None if number == 3 else np.array_equal(row.video, other.video))
@@ -537,7 +591,7 @@ def test_processes_that_cannot_start_end_the_run_with_what_they_say(videos, tmp_
 
 
 def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos, tmp_path, by_value):
-    feed = TakesAllMemory(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF)
+    feed = TakesAllMemory(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
     rows = list(pipeline._local(feed, 0, 0))
     assert [row.video is None for row in rows] == [number == 3 for number in range(6)]
     assert rows[3].bad == KILLED
@@ -548,7 +602,7 @@ def test_a_read_that_never_returns_ends_the_run_with_the_clips_name(videos, tmp_
     pool.in_pool(process_rows.PROCESSES, int).result()  # their start may take longer than is waited here
     monkeypatch.setattr(pool, "GIVES_UP_S", 3.0)
     monkeypatch.setattr(pool, "LOOK_S", 0.5)
-    feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, 8, 2, OFF)
+    feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
     with pytest.raises(RunFailed, match=r"Reading 3\.mp4 or a clip near it has not ended for 0\.05 minutes"):
         list(pipeline._local(feed, 0, 0))
     after = [row.sample for row in pipeline._local(replace(feed, rows=(0, 1, 2, 4, 5)), 0, 0)]
@@ -612,11 +666,11 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
 
     marker = tmp_path / "killed"
-    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF, marker=str(marker))
+    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF, marker=str(marker))
     assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
     assert marker.exists()
 
-    deadly = AlwaysKills(feed.manifests[0], tuple(range(6)), UNIFORM, 8, 2, OFF)
+    deadly = AlwaysKills(feed.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
     rows = list(pipeline._ray(deadly, 0, 1))
     assert [row.sample for row in rows] == list(range(6)) and [row.video is None for row in rows] == [
         True,
@@ -629,7 +683,7 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     assert rows[3].bad == KILLED
     assert [row.video is None for row in pipeline._on_demand(deadly, 0, 1)] == [row.video is None for row in rows]
     guarded._deadly.clear()
-    greedy = TakesAllMemory(feed.manifests[0], tuple(range(3, 6)), UNIFORM, 8, 2, OFF)
+    greedy = TakesAllMemory(feed.manifests[0], tuple(range(3, 6)), UNIFORM, FrameForm(8), 2, OFF)
     assert [row.bad for row in pipeline._ray(greedy, 0, 1)] == [KILLED, [], []]
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3

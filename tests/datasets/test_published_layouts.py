@@ -22,6 +22,7 @@ from support.clips import grey_ramp, write_clip
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.datasets.prepare import prepare
 from kinoray.datasets.readers import PICTURES, data_sets
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 
@@ -511,7 +512,7 @@ def test_a_download_is_prepared_to_clips_that_decode(
     for split in SPLITS:
         assert len(manifest.clips(split)) == counts[split]
         row = int(manifest.clips(split)[0])
-        frames = read_clip(manifest.clip(row), Sampling("uniform", 2), seed=0, size_px=32)
+        frames = read_clip(manifest.clip(row), Sampling("uniform", 2), seed=0, form=FrameForm(32))
         assert frames.dtype == np.uint8 and frames.shape[1:] == (32, 32, 3)
         if tree.pixels:
             assert np.array_equal(frames, tree.pixels[manifest.id(row)][None])

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,10 +22,13 @@ from kinoray.decoding import frame_cache as entries
 from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding import read_clip as read
 from kinoray.decoding.clip import Clip, Probe
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache, Entries, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError, VideoError
+
+SMALL = FrameForm(16)
 
 RANDOM, UNIFORM = Sampling("random", 3), Sampling("uniform", 4)
 RULES = (RANDOM, UNIFORM, Sampling("interval", 4), Sampling("consecutive", 5), Sampling("fps", 3, fps=4.0))
@@ -57,7 +61,7 @@ def copy_of(path, folder):
     return folder / path.name
 
 
-def files_in(cache, ending=".npy"):
+def files_in(cache, ending=".frames"):
     return sorted(path for path in Path(cache.folder).rglob(f"*{ending}"))
 
 
@@ -65,30 +69,31 @@ def drafts_in(cache):
     return list((Path(cache.folder) / entries.DRAFTS).iterdir())
 
 
-def video_of(seed=0, num_frames=5, size_px=8):
-    return np.random.default_rng(seed).integers(0, 255, (num_frames, size_px, size_px, 3), dtype=np.uint8)
+def video_of(seed=0, num_frames=5, height=8, width=8):
+    return np.random.default_rng(seed).integers(0, 255, (num_frames, height, width, 3), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
 def test_a_hit_is_the_miss_bit_for_bit(videos, cache, rule):
     clip = clip_of(videos / "3.mp4")
-    expected = read_clip(clip, rule, 7, 16)
-    first, second = (fetch_clip(clip, rule, 7, 16, cache) for _ in range(2))
+    expected = read_clip(clip, rule, 7, SMALL)
+    first, second = (fetch_clip(clip, rule, 7, SMALL, cache) for _ in range(2))
     assert not first.cached and second.cached and not second.trouble
     for fetched in (first, second):
         assert np.array_equal(fetched.video, expected) and fetched.video.dtype == np.uint8
-    assert holds_clip(clip, rule, 16, cache)
-    assert np.array_equal(np.load(files_in(cache)[0])[:1].shape, (1, 16, 16, 3)), "any tool can open an entry"
+    assert holds_clip(clip, rule, SMALL, cache)
+    header = files_in(cache)[0].read_bytes()[:64].decode()
+    assert re.fullmatch(r"kinoray frames raw \d+ 16 16 *\n", header), "an entry says what it holds"
 
 
 def test_a_short_clip_is_kept_whole_and_serves_any_draw(videos, cache):
     clip = clip_of(videos / "2.mp4")
-    fetch_clip(clip, RANDOM, 0, 16, cache)
+    fetch_clip(clip, RANDOM, 0, SMALL, cache)
     for seed in range(20):
         for rule in (RANDOM, Sampling("interval", 2), Sampling("consecutive", 12)):
-            fetched = fetch_clip(clip, rule, seed, 16, cache)
-            assert fetched.cached and np.array_equal(fetched.video, read_clip(clip, rule, seed, 16))
-    assert len(files_in(cache)) == 1 and len(np.load(files_in(cache)[0])) == 8
+            fetched = fetch_clip(clip, rule, seed, SMALL, cache)
+            assert fetched.cached and np.array_equal(fetched.video, read_clip(clip, rule, seed, SMALL))
+    assert len(files_in(cache)) == 1 and files_in(cache)[0].read_bytes().startswith(b"kinoray frames raw 8 16 16 ")
 
 
 @pytest.mark.parametrize("probed", [False, True])
@@ -97,10 +102,10 @@ def test_of_a_long_clip_only_frames_that_everyone_asks_for_are_kept(videos, cach
     probe = Probe(frame_caching.file_digest(str(videos / "0.mp4")), 6, (), ()) if probed else None
     clip = clip_of(videos / "0.mp4", probe=probe)
     for _ in range(2):
-        fetched = fetch_clip(clip, RANDOM, 1, 16, cache)
-        assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 1, 16))
-    assert files_in(cache) == [] and not holds_clip(clip, RANDOM, 16, cache)
-    assert [fetch_clip(clip, UNIFORM, 1, 16, cache).cached for _ in range(2)] == [False, True]
+        fetched = fetch_clip(clip, RANDOM, 1, SMALL, cache)
+        assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 1, SMALL))
+    assert files_in(cache) == [] and not holds_clip(clip, RANDOM, SMALL, cache)
+    assert [fetch_clip(clip, UNIFORM, 1, SMALL, cache).cached for _ in range(2)] == [False, True]
 
 
 def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cache):
@@ -116,17 +121,17 @@ def test_what_differs_in_content_span_rule_or_size_has_its_own_entry(videos, cac
     ]
     for _ in range(2):
         for clip, rule, size_px in requests:
-            fetched = fetch_clip(clip, rule, 0, size_px, cache)
-            assert np.array_equal(fetched.video, read_clip(clip, rule, 0, size_px))
+            fetched = fetch_clip(clip, rule, 0, FrameForm(size_px), cache)
+            assert np.array_equal(fetched.video, read_clip(clip, rule, 0, FrameForm(size_px)))
     assert len(files_in(cache)) == len(requests)
 
 
 def test_a_copy_and_a_new_name_are_found(videos, cache, tmp_path):
-    fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, cache)
+    fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, SMALL, cache)
     copy = copy_of(videos / "1.mp4", tmp_path / "copies")
-    assert fetch_clip(clip_of(copy), UNIFORM, 0, 16, cache).cached
+    assert fetch_clip(clip_of(copy), UNIFORM, 0, SMALL, cache).cached
     copy.rename(copy.with_name("other.mp4"))
-    assert fetch_clip(clip_of(copy.with_name("other.mp4")), UNIFORM, 0, 16, cache).cached
+    assert fetch_clip(clip_of(copy.with_name("other.mp4")), UNIFORM, 0, SMALL, cache).cached
 
 
 @pytest.mark.parametrize("probed", [False, True])
@@ -134,16 +139,16 @@ def test_another_file_of_the_same_name_is_decoded(videos, cache, tmp_path, probe
     path = copy_of(videos / "1.mp4", tmp_path / "copies")
     probe = Probe(frame_caching.file_digest(str(path)), 7, (), ()) if probed else None
     clip = clip_of(path, probe=probe)
-    before = fetch_clip(clip, UNIFORM, 0, 16, cache).video
+    before = fetch_clip(clip, UNIFORM, 0, SMALL, cache).video
     for other in ("5.mp4", "9.mp4"):
         state = path.stat()
         draft = path.with_suffix(".draft")
         draft.write_bytes((videos / other).read_bytes())
         os.utime(draft, ns=(state.st_atime_ns, state.st_mtime_ns))
         draft.rename(path)
-        fetched = fetch_clip(replace(clip, probe=None) if other == "9.mp4" else clip, UNIFORM, 0, 16, cache)
+        fetched = fetch_clip(replace(clip, probe=None) if other == "9.mp4" else clip, UNIFORM, 0, SMALL, cache)
         assert not fetched.cached and not np.array_equal(fetched.video, before)
-        assert np.array_equal(fetched.video, read_clip(clip_of(videos / other), UNIFORM, 0, 16))
+        assert np.array_equal(fetched.video, read_clip(clip_of(videos / other), UNIFORM, 0, SMALL))
 
 
 def test_a_clip_that_changes_while_it_is_decoded_is_not_kept(videos, cache, tmp_path, monkeypatch):
@@ -155,7 +160,7 @@ def test_a_clip_that_changes_while_it_is_decoded_is_not_kept(videos, cache, tmp_
         return video
 
     monkeypatch.setattr(frame_caching, "read_frames", replaced)
-    fetch_clip(clip_of(path), UNIFORM, 0, 16, cache)
+    fetch_clip(clip_of(path), UNIFORM, 0, SMALL, cache)
     assert files_in(cache) == []
 
 
@@ -170,16 +175,16 @@ def test_bad_clips_fail_with_the_same_words_every_time(videos, cache, tmp_path):
         messages = set()
         for using in (OFF, cache, cache):
             with pytest.raises(VideoError) as error:
-                fetch_clip(clip_of(path), UNIFORM, 0, 16, using)
+                fetch_clip(clip_of(path), UNIFORM, 0, SMALL, using)
             messages.add((error.value.stage, str(error.value)))
         assert len(messages) == 1
-        assert not holds_clip(clip_of(path), UNIFORM, 16, cache)
+        assert not holds_clip(clip_of(path), UNIFORM, SMALL, cache)
     assert files_in(cache) == []
     good = copy_of(videos / "1.mp4", tmp_path / "copies")
-    fetch_clip(clip_of(good), UNIFORM, 0, 16, cache)
+    fetch_clip(clip_of(good), UNIFORM, 0, SMALL, cache)
     good.unlink()
     with pytest.raises(VideoError, match="missing"):
-        fetch_clip(clip_of(good), UNIFORM, 0, 16, cache)
+        fetch_clip(clip_of(good), UNIFORM, 0, SMALL, cache)
 
 
 def test_pictures_and_items_are_read_each_time(tmp_path, cache):
@@ -189,8 +194,8 @@ def test_pictures_and_items_are_read_each_time(tmp_path, cache):
     np.save(tmp_path / "b.npy", np.zeros((2, 8, 8, 3), np.uint8))
     picture, item = Clip("a", str(tmp_path / "a.png")), Clip("b", str(tmp_path / "b.npy"), item=1)
     for clip, there in ((picture, False), (item, True)):
-        assert [fetch_clip(clip, UNIFORM, 0, 8, cache).cached for _ in range(2)] == [there, there]
-    assert not holds_clip(picture, UNIFORM, 8, cache) and holds_clip(item, UNIFORM, 8, cache)
+        assert [fetch_clip(clip, UNIFORM, 0, FrameForm(8), cache).cached for _ in range(2)] == [there, there]
+    assert not holds_clip(picture, UNIFORM, FrameForm(8), cache) and holds_clip(item, UNIFORM, FrameForm(8), cache)
     assert not Path(cache.folder).exists()
 
 
@@ -214,7 +219,7 @@ def test_off_touches_no_file(videos, tmp_path, monkeypatch):
     monkeypatch.setenv("KINORAY_CACHE", "off")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     clip = clip_of(videos / "1.mp4")
-    assert np.array_equal(fetch_clip(clip, UNIFORM, 0, 16, frame_cache()).video, read_clip(clip, UNIFORM, 0, 16))
+    assert np.array_equal(fetch_clip(clip, UNIFORM, 0, SMALL, frame_cache()).video, read_clip(clip, UNIFORM, 0, SMALL))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -233,57 +238,58 @@ def test_the_name_of_an_entry_knows_all_code_that_decides_its_frames():
 # The files
 
 
-@given(st.integers(1, 6), st.integers(1, 9), st.lists(st.integers(0, 5), max_size=8), st.integers(0, 99))
-def test_any_frames_of_any_size_come_back(tmp_path_factory, num_frames, size_px, drawn, seed):
+@given(
+    st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.lists(st.integers(0, 5), max_size=8), st.integers(0, 99)
+)
+def test_any_frames_of_any_size_come_back(tmp_path_factory, num_frames, height, width, drawn, seed):
     store = Entries(str(tmp_path_factory.mktemp("entries")), 0)
-    video = video_of(seed, num_frames, size_px)
+    video = video_of(seed, num_frames, height, width)
     store.write(NAME, video)
     numbers = np.array([number % num_frames for number in drawn] or [0])
-    assert np.array_equal(store.read(NAME, size_px), video)
-    assert np.array_equal(store.read(NAME, size_px, lambda count: numbers), video[numbers])
-    assert store.read(NAME, size_px + 1) is None
+    assert np.array_equal(store.read(NAME), video)
+    assert np.array_equal(store.read(NAME, lambda count: numbers), video[numbers])
 
 
 @pytest.mark.parametrize("chosen", [None, lambda count: np.arange(count)])
 def test_no_damaged_entry_is_read(tmp_path, chosen):
     """Every cut, every single bit, a lost page, other bytes behind the end."""
     store = Entries(str(tmp_path), 0)
-    store.write(NAME, video_of(num_frames=2, size_px=4))
-    path = Path(store._path(NAME, "npy"))
+    store.write(NAME, video_of(num_frames=2, height=4, width=3))
+    path = Path(store._path(NAME, entries.ENTRY))
     whole = path.read_bytes()
     damaged = [whole[:cut] for cut in range(len(whole))]
-    damaged += [whole + b"\0", whole + whole, b"\0" * len(whole), whole[:128] + b"\0" * (len(whole) - 128)]
+    damaged += [whole + b"\0", whole + whole, b"\0" * len(whole), whole[:64] + b"\0" * (len(whole) - 64)]
     for place in range(len(whole)):
         changed = bytearray(whole)
         changed[place] ^= 1 << place % 8
         damaged.append(bytes(changed))
     for content in damaged:
         path.write_bytes(content)
-        assert store.read(NAME, 4, chosen) is None
+        assert store.read(NAME, chosen) is None
     path.write_bytes(whole)
-    assert store.read(NAME, 4, chosen) is not None
+    assert store.read(NAME, chosen) is not None
 
 
 def test_a_damaged_entry_is_decoded_and_written_again(videos, cache):
     clip = clip_of(videos / "1.mp4")
-    fetch_clip(clip, RANDOM, 0, 16, cache)
+    fetch_clip(clip, RANDOM, 0, SMALL, cache)
     (path,) = files_in(cache)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    fetched = fetch_clip(clip, RANDOM, 0, 16, cache)
-    assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 0, 16))
-    assert path.read_bytes() == whole and fetch_clip(clip, RANDOM, 0, 16, cache).cached
+    fetched = fetch_clip(clip, RANDOM, 0, SMALL, cache)
+    assert not fetched.cached and np.array_equal(fetched.video, read_clip(clip, RANDOM, 0, SMALL))
+    assert path.read_bytes() == whole and fetch_clip(clip, RANDOM, 0, SMALL, cache).cached
 
 
 def test_a_damaged_note_of_a_digest_harms_nothing(videos, cache):
     clip = clip_of(videos / "1.mp4")
-    fetch_clip(clip, UNIFORM, 0, 16, cache)
+    fetch_clip(clip, UNIFORM, 0, SMALL, cache)
     (note,) = files_in(cache, ".txt")
     text = note.read_text()
     for damaged in (b"", b"\0" * len(text), b"\xff", text[:-1].encode(), b"1 2 3"):
         note.write_bytes(damaged)
         frame_caching._digest.cache_clear()
-        assert np.array_equal(fetch_clip(clip, UNIFORM, 0, 16, cache).video, read_clip(clip, UNIFORM, 0, 16))
+        assert np.array_equal(fetch_clip(clip, UNIFORM, 0, SMALL, cache).video, read_clip(clip, UNIFORM, 0, SMALL))
 
 
 def test_the_longest_unused_go_and_the_bound_holds(tmp_path):
@@ -293,10 +299,10 @@ def test_the_longest_unused_go_and_the_bound_holds(tmp_path):
     names = [f"{number:032x}" for number in range(100)]
     for number, name in enumerate(names):
         store.write(name, video_of(number))
-        os.utime(store._path(name, "npy"), (now - 1000 + number,) * 2)
+        os.utime(store._path(name, entries.ENTRY), (now - 1000 + number,) * 2)
         if number == 20:
-            os.utime(store._path(names[0], "npy"), (now + 1000,) * 2)
-        assert 4096 * len(list(tmp_path.glob("*/*.npy"))) <= bound
+            os.utime(store._path(names[0], entries.ENTRY), (now + 1000,) * 2)
+        assert 4096 * len(list(tmp_path.glob("*/*.frames"))) <= bound
     remaining = [name for name in names if store.has(name)]
     assert remaining[0] == names[0] and remaining[1:] == names[-len(remaining) + 1 :] and 20 < len(remaining) <= 40
     assert not store.trouble
@@ -305,9 +311,9 @@ def test_the_longest_unused_go_and_the_bound_holds(tmp_path):
 def test_a_read_counts_as_use(tmp_path):
     store = Entries(str(tmp_path), 0)
     store.write(NAME, video_of())
-    path, old = store._path(NAME, "npy"), time.time() - 2 * entries.TOUCH_S
+    path, old = store._path(NAME, entries.ENTRY), time.time() - 2 * entries.TOUCH_S
     os.utime(path, (old, old))
-    store.read(NAME, 8)
+    store.read(NAME)
     assert os.stat(path).st_mtime > old + entries.TOUCH_S
 
 
@@ -317,9 +323,21 @@ def test_an_entry_of_an_eighth_of_the_bound_is_not_kept(tmp_path):
     assert not store.has(NAME) and not store.trouble
 
 
+def test_entries_of_earlier_versions_are_not_read_and_go_first(tmp_path):
+    earlier = tmp_path / "ab" / f"{NAME}.npy"
+    earlier.parent.mkdir()
+    np.save(earlier, video_of())
+    os.utime(earlier, (time.time() - 1000,) * 2)
+    store = Entries(str(tmp_path), 20 * 4096)
+    assert not store.has(NAME) and store.read(NAME) is None
+    for number in range(20):
+        store.write(f"{number:032x}", video_of(number))
+    assert not earlier.exists() and store.has(f"{19:032x}")
+
+
 def test_other_files_in_the_folder_are_left_alone(tmp_path):
     (tmp_path / "ab").mkdir()
-    strange = [tmp_path / "mine.npy", tmp_path / "ab" / "mine.npy", tmp_path / "thesis" / f"{NAME}.npy"]
+    strange = [tmp_path / "mine.npy", tmp_path / "ab" / "mine.npy", tmp_path / "thesis" / f"{NAME}.frames"]
     for path in strange:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(1 << 20))
@@ -333,8 +351,8 @@ def test_an_entry_that_is_evicted_while_it_is_read_is_read_to_its_end(tmp_path):
     store = Entries(str(tmp_path), 0)
     video = video_of()
     store.write(NAME, video)
-    path = store._path(NAME, "npy")
-    assert np.array_equal(store.read(NAME, 8, lambda count: os.unlink(path) or np.arange(count)), video)
+    path = store._path(NAME, entries.ENTRY)
+    assert np.array_equal(store.read(NAME, lambda count: os.unlink(path) or np.arange(count)), video)
 
 
 def full(*_):
@@ -344,7 +362,7 @@ def full(*_):
 @pytest.mark.parametrize("step", ["open", "replace", "write"])
 def test_a_full_disk_ends_the_writing_and_nothing_else(videos, cache, monkeypatch, step):
     before, clip = clip_of(videos / "0.mp4"), clip_of(videos / "1.mp4")
-    fetch_clip(before, UNIFORM, 0, 16, cache)
+    fetch_clip(before, UNIFORM, 0, SMALL, cache)
     if step == "replace":
         monkeypatch.setattr(entries.os, "replace", full)
     else:
@@ -362,24 +380,24 @@ def test_a_full_disk_ends_the_writing_and_nothing_else(videos, cache, monkeypatc
             write = full
 
         monkeypatch.setattr(entries, "open", Full, raising=False)
-    fetched = [fetch_clip(clip, UNIFORM, 0, 16, cache) for _ in range(2)]
-    assert not any(f.cached for f in fetched) and np.array_equal(fetched[1].video, read_clip(clip, UNIFORM, 0, 16))
+    fetched = [fetch_clip(clip, UNIFORM, 0, SMALL, cache) for _ in range(2)]
+    assert not any(f.cached for f in fetched) and np.array_equal(fetched[1].video, read_clip(clip, UNIFORM, 0, SMALL))
     assert "No space left on device" in fetched[0].trouble and "\n" not in fetched[0].trouble
     assert fetched[0].trouble == fetched[1].trouble and cache.folder in fetched[0].trouble
-    assert fetch_clip(before, UNIFORM, 0, 16, cache).cached, "what is there is still read"
+    assert fetch_clip(before, UNIFORM, 0, SMALL, cache).cached, "what is there is still read"
     assert drafts_in(cache) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to the superuser")
 def test_a_read_only_folder_is_read(videos, cache):
     before, clip = clip_of(videos / "0.mp4"), clip_of(videos / "1.mp4")
-    fetch_clip(before, UNIFORM, 0, 16, cache)
+    fetch_clip(before, UNIFORM, 0, SMALL, cache)
     folders = [Path(cache.folder), *(path for path in Path(cache.folder).iterdir() if path.is_dir())]
     try:
         for folder in folders:
             folder.chmod(0o500)
-        assert fetch_clip(before, UNIFORM, 0, 16, cache).cached
-        fetched = fetch_clip(clip, UNIFORM, 0, 16, cache)
+        assert fetch_clip(before, UNIFORM, 0, SMALL, cache).cached
+        fetched = fetch_clip(clip, UNIFORM, 0, SMALL, cache)
         assert not fetched.cached and "Permission denied" in fetched.trouble
     finally:
         for folder in folders:
@@ -388,7 +406,7 @@ def test_a_read_only_folder_is_read(videos, cache):
 
 def test_a_folder_that_cannot_be_is_one_line(videos, tmp_path):
     (tmp_path / "file").touch()
-    fetched = fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, Cache(str(tmp_path / "file" / "cache")))
+    fetched = fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, SMALL, Cache(str(tmp_path / "file" / "cache")))
     assert not fetched.cached and "takes no more clips" in fetched.trouble
 
 
@@ -396,8 +414,8 @@ def test_a_removed_folder_is_made_again(videos, cache):
     import shutil
 
     for _ in range(2):
-        assert not fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, cache).cached
-        assert fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, 16, cache).cached
+        assert not fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, SMALL, cache).cached
+        assert fetch_clip(clip_of(videos / "1.mp4"), UNIFORM, 0, SMALL, cache).cached
         shutil.rmtree(cache.folder)
 
 
@@ -429,11 +447,13 @@ import numpy as np
 from pathlib import Path
 from kinoray.decoding.frame_cache import Cache, fetch_clip
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.sampling import Sampling
+
 cache, videos, seed = Cache(sys.argv[1], 12 * 4096), Path(sys.argv[2]), int(sys.argv[3])
 rng, sums, hits = np.random.default_rng(seed), {}, 0
 for number in rng.integers(0, 12, 120).tolist():
-    fetched = fetch_clip(Clip("a", str(videos / f"{number}.mp4")), Sampling("uniform", 4), 0, 16, cache)
+    fetched = fetch_clip(Clip("a", str(videos / f"{number}.mp4")), Sampling("uniform", 4), 0, FrameForm(16), cache)
     assert not fetched.trouble, fetched.trouble
     hits += fetched.cached
     assert sums.setdefault(number, int(fetched.video.sum())) == fetched.video.sum()
@@ -446,7 +466,7 @@ def test_processes_share_a_cache_that_is_too_small_for_them(videos, cache):
     command = [sys.executable, "-c", CROWD, cache.folder, str(videos)]
     crowd = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(3)]
     messages = [json.loads(process.communicate()[0]) for process in crowd]
-    expected = {str(n): int(read_clip(clip_of(videos / f"{n}.mp4"), UNIFORM, 0, 16).sum()) for n in range(12)}
+    expected = {str(n): int(read_clip(clip_of(videos / f"{n}.mp4"), UNIFORM, 0, SMALL).sum()) for n in range(12)}
     for hits, sums in messages:
         assert hits > 0 and sums == {number: expected[number] for number in sums}
     assert 4096 * len(files_in(cache, "")) and drafts_in(cache) == []

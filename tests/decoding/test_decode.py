@@ -20,8 +20,12 @@ from support.places import REPOSITORY
 from kinoray.decoding import decode, video
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits, UnreadableStorage, decode_clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
+
+SMALL = FrameForm(16)
+TINY = FrameForm(8)
 
 
 def all_frames(timeline):
@@ -53,7 +57,7 @@ def test_real_clips_have_their_true_counts_and_exactly_three_are_bad(clips_folde
             video = decode_clip(
                 clip_of(clips_folder / name),
                 lambda line, seen=seen: seen.append(line.num_frames) or np.array([line.num_frames - 1]),
-                8,
+                TINY,
             )
         except VideoError as error:
             bad[name] = error.stage
@@ -69,25 +73,25 @@ def test_real_clips_have_their_true_counts_and_exactly_three_are_bad(clips_folde
 
 
 def test_the_chosen_frames_come_in_order_and_repeat_where_asked(ramp):
-    video = decode_clip(clip_of(ramp), lambda line: np.array([0, 3, 3, line.num_frames - 1]), 16)
+    video = decode_clip(clip_of(ramp), lambda line: np.array([0, 3, 3, line.num_frames - 1]), SMALL)
     assert video.shape == (4, 16, 16, 3) and video.dtype == np.uint8
     assert numbers(video) == [0, 3, 3, 19]
 
 
 @pytest.mark.parametrize(("start", "end", "first", "last"), [(0.5, 1.2, 5, 11), (1.5, None, 15, 19), (None, 0.3, 0, 2)])
 def test_a_span_holds_the_frames_shown_in_it(ramp, start, end, first, last):
-    assert numbers(decode_clip(clip_of(ramp, start, end), all_frames, 16)) == list(range(first, last + 1))
+    assert numbers(decode_clip(clip_of(ramp, start, end), all_frames, SMALL)) == list(range(first, last + 1))
 
 
 def test_a_span_begins_at_the_stream_not_at_zero(tmp_path):
     """Transport streams start at 1.4 s."""
     path = clips.write_clip(tmp_path / "late.ts", clips.grey_ramp(20))
-    assert numbers(decode_clip(clip_of(path, 0.5, 0.8), all_frames, 16)) == [5, 6, 7]
+    assert numbers(decode_clip(clip_of(path, 0.5, 0.8), all_frames, SMALL)) == [5, 6, 7]
 
 
 def test_a_span_past_the_end_has_no_frames(ramp):
     with pytest.raises(VideoError, match=r"the span begins at 5 s, behind the last frame at 1\.90 s"):
-        decode_clip(clip_of(ramp, 5.0, 6.0), all_frames, 16)
+        decode_clip(clip_of(ramp, 5.0, 6.0), all_frames, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ def test_frames_are_turned_as_a_player_shows_them(tmp_path, matrix, bright_side)
     a, b, c, d = (value << 16 for value in matrix)
     data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    image = decode_clip(clip_of(path), all_frames, 16)[0].mean(axis=2)
+    image = decode_clip(clip_of(path), all_frames, SMALL)[0].mean(axis=2)
     sides = {"top": image[:8], "bottom": image[8:], "left": image[:, :8], "right": image[:, 8:]}
     assert max(sides, key=lambda side: sides[side].mean()) == bright_side
 
@@ -115,9 +119,9 @@ def test_a_picture_that_changes_size_in_the_middle_is_read_through(tmp_path):
     large = clips.write_clip(tmp_path / "b.ts", clips.grey_ramp(6, size_px=64))
     both = tmp_path / "both.ts"
     both.write_bytes(small.read_bytes() + large.read_bytes())
-    assert numbers(decode_clip(clip_of(both), all_frames, 16)) == [0, 1, 2, 3, 4, 5] * 2
+    assert numbers(decode_clip(clip_of(both), all_frames, SMALL)) == [0, 1, 2, 3, 4, 5] * 2
     with pytest.raises(VideoError):
-        decode_clip(clip_of(both), all_frames, 16, Limits(pixels=32 * 32))
+        decode_clip(clip_of(both), all_frames, SMALL, Limits(pixels=32 * 32))
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.avi", "a.webm", "a.flv"])
@@ -125,10 +129,10 @@ def test_a_cut_off_file_is_rejected(tmp_path, name):
     codec = {"a.avi": "mpeg4", "a.webm": "libvpx-vp9"}.get(name, "libx264")
     noise = np.random.default_rng(0).integers(0, 255, (40, 32, 32, 3), dtype=np.uint8)
     path = clips.write_clip(tmp_path / name, noise, codec=codec)
-    assert len(decode_clip(clip_of(path), all_frames, 8)) == 40
+    assert len(decode_clip(clip_of(path), all_frames, TINY)) == 40
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(VideoError):
-        decode_clip(clip_of(path), all_frames, 8)
+        decode_clip(clip_of(path), all_frames, TINY)
 
 
 def test_the_verdict_on_a_damaged_file_does_not_depend_on_the_frames_drawn(tmp_path):
@@ -139,7 +143,7 @@ def test_the_verdict_on_a_damaged_file_does_not_depend_on_the_frames_drawn(tmp_p
     path.write_bytes(data)
     for frame in (0, 15, 29):
         with pytest.raises(VideoError):
-            decode_clip(clip_of(path), lambda _, frame=frame: np.array([frame]), 8)
+            decode_clip(clip_of(path), lambda _, frame=frame: np.array([frame]), TINY)
 
 
 def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
@@ -152,7 +156,12 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
         data[places] = rng.integers(0, 255, len(places))
         path.write_bytes(data.tobytes())
         try:
-            assert decode_clip(clip_of(path), lambda line: np.array([0, line.num_frames - 1]), 8).shape == (2, 8, 8, 3)
+            assert decode_clip(clip_of(path), lambda line: np.array([0, line.num_frames - 1]), TINY).shape == (
+                2,
+                8,
+                8,
+                3,
+            )
             outcomes.append("frames")
         except VideoError as error:
             assert "\n" not in str(error) and str(tmp_path) not in str(error)
@@ -171,7 +180,7 @@ def test_mutated_files_give_frames_or_an_error_and_never_hang(ramp, tmp_path):
 )
 def test_limits_reject_at_stage_limits(ramp, limits, message):
     with pytest.raises(VideoError, match=message) as caught:
-        decode_clip(clip_of(ramp), all_frames, 8, limits)
+        decode_clip(clip_of(ramp), all_frames, TINY, limits)
     assert caught.value.stage == "limits"
 
 
@@ -185,14 +194,14 @@ def held_up(seconds: float):
 
 def test_a_pause_is_no_verdict_on_the_file(ramp):
     """A stopped process, a frozen container, a disk that is away for a while: the clip is as good as before."""
-    assert len(decode_clip(clip_of(ramp), held_up(0.7), 8, Limits(cpu_s=0.5))) == 20
+    assert len(decode_clip(clip_of(ramp), held_up(0.7), TINY, Limits(cpu_s=0.5))) == 20
 
 
 def test_what_does_not_come_to_an_end_without_using_the_cpu_is_the_storages_fault(ramp, monkeypatch):
     monkeypatch.setattr(video, "RETRY_WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(video, "STALLED", 0.5)
     with pytest.raises(UnreadableStorage, match="reading failed 3 times: no end after"):
-        decode_clip(clip_of(ramp), held_up(0.7), 8, Limits(cpu_s=1.0))
+        decode_clip(clip_of(ramp), held_up(0.7), TINY, Limits(cpu_s=1.0))
 
 
 def test_what_is_not_a_video_file_is_rejected(tmp_path):
@@ -202,7 +211,7 @@ def test_what_is_not_a_video_file_is_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")  # opening it would wait for ever
     for name in ("empty.mp4", "text.mp4", "folder.mp4", "pipe.mp4", "missing.mp4", "empty.mp4/below.mp4"):
         with pytest.raises(VideoError) as caught:
-            decode_clip(clip_of(tmp_path / name), all_frames, 8)
+            decode_clip(clip_of(tmp_path / name), all_frames, TINY)
         assert caught.value.stage == "open", name
 
 
@@ -242,7 +251,7 @@ def test_play_lists_in_disguise_open_nothing_else(ramp, tmp_path, visited):
             path = tmp_path / f"{name}.{ending}"
             path.write_text(text)
             with pytest.raises(VideoError) as caught:
-                decode_clip(clip_of(path), all_frames, 8)
+                decode_clip(clip_of(path), all_frames, TINY)
             assert caught.value.stage == "open"
     assert asked == []
 
@@ -257,7 +266,7 @@ def test_links_and_protocols_are_not_opened(ramp, visited):
         "-",
     ):
         with pytest.raises(VideoError):
-            decode_clip(clip_of(path), all_frames, 8)
+            decode_clip(clip_of(path), all_frames, TINY)
     assert asked == []
 
 
@@ -272,7 +281,7 @@ def test_a_read_that_fails_once_is_tried_again(ramp, monkeypatch):
         return whole(*arguments)
 
     monkeypatch.setattr(decode, "_decode", flaky)
-    assert len(decode_clip(clip_of(ramp), all_frames, 8)) == 20
+    assert len(decode_clip(clip_of(ramp), all_frames, TINY)) == 20
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES])
@@ -281,7 +290,7 @@ def test_storage_that_keeps_failing_stops_instead_of_skipping(ramp, monkeypatch,
     monkeypatch.setattr(time, "sleep", waits.append)
     monkeypatch.setattr(os, "stat", lambda path: (_ for _ in ()).throw(OSError(code, os.strerror(code), path)))
     with pytest.raises(UnreadableStorage, match=r"ramp.mp4.*3 times") as caught:
-        decode_clip(clip_of(ramp), all_frames, 8)
+        decode_clip(clip_of(ramp), all_frames, TINY)
     assert len(waits) == 2 and str(ramp.parent) not in str(caught.value)
 
 
@@ -291,7 +300,7 @@ def test_a_decoder_that_blames_the_storage_of_a_readable_file_rejects_the_clip(r
 
     monkeypatch.setattr(decode, "_decode", blames)
     with pytest.raises(VideoError, match="Operation not permitted"):
-        decode_clip(clip_of(ramp), all_frames, 8)
+        decode_clip(clip_of(ramp), all_frames, TINY)
 
 
 def test_errors_of_the_bindings_themselves_reject_the_clip(ramp, monkeypatch):
@@ -302,7 +311,7 @@ def test_errors_of_the_bindings_themselves_reject_the_clip(ramp, monkeypatch):
 
     monkeypatch.setattr(decode, "read_packets", demux)
     with pytest.raises(VideoError, match="not a pixel format"):
-        decode_clip(clip_of(ramp), all_frames, 8)
+        decode_clip(clip_of(ramp), all_frames, TINY)
 
 
 @pytest.mark.slow
@@ -325,7 +334,7 @@ def test_a_frame_is_taken_at_its_time_where_frames_come_unevenly(clips_folder):
         seen.append((timeline.times_s, rule.frames(timeline, 0)))
         return seen[-1][1]
 
-    decode_clip(clip, choose, 8)
+    decode_clip(clip, choose, TINY)
     times_s, chosen = seen[-1]
     assert len(times_s) == 36 and len(np.unique(np.diff(times_s).round(3))) > 1
     shown = times_s[chosen[: int(times_s[-1] * 50) + 1]]

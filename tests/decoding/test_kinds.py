@@ -22,10 +22,11 @@ from kinoray.datasets.findings import Part
 from kinoray.datasets.probing import probe_part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import decode_clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF
 from kinoray.decoding.probe import probe_clip
 from kinoray.decoding.sampling import Sampling, Timeline
-from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_square
+from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_form
 from kinoray.errors import UsageError, VideoError
 from kinoray.report import contact_sheet
 
@@ -39,13 +40,13 @@ def every(timeline: Timeline) -> np.ndarray:
 
 
 def frames_of(path: Path, start: float | None = None, end: float | None = None) -> np.ndarray:
-    return decode_clip(Clip("a", str(path), start, end), every, SIZE)
+    return decode_clip(Clip("a", str(path), start, end), every, FrameForm(SIZE))
 
 
 def count_of(path: Path) -> int | None:
     """Frames, None where the file is refused."""
     try:
-        return len(decode_clip(Clip("a", str(path)), every, 2))
+        return len(decode_clip(Clip("a", str(path)), every, FrameForm(2)))
     except VideoError:
         return None
 
@@ -178,7 +179,7 @@ def spans_that_differ(path: Path, count: int) -> list[tuple[float, float]] | Non
     try:
         with open_video(Clip("a", str(path)), Limits()) as video:
             scaler, packets = VideoReformatter(), read_packets(video)
-            frames = [(f.pts, to_square(scaler, f, SIZE, video.limits)) for f in all_frames(video, packets)]
+            frames = [(f.pts, to_form(scaler, f, FrameForm(SIZE), video)) for f in all_frames(video, packets)]
             first, tick_s = video.stream.start_time or 0, video.tick_s
     except VideoError:
         return None
@@ -258,15 +259,15 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
     row = {"id": "a", "uri": "cut.mp4", "split": "train"}
     manifest = write_manifest([row | probed], tmp_path / "m.parquet", tmp_path)
     clip = read_manifest(manifest.path).clip(0)
-    assert clip.probe is not None and np.array_equal(decode_clip(clip, every, SIZE), expected)
+    assert clip.probe is not None and np.array_equal(decode_clip(clip, every, FrameForm(SIZE)), expected)
     state = (tmp_path / "cut.mp4").stat()
     part = Part("cut.mp4", None, None, state.st_size, state.st_mtime_ns)
     assert probe_part(part, str(tmp_path)) == {name: probed.get(name) for name in PROBED.names}
     everything = Sampling("uniform", len(expected))
-    feed = ClipFeed(str(manifest.path), (0,), everything, SIZE, 1, OFF)
+    feed = ClipFeed(str(manifest.path), (0,), everything, FrameForm(SIZE), 1, OFF)
     assert np.array_equal(feed.decode(0, 0).video, expected)
     sheet = contact_sheet._frames(clip, len(expected))
-    assert np.array_equal(sheet.pixels, decode_clip(clip, every, contact_sheet.CELL_PX))
+    assert np.array_equal(sheet.pixels, decode_clip(clip, every, FrameForm(contact_sheet.CELL_PX)))
 
 
 # Covers
@@ -472,4 +473,4 @@ def test_an_error_of_our_own_is_no_verdict_on_a_file(tmp_path: Path) -> None:
         raise KeyError(-16384)
 
     with pytest.raises(KeyError):
-        decode_clip(Clip("a", str(write_clip(tmp_path / "a.mp4", grey_ramp(3)))), broken, SIZE)
+        decode_clip(Clip("a", str(write_clip(tmp_path / "a.mp4", grey_ramp(3)))), broken, FrameForm(SIZE))

@@ -12,8 +12,12 @@ import pytest
 from PIL import Image
 
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.pictures import decode_item, decode_picture, media_of
 from kinoray.errors import VideoError
+
+SMALL = FrameForm(16)
+TINY = FrameForm(8)
 
 COLOURS = np.array([[[200, 30, 30], [30, 200, 30]], [[30, 30, 200], [200, 200, 30]]], dtype=np.uint8)
 """Red and green above blue and yellow."""
@@ -53,7 +57,7 @@ def near(seen: np.ndarray, expected: np.ndarray, within: int) -> None:
 )
 def test_every_format_gives_its_colours(tmp_path: Path, name: str, options: dict[str, object], within: int) -> None:
     clip = saved(tmp_path, blocks(), name, **options)
-    frames = decode_picture(clip, 16)
+    frames = decode_picture(clip, SMALL)
     assert media_of(clip) == "picture"
     assert frames.shape == (1, 16, 16, 3) and frames.dtype == np.uint8 and frames.flags.writeable
     near(corners(frames), COLOURS, within)
@@ -62,13 +66,13 @@ def test_every_format_gives_its_colours(tmp_path: Path, name: str, options: dict
 @pytest.mark.parametrize("mode", ["P", "RGBA", "CMYK"])
 def test_every_mode_gives_its_colours(tmp_path: Path, mode: str) -> None:
     ending = "jpg" if mode == "CMYK" else "png"
-    frames = decode_picture(saved(tmp_path, blocks().convert(mode), f"a.{ending}"), 16)
+    frames = decode_picture(saved(tmp_path, blocks().convert(mode), f"a.{ending}"), SMALL)
     near(corners(frames), COLOURS, 12)
 
 
 @pytest.mark.parametrize("mode, name", [("L", "a.png"), ("L", "a.jpg"), ("LA", "a.png"), ("1", "a.png")])
 def test_grey_pictures_have_three_equal_channels(tmp_path: Path, mode: str, name: str) -> None:
-    frames = decode_picture(saved(tmp_path, blocks().convert(mode), name), 16)
+    frames = decode_picture(saved(tmp_path, blocks().convert(mode), name), SMALL)
     assert (frames == frames[..., :1]).all() and frames.max() > frames.min()
 
 
@@ -76,13 +80,13 @@ def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path: Path) -
     image = blocks().convert("P", palette=Image.Palette.ADAPTIVE, colors=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        frames = decode_picture(saved(tmp_path, image, "a.png", transparency=bytes([0, 128, 255, 9])), 16)
+        frames = decode_picture(saved(tmp_path, image, "a.png", transparency=bytes([0, 128, 255, 9])), SMALL)
     near(corners(frames), COLOURS, 4)
 
 
 def test_sixteen_bit_grey_keeps_its_upper_byte(tmp_path: Path) -> None:
     grey = np.full((8, 8), 0x8140, dtype=np.uint16)
-    assert (decode_picture(saved(tmp_path, Image.fromarray(grey), "a.png"), 8) == 0x81).all()
+    assert (decode_picture(saved(tmp_path, Image.fromarray(grey), "a.png"), TINY) == 0x81).all()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -101,20 +105,20 @@ def test_the_exif_orientation_turns_a_picture_upright(tmp_path: Path, orientatio
     exif = Image.Exif()
     exif[0x0112] = orientation
     clip = saved(tmp_path, stored, f"a.{ending}", exif=exif, quality=95)
-    near(corners(decode_picture(clip, 16)), COLOURS, 25)
+    near(corners(decode_picture(clip, SMALL)), COLOURS, 25)
 
 
 @pytest.mark.parametrize("value", [0, 9, 70000 % 65536])
 def test_a_nonsense_orientation_changes_nothing(tmp_path: Path, value: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = value
-    near(corners(decode_picture(saved(tmp_path, blocks(), "a.png", exif=exif), 16)), COLOURS, 0)
+    near(corners(decode_picture(saved(tmp_path, blocks(), "a.png", exif=exif), SMALL)), COLOURS, 0)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_damaged_exif_does_not_lose_the_picture(tmp_path: Path) -> None:
     clip = saved(tmp_path, blocks(), "a.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01", quality=95)
-    near(corners(decode_picture(clip, 16)), COLOURS, 8)
+    near(corners(decode_picture(clip, SMALL)), COLOURS, 8)
 
 
 def test_a_large_jpeg_shrinks_to_nearly_the_same_square(tmp_path: Path) -> None:
@@ -123,13 +127,13 @@ def test_a_large_jpeg_shrinks_to_nearly_the_same_square(tmp_path: Path) -> None:
     clip = saved(tmp_path, smooth, "a.jpg", quality=95)
     with Image.open(clip.path) as image:
         whole = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(decode_picture(clip, 32)[0] - whole).max() <= 8
-    assert (decode_picture(clip, 32) == decode_picture(clip, 32)).all()
+    assert np.abs(decode_picture(clip, FrameForm(32))[0] - whole).max() <= 8
+    assert (decode_picture(clip, FrameForm(32)) == decode_picture(clip, FrameForm(32))).all()
 
 
 def failure(clip: Clip) -> tuple[str, str]:
     with pytest.raises(VideoError) as caught:
-        decode_picture(clip, 16)
+        decode_picture(clip, SMALL)
     return caught.value.stage, str(caught.value)
 
 
@@ -202,7 +206,7 @@ def test_mutated_files_give_a_picture_or_a_record(tmp_path: Path, name: str) -> 
                 data[place] = rng.integers(0, 256)
             Path(clip.path).write_bytes(data)
             try:
-                assert decode_picture(clip, 8).shape == (1, 8, 8, 3)
+                assert decode_picture(clip, TINY).shape == (1, 8, 8, 3)
             except VideoError as error:
                 assert "\n" not in str(error)
 
@@ -216,14 +220,14 @@ def test_an_item_is_its_place_in_the_array(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     clip = array_clip(tmp_path, array, 3)
     assert media_of(clip) == "item"
-    frames = decode_item(clip, 8)
+    frames = decode_item(clip, TINY)
     assert (frames == array[3][None]).all() and frames.flags.writeable
-    assert decode_item(clip, 4).shape == (1, 4, 4, 3)
+    assert decode_item(clip, FrameForm(4)).shape == (1, 4, 4, 3)
 
 
 def test_an_array_that_changed_is_read_again(tmp_path: Path) -> None:
-    assert decode_item(array_clip(tmp_path, np.zeros((2, 4, 4, 3), np.uint8), 1), 4).max() == 0
-    assert decode_item(array_clip(tmp_path, np.ones((3, 4, 4, 3), np.uint8), 1), 4).min() == 1
+    assert decode_item(array_clip(tmp_path, np.zeros((2, 4, 4, 3), np.uint8), 1), FrameForm(4)).max() == 0
+    assert decode_item(array_clip(tmp_path, np.ones((3, 4, 4, 3), np.uint8), 1), FrameForm(4)).min() == 1
 
 
 @pytest.mark.parametrize(
@@ -238,7 +242,7 @@ def test_an_array_that_changed_is_read_again(tmp_path: Path) -> None:
 )
 def test_arrays_of_another_kind_are_records(tmp_path: Path, array: np.ndarray, item: int) -> None:
     with pytest.raises(VideoError):
-        decode_item(array_clip(tmp_path, array, item), 4)
+        decode_item(array_clip(tmp_path, array, item), FrameForm(4))
 
 
 def test_an_array_cut_off_or_missing_is_a_record(tmp_path: Path) -> None:
@@ -247,10 +251,10 @@ def test_an_array_cut_off_or_missing_is_a_record(tmp_path: Path) -> None:
     for part in (data[:-100], data[:60], b"PK\x03\x04 not an array", b""):
         Path(clip.path).write_bytes(part)
         with pytest.raises(VideoError):
-            decode_item(clip, 32)
+            decode_item(clip, FrameForm(32))
     Path(clip.path).unlink()
     with pytest.raises(VideoError, match="missing"):
-        decode_item(clip, 32)
+        decode_item(clip, FrameForm(32))
 
 
 def test_other_names_are_videos() -> None:

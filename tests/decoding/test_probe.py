@@ -13,10 +13,13 @@ from kinoray.data.manifest import PROBED
 from kinoray.decoding import decode, probe, seek
 from kinoray.decoding.clip import Clip, Probe
 from kinoray.decoding.decode import decode_clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.probe import file_digest, probe_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.decoding.video import Limits
 from kinoray.errors import VideoError
+
+TINY = FrameForm(8)
 
 SMALL = 1 << 24
 """Pixels of all frames: the clips that the fast test reads."""
@@ -61,7 +64,7 @@ def write_x264(path, frames, parameters, pixels="yuv420p"):
 
 def check_plans(clip, plans, monkeypatch, size_px=24):
     """Random plans of a probed clip against its frames decoded through; returns how many plans were decoded through."""
-    whole = decode_clip(Clip(clip.id, clip.path, clip.start, clip.end), all_frames, size_px)
+    whole = decode_clip(Clip(clip.id, clip.path, clip.start, clip.end), all_frames, FrameForm(size_px))
     assert len(whole) == clip.probe.num_frames
     through, fallen = decode._decode_through, []
     monkeypatch.setattr(decode, "_decode_through", lambda *given: fallen.append(1) or through(*given))
@@ -71,7 +74,10 @@ def check_plans(clip, plans, monkeypatch, size_px=24):
             wanted = Sampling("consecutive", 32).frames(decode.Timeline(len(whole), None), plan)
         else:
             wanted = np.sort(rng.choice(len(whole), rng.integers(1, 13)))  # with repeats
-        assert np.array_equal(decode_clip(clip, lambda _, w=wanted: w, size_px), whole[wanted]), (clip.path, wanted)
+        assert np.array_equal(decode_clip(clip, lambda _, w=wanted: w, FrameForm(size_px)), whole[wanted]), (
+            clip.path,
+            wanted,
+        )
     monkeypatch.setattr(decode, "_decode_through", through)
     return len(fallen)
 
@@ -103,7 +109,7 @@ def test_damaged_files_are_rejected_by_the_probe_as_by_decoding(clips_folder):
     for name in BAD:
         clip = Clip(name, str(clips_folder / name))
         with pytest.raises(VideoError) as by_decoding:
-            decode_clip(clip, all_frames, 8)
+            decode_clip(clip, all_frames, TINY)
         with pytest.raises(VideoError) as by_probe:
             probe_clip(clip)
         assert by_probe.value.stage == by_decoding.value.stage and str(by_probe.value) == str(by_decoding.value)
@@ -159,7 +165,7 @@ def test_times_do_not_need_the_probe_and_do_not_change_by_it(tmp_path):
         seen.append(timeline.times_s)
         return Sampling("fps", 3).frames(timeline, 0)
 
-    assert np.array_equal(decode_clip(clip, choose, 8), decode_clip(probed(clip), choose, 8))
+    assert np.array_equal(decode_clip(clip, choose, TINY), decode_clip(probed(clip), choose, TINY))
     assert np.array_equal(seen[0], seen[1])
     assert seen[0] == pytest.approx(np.arange(85) / 30, abs=1e-3)
 
@@ -179,7 +185,7 @@ def test_only_what_is_needed_is_decoded(tmp_path, monkeypatch):
             yield frame
 
     monkeypatch.setattr(seek, "_run_frames", counted)
-    decode_clip(clip, lambda _: np.array([4, 84]), 8)
+    decode_clip(clip, lambda _: np.array([4, 84]), TINY)
     assert 2 <= len(decoded) <= 4  # the key frames and the pictures at 4 and 84
 
 
@@ -188,20 +194,23 @@ def test_a_file_that_is_not_the_probed_one_is_decoded_through(tmp_path):
     other = write_x264(tmp_path / "b.mp4", moving_stripes(40), "keyint=13:scenecut=0:bframes=0")
     clip = probed(Clip("a", str(path)))
     stale = Clip("a", str(other), probe=clip.probe)
-    assert len(decode_clip(stale, all_frames, 8)) == 40
+    assert len(decode_clip(stale, all_frames, TINY)) == 40
     damaged = bytearray(path.read_bytes())
     middle = damaged.index(b"mdat") + 3000
     damaged[middle : middle + 2000] = bytes(2000)
     path.write_bytes(damaged)
     with pytest.raises(VideoError):
-        decode_clip(clip, all_frames, 8)
+        decode_clip(clip, all_frames, TINY)
 
 
 def test_limits_hold_for_probes_and_for_seeking(tmp_path):
     path = write_x264(tmp_path / "a.mp4", moving_stripes(60), "keyint=20")
     clip = probed(Clip("a", str(path)))
     for limits in (Limits(pixels=64 * 64 - 1), Limits(cpu_s=0), Limits(packet_bytes=100)):
-        for work in (lambda c, limits: probe_clip(c, limits), lambda c, limits: decode_clip(c, all_frames, 8, limits)):
+        for work in (
+            lambda c, limits: probe_clip(c, limits),
+            lambda c, limits: decode_clip(c, all_frames, TINY, limits),
+        ):
             with pytest.raises(VideoError) as caught:
                 work(clip, limits)
             assert caught.value.stage == "limits"
@@ -219,6 +228,7 @@ from pathlib import Path
 import av
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.probe import probe_clip
+
 
 def peak():
     return re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]

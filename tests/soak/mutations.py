@@ -115,11 +115,14 @@ def outcome(path: Path, seed: int) -> str:
     """Decode one file every way: "frames", a stage of `VideoError`, "differs", "unrepeated", or "escaped: ..."."""
     from kinoray.decoding.clip import Clip, Probe
     from kinoray.decoding.decode import decode_clip
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.probe import probe_clip
     from kinoray.decoding.sampling import Timeline
     from kinoray.errors import VideoError
 
     rng = np.random.default_rng(seed)
+    square, centre = FrameForm(SIZE_PX), FrameForm(2 * SIZE_PX, "centre", SIZE_PX)
+    form = (square, centre, FrameForm(SIZE_PX, "rectangle"))[seed % 3]
     chosen = np.zeros(0, np.int64)
 
     def choose(timeline: Timeline) -> np.ndarray:
@@ -128,16 +131,16 @@ def outcome(path: Path, seed: int) -> str:
         return chosen
 
     try:
-        frames = decode_clip(Clip("clip", str(path)), choose, SIZE_PX)
+        frames = decode_clip(Clip("clip", str(path)), choose, form)
         facts = probe_clip(Clip("clip", str(path)))
         probe = Probe(facts["digest"], facts["num_frames"], tuple(facts["key_frames"]), tuple(facts["key_ticks"]))
-        sought = decode_clip(Clip("clip", str(path), probe=probe), lambda _: chosen, SIZE_PX)
+        sought = decode_clip(Clip("clip", str(path), probe=probe), lambda _: chosen, form)
         if np.array_equal(frames, sought):
             return "frames"
         through, by_seeking = {frames.tobytes()}, {sought.tobytes()}
         for _ in range(REPEATS):
-            through.add(decode_clip(Clip("clip", str(path)), lambda _: chosen, SIZE_PX).tobytes())
-            by_seeking.add(decode_clip(Clip("clip", str(path), probe=probe), lambda _: chosen, SIZE_PX).tobytes())
+            through.add(decode_clip(Clip("clip", str(path)), lambda _: chosen, form).tobytes())
+            by_seeking.add(decode_clip(Clip("clip", str(path), probe=probe), lambda _: chosen, form).tobytes())
         return "unrepeated" if through & by_seeking else "differs"
     except VideoError as error:
         return error.stage
@@ -163,13 +166,15 @@ def guarded_outcome(clips: list[Path], seed: int, number: int, folder: Path) -> 
     from kinoray.data.manifest import write_manifest
     from kinoray.data.process_rows import process_rows
     from kinoray.data.slots import ClipFeed, coming
+    from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
     paths = [written(clips, seed, n, folder) for n in range(number, number + AMONG + 1)]
     entries = [{"id": path.name, "uri": path.name, "split": "test"} for path in paths]
     manifest = write_manifest(entries, folder / f"{number}.parquet", folder).path
-    feed = ClipFeed(str(manifest), tuple(range(len(paths))), Sampling("uniform", 4), SIZE_PX, len(paths), OFF)
+    sampling, rows = Sampling("uniform", 4), tuple(range(len(paths)))
+    feed = ClipFeed(str(manifest), rows, sampling, FrameForm(SIZE_PX), len(paths), OFF)
     try:
         deadly, *others = list(process_rows(feed, coming(feed, 0)))
     except Exception as error:  # whatever comes out is what this looks for

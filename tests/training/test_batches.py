@@ -9,7 +9,7 @@ from support.clips import write_clip
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe
 from kinoray.data.augment import augment_views
-from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.data.manifest import write_manifest
 from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
 from kinoray.training import batches as batching
@@ -75,16 +75,16 @@ def test_training_crops_keep_the_true_ratios_of_a_wide_clip(tmp_path, monkeypatc
     with feed.batches(feed.plan(0, []), 0) as batches:
         assert len(list(batches)) == 1
     encode_split(feed, 0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
-    assert [aspects.tolist() for aspects in given] == [[64 / 36] * 4] * 2
+    assert [sizes.tolist() for sizes in given] == [[[18, 32]] * 4] * 2  # 16 px views from 18 x 18 / 36 x 64
 
 
-def test_clips_that_were_never_probed_count_as_squares(tmp_path) -> None:
-    manifest = wide_manifest(tmp_path, probed=False)
-    assert (manifest.aspects == 1).all()
-    rows = [{"id": "a", "uri": "0.mp4", "split": "train", "width_px": 9, "height_px": 16}]
-    rows += [{"id": "b", "uri": "1.mp4", "split": "train"}]
-    mixed = write_manifest(rows, tmp_path / "mixed.parquet", tmp_path)
-    assert read_manifest(mixed.path).aspects.tolist() == [9 / 16, 1.0]
+def test_clips_that_were_never_probed_have_the_same_views(tmp_path) -> None:
+    views = []
+    for probed in (True, False):
+        feed = feed_of(wide_manifest(tmp_path, probed=probed))
+        with feed.batches(feed.plan(0, []), 0) as batches:
+            views += [torch.stack([*batch.views, batch.plain]) for _, batch in batches]
+    assert torch.equal(*views)
 
 
 def test_batches_of_evaluation_follow_frames_and_pixels() -> None:
@@ -116,7 +116,7 @@ def test_no_training_clips_are_kept_as_if_they_were_a_split(tmp_path) -> None:
     feed = feed_of(manifest)
     rows = manifest.clips("train")
     for only in (rows[:0], rows[:2], rows):
-        assert sum(len(good) for _, good, _ in feed.clips("one", manifest, "train", 2, only)) == len(only)
+        assert sum(len(clips.rows) for _, clips in feed.clips("one", manifest, "train", 2, only)) == len(only)
     assert not feed.cached_splits
 
 

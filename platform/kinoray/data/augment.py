@@ -86,40 +86,43 @@ def draw(seeds: np.ndarray, augmentation: Augmentation) -> Draws:
     )
 
 
-def draw_boxes(seeds: np.ndarray, side_px: int, augmentation: Augmentation, aspects: np.ndarray | None) -> np.ndarray:
-    """Random resized crops of squares, as torchvision's `RandomResizedCrop` draws them.
+def draw_boxes(seeds: np.ndarray, sizes: np.ndarray, augmentation: Augmentation) -> np.ndarray:
+    """Random resized crops, as torchvision's `RandomResizedCrop` draws them.
 
-    aspects (B,): width / height that the frames had before they were squashed to squares; areas and ratios are then
-    those of the true frame. None: the frames were squares.
-    Returns: top, left, height, width in pixels of the square, int64 (B, 4).
+    Args:
+        seeds: Of the clips, (B,) uint64.
+        sizes: Height and width of their frames, pixels, (B, 2).
+        augmentation: The view, which has a `crop_scale`.
+
+    Returns:
+        Top, left, height, width in pixels, int64 (B, 4).
     """
     assert augmentation.crop_scale is not None
-    aspect = np.ones(len(seeds)) if aspects is None else np.asarray(aspects, dtype=np.float64)
+    full_heights, full_widths = sizes.T.astype(np.float64)
     share = uniform(branch(seeds, CROP, 0), 2 * CROP_ATTEMPTS + 2)
     least, largest = augmentation.crop_scale
     narrow, wide = augmentation.crop_ratio
-    areas = side_px**2 * (least + share[:, :CROP_ATTEMPTS] * (largest - least))
+    areas = (full_heights * full_widths)[:, None] * (least + share[:, :CROP_ATTEMPTS] * (largest - least))
     drawn = share[:, CROP_ATTEMPTS : 2 * CROP_ATTEMPTS]
-    # The ratio in the square: the true frame is `aspect` times as wide.
-    ratios = np.exp(np.log(narrow) + drawn * (np.log(wide) - np.log(narrow))) / aspect[:, None]
+    ratios = np.exp(np.log(narrow) + drawn * (np.log(wide) - np.log(narrow)))
     widths, heights = np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
-    fits = (widths > 0) & (widths <= side_px) & (heights > 0) & (heights <= side_px)
+    fits = (widths > 0) & (widths <= full_widths[:, None]) & (heights > 0) & (heights <= full_heights[:, None])
     clips, first, any_fits = np.arange(len(seeds)), fits.argmax(axis=1), fits.any(axis=1)
-    central = np.clip(aspect, narrow, wide)
-    height = np.where(any_fits, heights[clips, first], np.rint(side_px * np.minimum(1, aspect / central)))
-    width = np.where(any_fits, widths[clips, first], np.rint(side_px * np.minimum(1, central / aspect)))
-    top = np.where(any_fits, np.floor(share[:, -2] * (side_px - height + 1)), (side_px - height) // 2)
-    left = np.where(any_fits, np.floor(share[:, -1] * (side_px - width + 1)), (side_px - width) // 2)
+    aspects = full_widths / full_heights
+    central_heights = np.where(aspects < narrow, np.rint(full_widths / narrow), full_heights)
+    central_widths = np.where(aspects > wide, np.rint(full_heights * wide), full_widths)
+    height = np.where(any_fits, heights[clips, first], central_heights)
+    width = np.where(any_fits, widths[clips, first], central_widths)
+    top = np.where(any_fits, np.floor(share[:, -2] * (full_heights - height + 1)), (full_heights - height) // 2)
+    left = np.where(any_fits, np.floor(share[:, -1] * (full_widths - width + 1)), (full_widths - width) // 2)
     return np.stack([top, left, height, width], axis=1).astype(np.int64)
 
 
-def centre_boxes(clips: int, side_px: int, share: float, aspects: np.ndarray | None) -> np.ndarray:
-    """Central squares with `share` of the frame's shorter side; arguments and result as of `draw_boxes`."""
-    aspect = np.ones(clips) if aspects is None else np.asarray(aspects, dtype=np.float64)
-    height = np.maximum(1, np.rint(share * side_px * np.minimum(1, aspect)))
-    width = np.maximum(1, np.rint(share * side_px * np.minimum(1, 1 / aspect)))
-    boxes = np.stack([(side_px - height) // 2, (side_px - width) // 2, height, width], axis=1)
-    return boxes.astype(np.int64)
+def centre_boxes(sizes: np.ndarray, share: float) -> np.ndarray:
+    """Central squares with `share` of the frame's shorter side; sizes and result as of `draw_boxes`."""
+    side = np.maximum(1, np.rint(share * sizes.min(axis=1)))
+    heights, widths = sizes.T
+    return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1).astype(np.int64)
 
 
 def view_seeds(seeds: np.ndarray, view: int) -> np.ndarray:
@@ -153,15 +156,15 @@ def augment_views(
     size_px: int,
     mean: Sequence[float],
     std: Sequence[float],
-    aspects: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
 ) -> tuple[Tensor, ...]:
     """`count` training views of each clip, each with draws of its own.
 
-    Shapes: video (B, T, 3, S, S) uint8, best with channels last in memory as decoding gives it; seeds (B,) uint64 or
-    int64; aspects (B,) width / height of the frames before they were squashed to squares, where known; returns float32
-    views (B, T, 3, size, size). mean and std count where the preset has none.
+    Shapes: video (B, T, 3, H, W) uint8, best with channels last in memory as decoding gives it; seeds (B,) uint64 or
+    int64; sizes (B, 2) height and width of each clip's own frames, which lie in the upper left corner of `video`, by
+    default all of it; returns float32 views (B, T, 3, size, size). mean and std count where the preset has none.
     """
-    return tuple(augment_view(video, seeds, preset, view, size_px, mean, std, aspects) for view in range(count))
+    return tuple(augment_view(video, seeds, preset, view, size_px, mean, std, sizes) for view in range(count))
 
 
 def augment_view(
@@ -172,14 +175,14 @@ def augment_view(
     size_px: int,
     mean: Sequence[float],
     std: Sequence[float],
-    aspects: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
 ) -> Tensor:
     """View number `view`, counted from 0, of those that `augment_views` makes."""
     augmentation = preset.views[min(view, len(preset.views) - 1)]
     of_view = view_seeds(seeds, view)
-    boxes = _whole(video)
+    boxes = _whole(_sizes(video, sizes))
     if augmentation.crop_scale is not None:
-        boxes = draw_boxes(of_view, _side(video), augmentation, aspects)
+        boxes = draw_boxes(of_view, _sizes(video, sizes), augmentation)
     cut = crop(video, boxes, size_px, augmentation.interpolation, augmentation.antialias)
     return _colour(cut, of_view, augmentation, preset.mean or mean, preset.std or std)
 
@@ -190,23 +193,21 @@ def plain_view(
     size_px: int,
     mean: Sequence[float],
     std: Sequence[float],
-    aspects: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
 ) -> Tensor:
-    """Clips as they are tested: centre crop or whole frame, resized, normalised; arguments as of `augment_views`."""
-    boxes = _whole(video)
+    """Training clips without augmentation: centre crop or whole frame, resized, normalised; as of `augment_views`."""
+    boxes = _whole(_sizes(video, sizes))
     if preset.test_crop is not None:
-        boxes = centre_boxes(len(video), _side(video), preset.test_crop, aspects)
+        boxes = centre_boxes(_sizes(video, sizes), preset.test_crop)
     return normalise(crop(video, boxes, size_px, preset.test_interpolation), preset.mean or mean, preset.std or std)
 
 
-def _side(video: Tensor) -> int:
-    height, width = video.shape[-2:]
-    assert height == width, "crops are drawn in squares"
-    return height
+def _sizes(video: Tensor, sizes: np.ndarray | None) -> np.ndarray:
+    return np.broadcast_to(np.array(video.shape[-2:]), (len(video), 2)) if sizes is None else sizes
 
 
-def _whole(video: Tensor) -> np.ndarray:
-    return np.broadcast_to(np.array([0, 0, *video.shape[-2:]]), (len(video), 4))
+def _whole(sizes: np.ndarray) -> np.ndarray:
+    return np.hstack([np.zeros_like(sizes), sizes])
 
 
 def _colour(
@@ -411,7 +412,7 @@ def replay_views(
     size_px: int,
     mean: Sequence[float],
     std: Sequence[float],
-    aspects: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
 ) -> tuple[Tensor, ...]:
     """One view of each clip per entry of `Replay.views`; view v draws as view v of a current row does.
 
@@ -422,9 +423,9 @@ def replay_views(
     views = []
     for number, name in enumerate(names):
         if name == PLAIN:
-            views.append(plain_view(video, current, size_px, mean, std, aspects))
+            views.append(plain_view(video, current, size_px, mean, std, sizes))
         elif name == AS_WRITTEN:
-            views.append(augment_view(video, written, current, number, size_px, mean, std, aspects))
+            views.append(augment_view(video, written, current, number, size_px, mean, std, sizes))
         else:
-            views.append(augment_view(video, seeds, find_preset(name), number, size_px, mean, std, aspects))
+            views.append(augment_view(video, seeds, find_preset(name), number, size_px, mean, std, sizes))
     return tuple(views)

@@ -5,7 +5,7 @@ resized together there, by products with matrices that hold each clip's filter. 
 their upper and lower halves and pixels have 8 each, so float32 sums of products are exact in any order, also where
 torch may multiply float32 as TF32 or bfloat16.
 
-Legend: B clips, T frames, S side of a frame before and R after, N lines of pixels, K taps of the filter.
+Legend: B clips, T frames, S pixels of a line before and R after, N lines of pixels, K taps of the filter.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinoray.data.presets import Interpolation
+from kinoray.decoding.forms import Interpolation
 from kinoray.on_device import on_device
 
 PIECE = 1 << 24
@@ -34,8 +34,9 @@ def crop(
 ) -> Tensor:
     """Cut a box out of every clip, the same for all its frames, and resize it.
 
-    Shapes: video (B, T, 3, S, S) uint8; boxes (B, 4) top, left, height, width in pixels; returns uint8
-    (B, T, 3, size, size). Clips whose box already has the size are not interpolated.
+    Shapes: video (B, T, 3, H, W) uint8; boxes (B, 4) top, left, height, width in pixels; returns uint8
+    (B, T, 3, size, size). Clips whose box already has the size are not interpolated; pixels outside of a clip's box do
+    not count.
     """
     batch, frames = video.shape[:2]
     same = bool(len(boxes)) and bool((boxes == boxes[0]).all())
@@ -69,18 +70,18 @@ def crop_together(
     video: Tensor, boxes: np.ndarray, size_px: int, interpolation: Interpolation, antialias: bool
 ) -> Tensor:
     """As `crop`, of all clips at once on any device; bit for bit the same, but for bicubic without antialiasing."""
-    frames, side = video.shape[1], video.shape[-1]
-    largest = max(side, size_px)
+    frames, (rows, columns) = video.shape[1], video.shape[-2:]
+    largest = max(rows, columns, size_px)
     out = torch.empty((*video.shape[:3], size_px, size_px), dtype=torch.uint8, device=video.device)
     step = max(1, PIECE // (frames * largest * largest))
     with torch.autocast(video.device.type, enabled=False):
         for start in range(0, len(video), step):
             cut = slice(start, start + step)
             tops, lefts, heights, widths = boxes[cut].T
-            across = _filters(lefts, widths, side, size_px, interpolation, antialias, video.device)
-            down = _filters(tops, heights, side, size_px, interpolation, antialias, video.device)
+            across = _filters(lefts, widths, columns, size_px, interpolation, antialias, video.device)
+            down = _filters(tops, heights, rows, size_px, interpolation, antialias, video.device)
             rows_BNR = _resized(video[cut].flatten(1, 3), *across)
-            columns_BNS = rows_BNR.unflatten(1, (-1, side)).transpose(2, 3).flatten(1, 2)
+            columns_BNS = rows_BNR.unflatten(1, (-1, rows)).transpose(2, 3).flatten(1, 2)
             done = _resized(columns_BNS, *down).unflatten(1, (-1, size_px)).transpose(2, 3)
             out[cut] = done.unflatten(1, (frames, 3))
     return out
@@ -99,7 +100,7 @@ def _resized(lines_BNS: Tensor, weights_BRS: Tensor, precision_B: Tensor) -> Ten
 def _filters(
     starts: np.ndarray,
     lengths: np.ndarray,
-    side: int,
+    length: int,
     size_px: int,
     interpolation: Interpolation,
     antialias: bool,
@@ -111,7 +112,7 @@ def _filters(
     whole = np.trunc(weights_BRK * 2.0 ** precision[:, None, None] + np.where(weights_BRK < 0, -0.5, 0.5))
     padded = on_device(np.pad(whole, ((0, 0), (0, 0), (0, 1))).astype(np.float32), device)
     firsts = on_device(firsts_BR + starts[:, None], device)
-    place = torch.arange(side, device=device) - firsts[..., None]
+    place = torch.arange(length, device=device) - firsts[..., None]
     none = weights_BRK.shape[-1]
     place = torch.where((place < 0) | (place > none), none, place)
     return padded.gather(2, place), on_device(precision, device)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from kinoray.data.process_rows import PROCESSES, process_rows
-from kinoray.data.slots import MIXED, ClipFeed, Feed, Row, TrainFeed, coming, share
+from kinoray.data.slots import MIXED, ClipFeed, Feed, Row, TrainFeed, coming, mixed, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
@@ -34,8 +34,9 @@ class DecodedRows:
     """One rank's rows of one step: first `num_current` of the current task, then replayed ones.
 
     task, sample, seeds, written, memory_slots (n,) int64: as of `Row`; a substitute's where a clip was bad;
-    video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors; `bad`: a record for each clip that could not be read;
-    `cached`: rows for which nothing was decoded; `trouble`: what is wrong with the cache, empty if nothing.
+    video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors; sizes (n, 2) int64: height and width of each row's own
+    frames, which lie in the upper left corner where another row's are larger; `bad`: a record for each clip that could
+    not be read; `cached`: rows for which nothing was decoded; `trouble`: what is wrong with the cache, if anything.
     """
 
     step: int
@@ -45,6 +46,7 @@ class DecodedRows:
     written: np.ndarray
     memory_slots: np.ndarray
     video: np.ndarray
+    sizes: np.ndarray
     num_current: int
     bad: list[dict[str, Any]]
     cached: int
@@ -57,6 +59,7 @@ class DecodedClips:
 
     rows: np.ndarray
     video: np.ndarray
+    sizes: np.ndarray
     bad: list[dict[str, Any]]
     cached: int
     trouble: str
@@ -121,7 +124,7 @@ def _check(rows: list[Row], group: int, count: int) -> None:
             kind, message = row.failure
             raise BadData(message) if kind == "data" else RunFailed(message)
     assert all(row.group == group for row in rows) and len(rows) == count
-    if len({row.video.shape for row in rows if row.video is not None}) > 1:
+    if mixed([row.video for row in rows if row.video is not None]):
         raise BadData(MIXED)
 
 
@@ -172,23 +175,34 @@ def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None
             numbers = [(row.task, row.sample, row.seed, row.written, row.memory_slot) for row in rows]
             task, sample, seeds, written, memory_slots = np.array(numbers, dtype=np.int64).T
             video = _joined([row.video for row in rows])  # type: ignore[misc]  # each row of a step has one
-            yield DecodedRows(step, task, sample, seeds, written, memory_slots, video, num_current, *_about(rows))
+            yield DecodedRows(step, task, sample, seeds, written, memory_slots, *video, num_current, *_about(rows))
 
 
 def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, None, None]:
-    shape = (0, feed.sampling.count, feed.size_px, feed.size_px, 3)
+    side = feed.form.cut_px or feed.form.short_px
+    none = np.empty((0, feed.sampling.count, side, side, 3), np.uint8), np.empty((0, 2), np.int64)
     with closing(groups):
         for _, rows in groups:
             good = [(row.sample, row.video) for row in rows if row.video is not None]
             numbers = np.array([sample for sample, _ in good], dtype=np.int64)
-            video = _joined([video for _, video in good]) if good else np.empty(shape, dtype=np.uint8)
-            yield DecodedClips(numbers, video, *_about(rows))
+            video = _joined([video for _, video in good]) if good else none
+            yield DecodedClips(numbers, *video, *_about(rows))
 
 
-def _joined(videos: list[np.ndarray]) -> np.ndarray:
-    """One array of some rows' frames, all of one shape: a view that cannot be written where they lie one behind the
-    other in a block of Ray Data's, for a copy of what is decoded takes 1 to 2 % of the CPUs that decode it."""
+def _joined(videos: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """One array of some rows' frames, and each row's height and width, as of `DecodedRows`.
+
+    The array is a view that cannot be written where they lie one behind the other in a block of Ray Data's, for a copy
+    of what is decoded takes 1 to 2 % of the CPUs that decode it.
+    """
+    sizes = np.array([video.shape[1:3] if video.ndim == 4 else (1, 1) for video in videos], dtype=np.int64)
     first, base = videos[0], videos[0].base
+    if any(video.shape != first.shape for video in videos):
+        height, width = sizes.max(axis=0).tolist()
+        padded = np.zeros((len(videos), len(first), height, width, 3), dtype=np.uint8)
+        for row, (video, (rows, columns)) in enumerate(zip(videos, sizes.tolist(), strict=True)):
+            padded[row, :, :rows, :columns] = video
+        return padded, sizes
     begin, size = _address(first), first.nbytes
     if (
         len(videos) > 1  # alone it may be a map of a file, which goes when the file does
@@ -196,8 +210,8 @@ def _joined(videos: list[np.ndarray]) -> np.ndarray:
         and first.flags.c_contiguous
         and all(video.base is base and _address(video) == begin + place * size for place, video in enumerate(videos))
     ):
-        return as_strided(first, (len(videos), *first.shape), (size, *first.strides), writeable=False)
-    return np.stack(videos)
+        return as_strided(first, (len(videos), *first.shape), (size, *first.strides), writeable=False), sizes
+    return np.stack(videos), sizes
 
 
 def _address(array: np.ndarray) -> int:

@@ -1,12 +1,15 @@
 """The papers' augmentations as data: one named preset per recipe, each with its source.
 
-Clips arrive decoded to squares of `decode_px(preset, size_px)` pixels and leave as views of `size_px`; `data.augment`
-does the pixel work in this order: crop, flip, (grey), jitter, (grey), blur, normalise. A flip commutes with
-the rest, so its place in a paper's list does not matter; that of the grey-scaling does (`grey_first`).
+Clips arrive decoded in a form: whole frames as squares, as their papers have it; where training views are crops, frames
+of their own aspect, with a short side of `decode_px(preset, size_px)` (`train_form`); a test's centre crop as it is cut
+from the frame at full size (`test_form`). They leave as views of `size_px`; `data.augment` does the pixel work in this
+order: crop, flip, (grey), jitter, (grey), blur, normalise. A flip commutes with the rest, so its place in a paper's
+list does not matter; that of the grey-scaling does (`grey_first`).
 
 Differs, for all presets: the sources work on 8-bit pictures after every operation, here only the crop rounds to 8 bits.
-Pillow blurs with three box filters, here it is the Gaussian itself. Crops are cut from the decoded square, not from the
-file's full resolution: `decode_scale` says how much larger it is than the view.
+Pillow blurs with three box filters, here it is the Gaussian itself. Training crops are cut from the decoded frame, not
+from the file's full resolution: `decode_scale` says how much larger its short side is than the view. Of frames longer
+than 4:1 the central part of 4:1 is cropped.
 
 Differs, for `video-moco*`: the release jitters with kornia of 2021, which adds brightness, multiplies contrast without
 the frame's mean and saturates in HSV space; only the presets that end in `-released` do so, the others jitter as
@@ -14,16 +17,17 @@ torchvision does. With equal draws the two are some 30 of 255 levels apart. korn
 operations for the whole batch, here each frame has its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from kinoray.config import Positive, Recipe, Share, config
+from kinoray.decoding.forms import FrameForm, Interpolation
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import unknown
 
-Interpolation = Literal["bilinear", "bicubic"]
 JitterKind = Literal["torchvision", "kornia"]
 Side = Annotated[int, Field(ge=0)]
 
@@ -78,7 +82,7 @@ class Preset:
     views: tuple[Augmentation, ...]
     """View v is made by number v; views beyond the last are made like the last."""
     decode_scale: Annotated[float, Field(ge=1.0)] = 1.0
-    """Side of decoded clips as a multiple of the view's. Ours where crops are taken: 256 / 224 holds the test crop."""
+    """Short side of frames that crops are drawn from, as a multiple of the view's: ours."""
     test_crop: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Side of the test view's centre crop as a share of the frame's shorter side; None takes the whole frame."""
     test_interpolation: Interpolation = "bilinear"
@@ -88,8 +92,21 @@ class Preset:
 
 
 def decode_px(preset: Preset, size_px: int) -> int:
-    """Side of the squares that clips must be decoded to for views of `size_px`."""
+    """Short side of the frames that crops of `size_px` are drawn from."""
     return round(size_px * preset.decode_scale)
+
+
+def train_form(preset: Preset, size_px: int, replayed: Sequence[Preset] = ()) -> FrameForm:
+    """How frames of training rows are kept for a preset's views, and for those that replayed rows have."""
+    crops = any(view.crop_scale is not None for used in (preset, *replayed) for view in used.views)
+    return FrameForm(decode_px(preset, size_px), "rectangle") if crops else FrameForm(size_px)
+
+
+def test_form(preset: Preset, size_px: int) -> FrameForm:
+    """How frames are kept that are seen as in a test: squares of `size_px`, which are resized no more."""
+    if preset.test_crop is None:
+        return FrameForm(size_px)
+    return FrameForm(round(size_px / preset.test_crop), "centre", size_px, preset.test_interpolation)
 
 
 def find_preset(name: str) -> Preset:
@@ -142,7 +159,7 @@ UCL: dict[str, Any] = {"mean": CIFAR["mean"], "std": (0.2470, 0.2435, 0.2615)}
 """CIFAR-10's: for the current images of all sets of the benchmark, and for replayed ones of both CIFAR sets."""
 TINY_IMAGENET: dict[str, Any] = {"mean": (0.4802, 0.4480, 0.3975), "std": (0.2770, 0.2691, 0.2821)}
 VIDEO: dict[str, Any] = {"decode_scale": 1.5, "test_crop": 2 / 3, "mean": IMAGENET["mean"], "std": IMAGENET["std"]}
-"""The release takes 112 px from the file's own resolution, also at test time: here from 168 px squares."""
+"""The release takes 112 px from the file's own resolution, also at test time: here from a short side of 168 px."""
 
 PRESETS: dict[str, Preset] = {
     "none": Preset(source="no augmentation", views=(Augmentation(),)),

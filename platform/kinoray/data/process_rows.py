@@ -104,7 +104,7 @@ def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
         row, in_cache = feed.decode(group, slot), False
         if row.video is not None:
             manifest, clip_row, _ = feed.source(row)
-            in_cache = holds(manifest, clip_row, feed.sampling, feed.size_px, feed.cache)
+            in_cache = holds(manifest, clip_row, feed.sampling, feed.form, feed.cache)
         if in_cache:
             row.video = None
         answers.append((row, in_cache))
@@ -114,6 +114,6 @@ def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
 def _with_frames(feed: Feed, slot: Slot, row: Row, in_cache: bool) -> Row:
     if in_cache:
         manifest, clip_row, seed = feed.source(row)
-        fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.size_px, feed.cache)
+        fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.form, feed.cache)
         row.video = as_many(fetched.video, feed.sampling.count)
     return row

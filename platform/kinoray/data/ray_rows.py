@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import ray
 import ray.data
 from ray.data import DataContext
@@ -32,7 +31,7 @@ from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import alone_in_a_process, process_rows
-from kinoray.data.slots import MIXED, Feed, Row, coming
+from kinoray.data.slots import MIXED, Feed, Row, coming, mixed
 from kinoray.system.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
@@ -87,8 +86,7 @@ def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
     clip at fault; then executions go on behind them. Where no CPU is free for a task, processes of our own decode for
     as long: two runs may each hold one of two CPUs, or a node may have died.
     """
-    row_bytes = feed.sampling.count * feed.size_px**2 * 3
-    max_rows = max(1, min(TASK_ROWS, task_bytes(ray.cluster_resources(), feed.world) // row_bytes))
+    max_rows = max(1, min(TASK_ROWS, task_bytes(ray.cluster_resources(), feed.world) // feed.row_bytes))
     in_flight = max_rows * 2 * _tasks_at_once(slots)
     places, tasks = coming(feed, done), FIRST_TASKS
     here = next(places, None)
@@ -246,40 +244,55 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    video: np.ndarray | None = None
+    first, video = None, np.empty((len(filled), 0), np.uint8)
     numbers, notes = np.empty((len(filled), 6), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
         row = feed.decode(*slot)
         if row.video is not None:
-            if video is None:
-                video = _room_for((len(filled), *row.video.shape), row.video.dtype)
-            if row.video.shape == video.shape[1:]:
-                video[place] = row.video  # while it is still in the CPU's cache
+            first = row.video if first is None else first
+            if mixed([first, row.video]):
+                row.video, row.failure = None, ("data", MIXED)
             else:
-                row.failure = "data", MIXED
+                video = _with_room(video, place, row.video.nbytes)
+                _frames_in(video[place], row.video.shape)[:] = row.video  # while it is still in the CPU's cache
         numbers[place] = row.group, row.task, row.sample, row.seed, row.written, row.memory_slot
         notes[place] = _note_of(row)
-    return {"numbers": numbers, "video": np.empty(len(filled), np.uint8) if video is None else video, "notes": notes}
+    return {"numbers": numbers, "video": video if video.size else np.empty(len(filled), np.uint8), "notes": notes}
 
 
-def _room_for(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> np.ndarray:
-    """Uninitialised numbers of a shape, in the memory of this process's last block unless something refers to that, as
+def _with_room(video: np.ndarray, done: int, row_bytes: int) -> np.ndarray:
+    """Rows (n, at least `row_bytes`), the first `done` as in `video`: rows of several sizes share a block."""
+    if video.shape[1] >= row_bytes:
+        return video
+    larger = _room_for((len(video), row_bytes))
+    larger[:done, : video.shape[1]] = video[:done]
+    return larger
+
+
+def _frames_in(row: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The part of a row's bytes that its frames take, or its vectors of frames, as these."""
+    dtype = np.dtype(np.float32 if len(shape) == 2 else np.uint8)
+    return row[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def _room_for(shape: tuple[int, int]) -> np.ndarray:
+    """Uninitialised bytes of a shape, in the memory of this process's last block unless something refers to that, as
     until Ray has copied it. Fresh memory for each the system would have to clear, which takes 1 % of decoding."""
     global _room
-    size = math.prod(shape) * np.dtype(dtype).itemsize
+    size = math.prod(shape)
     if len(_room) < size or sys.getrefcount(_room) > UNUSED:
         _room = np.empty(size, dtype=np.uint8)
-    return _room[:size].view(dtype).reshape(shape)
+    return _room[:size].reshape(shape)
 
 
 def _note_of(row: Row) -> str:
-    return json.dumps([row.video is None, row.bad, row.failure, row.cached, row.trouble])
+    return json.dumps([row.video is not None and row.video.shape, row.bad, row.failure, row.cached, row.trouble])
 
 
 def _unpack(block: dict[str, np.ndarray]) -> Iterator[Row]:
     columns = block["numbers"].tolist(), block["video"], block["notes"]
     for numbers, video, note in zip(*columns, strict=True):
         group, task, sample, seed, written, memory_slot = numbers
-        missing, bad, failure, cached, trouble = json.loads(note)
-        frames, failed = None if missing else video, tuple(failure) if failure else None
+        shape, bad, failure, cached, trouble = json.loads(note)
+        frames, failed = _frames_in(video, shape) if shape else None, tuple(failure) if failure else None
         yield Row(group, task, sample, seed, written, memory_slot, frames, bad, failed, cached, trouble)

@@ -4,8 +4,9 @@ Its frames come from the cache or are decoded; only `Row.cached` differs. A clip
 and a substitute takes its place (training) or none (test).
 """
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -28,6 +29,7 @@ from kinoray.data.plan import (
     written_seeds,
 )
 from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.forms import FrameForm, frame_bytes
 from kinoray.decoding.frame_cache import Cache, Fetched, cached_clip, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import MissingVideo, VideoError
@@ -72,7 +74,9 @@ class Feed(Protocol):
     @property
     def sampling(self) -> Sampling: ...
     @property
-    def size_px(self) -> int: ...
+    def form(self) -> FrameForm: ...
+    @property
+    def row_bytes(self) -> int: ...
     @property
     def cache(self) -> Cache: ...
     @property
@@ -102,7 +106,7 @@ class TrainFeed:
     manifests: tuple[str, ...]
     names: tuple[str, ...]
     sampling: Sampling
-    size_px: int
+    form: FrameForm
     rank: int = 0
     world: int = 1
     start_step: int = 0
@@ -117,6 +121,11 @@ class TrainFeed:
     @property
     def groups(self) -> range:
         return range(self.start_step, self.plan.steps[self.plan.task])
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of a row at most, as far as the manifests know the sizes of frames."""
+        return _row_bytes(self.manifests, self.sampling, self.form)
 
     @property
     def slots_per_group(self) -> int:
@@ -149,7 +158,7 @@ class TrainFeed:
 
     def holds(self, group: int, slot: int) -> bool:
         planned = _planned(self, group, slot)
-        return holds(planned.manifest, planned.row, self.sampling, self.size_px, self.cache)
+        return holds(planned.manifest, planned.row, self.sampling, self.form, self.cache)
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,7 @@ class ClipFeed:
     manifest: str
     rows: tuple[int, ...]
     sampling: Sampling
-    size_px: int
+    form: FrameForm
     batch: int
     cache: Cache = field(default_factory=frame_cache)
     world: int = 1
@@ -174,6 +183,11 @@ class ClipFeed:
     @property
     def groups(self) -> range:
         return range(-(-len(self.rows) // self.batch))
+
+    @property
+    def row_bytes(self) -> int:
+        """As of a `TrainFeed`."""
+        return _row_bytes((self.manifest,), self.sampling, self.form)
 
     @property
     def slots_per_group(self) -> int:
@@ -202,7 +216,7 @@ class ClipFeed:
 
     def holds(self, group: int, slot: int) -> bool:
         row = self.rows[group * self.batch + slot]
-        return holds(read_manifest(self.manifest), row, self.sampling, self.size_px, self.cache)
+        return holds(read_manifest(self.manifest), row, self.sampling, self.form, self.cache)
 
 
 def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
@@ -213,6 +227,14 @@ def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
 def share(feed: TrainFeed, count: int) -> range:
     """This rank's part of `count` global rows."""
     return range(count)[rank_slice(count, feed.rank, feed.world)]
+
+
+def _row_bytes(manifests: Sequence[str], sampling: Sampling, form: FrameForm) -> int:
+    if form.shape != "rectangle":
+        return sampling.count * frame_bytes(form, 1, 1)
+    aspects = (read_manifest(path).aspects for path in manifests)
+    longest = max(float(max(of_one.max(), 1 / of_one.min())) for of_one in aspects if len(of_one))
+    return sampling.count * frame_bytes(form, 1000, math.ceil(1000 * longest))
 
 
 def _place(feed: TrainFeed, slot: int) -> int:
@@ -272,7 +294,7 @@ def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | No
         if (feed.manifests[task], row) in feed.deadly:
             outcome: Any = killed(manifest, row)
         else:
-            outcome = try_clip(manifest, row, feed.sampling, planned.written, feed.size_px, feed.cache, decodes)
+            outcome = try_clip(manifest, row, feed.sampling, planned.written, feed.form, feed.cache, decodes)
         if outcome is None:
             return None
         if isinstance(outcome, Fetched):
@@ -308,7 +330,7 @@ def _clip_row(feed: ClipFeed, group: int, slot: int, decodes: bool) -> Row | Non
     row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
     if (feed.manifest, row) in feed.deadly:
         return Row(group, 0, row, 0, 0, -1, None, [killed(manifest, row)])
-    outcome = try_clip(manifest, row, feed.sampling, 0, feed.size_px, feed.cache, decodes)
+    outcome = try_clip(manifest, row, feed.sampling, 0, feed.form, feed.cache, decodes)
     if outcome is None:
         return None
     if isinstance(outcome, Fetched):
@@ -340,8 +362,13 @@ def as_many(video: np.ndarray, count: int) -> np.ndarray:
     return video if len(video) == count else np.repeat(video, count, axis=0)
 
 
+def mixed(videos: Sequence[np.ndarray]) -> bool:
+    """Whether some rows cannot stand in one batch: vectors of several widths, or beside frames."""
+    return len({video.shape[1] if video.ndim == 2 else 0 for video in videos}) > 1
+
+
 def try_clip(
-    manifest: Manifest, row: int, sampling: Sampling, seed: int, size_px: int, cache: Cache, decodes: bool = True
+    manifest: Manifest, row: int, sampling: Sampling, seed: int, form: FrameForm, cache: Cache, decodes: bool = True
 ) -> Fetched | dict[str, Any] | UnreadableStorage | None:
     """The frames of a clip, the record of why it has none, or the failure of the storage.
 
@@ -353,7 +380,7 @@ def try_clip(
     for wait_s in (*MISSING_WAITS_S, None):
         try:
             read = fetch_clip if decodes else cached_clip
-            return read(manifest.clip(row), sampling, seed, size_px, cache)
+            return read(manifest.clip(row), sampling, seed, form, cache)
         except MissingVideo:
             if wait_s is not None:
                 time.sleep(wait_s)
@@ -367,9 +394,9 @@ def try_clip(
     )
 
 
-def holds(manifest: Manifest, row: int, sampling: Sampling, size_px: int, cache: Cache) -> bool:
+def holds(manifest: Manifest, row: int, sampling: Sampling, form: FrameForm, cache: Cache) -> bool:
     """Whether a clip needs no decoding."""
     try:
-        return holds_clip(manifest.clip(row), sampling, size_px, cache)
+        return holds_clip(manifest.clip(row), sampling, form, cache)
     except VideoError:  # it leads out of its folder
         return False

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kinoray.data.manifest import SPLITS, read_manifest
-from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
+from kinoray.data.presets import preset_of, test_form, test_sampling, train_form, train_sampling
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import Cache, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import VideoError
@@ -83,17 +84,19 @@ def _some_of(waiting: list[Any], say: Callable[[str], None]) -> int | None:
     return None
 
 
-def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, int]]:
+def _missing(manifests: Sequence[str | Path], recipe: "Recipe") -> Iterator[tuple[str, list[int], Sampling, FrameForm]]:
     """Rows of each manifest that the cache lacks, in batches."""
-    cache, size_px = frame_cache(), decode_px(preset_of(recipe), recipe.size_px)
+    cache, preset = frame_cache(), preset_of(recipe)
     for path in manifests:
         manifest = read_manifest(path)
         for split in SPLITS:
-            rule = train_sampling(recipe) if split == "train" else test_sampling(recipe, recipe.test_frames)
+            rule, form = test_sampling(recipe, recipe.test_frames), test_form(preset, recipe.size_px)
+            if split == "train":
+                rule, form = train_sampling(recipe), train_form(preset, recipe.size_px)
             rows = [int(row) for row in manifest.clips(split)]
-            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, size_px, cache)]
+            lacking = [r for r in rows if not holds_clip(manifest.clip(r), rule, form, cache)]
             for part in np.array_split(lacking, -(-len(lacking) // CLIPS)) if lacking else []:
-                yield str(path), [int(row) for row in part], rule, size_px
+                yield str(path), [int(row) for row in part], rule, form
 
 
 def _answer(get: Callable[[], Any]) -> int:
@@ -107,14 +110,14 @@ def _answer(get: Callable[[], Any]) -> int:
 
 
 @ends_without_memory
-def _fill(path: str, rows: list[int], rule: Sampling, size_px: int, cache: Cache | None = None) -> int:
+def _fill(path: str, rows: list[int], rule: Sampling, form: FrameForm, cache: Cache | None = None) -> int:
     """Read a batch of clips through a cache, or the one of the machine that does it; how many were decoded."""
     cache, manifest = cache or frame_cache(), read_manifest(path)
     decoded = 0
     for position, row in enumerate(rows):
         clip = manifest.clip(row)
         with contextlib.suppress(VideoError, OSError):
-            decoded += not fetch_clip(clip, rule, 0, size_px, cache).cached
-            if position == 2 and not holds_clip(clip, rule, size_px, cache):
+            decoded += not fetch_clip(clip, rule, 0, form, cache).cached
+            if position == 2 and not holds_clip(clip, rule, form, cache):
                 break  # such clips are not cached
     return decoded

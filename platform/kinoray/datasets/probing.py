@@ -12,6 +12,7 @@ from kinoray.data.manifest import PROBED
 from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Limits
+from kinoray.decoding.forms import FrameForm
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
 from kinoray.system.cores import usable_cores
@@ -136,7 +137,7 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
     from kinoray.decoding.pictures import DAMAGE, FORMATS, ORIENTATION, decode_picture
     from kinoray.decoding.probe import file_digest
 
-    decode_picture(clip, 32)
+    decode_picture(clip, FrameForm(32))
     with Image.open(clip.path, formats=FORMATS) as image:
         width, height, codec = *image.size, str(image.format).lower()
         try:

@@ -25,8 +25,9 @@ from av.packet import Packet
 from av.video.reformatter import VideoReformatter
 
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.sampling import Timeline
-from kinoray.decoding.seek import Disagreement, places_of, seek_frames
+from kinoray.decoding.seek import Disagreement, placed, places_of, seek_frames
 from kinoray.decoding.video import (
     RETRY_WAITS_S,
     Limits,
@@ -38,7 +39,7 @@ from kinoray.decoding.video import (
     open_video,
     read_packets,
     times_of,
-    to_square,
+    to_form,
     with_retries,
 )
 from kinoray.errors import VideoError
@@ -50,22 +51,23 @@ Choose = Callable[[Timeline], np.ndarray]
 """From a clip's frames to the frame numbers wanted, repeats allowed; the same answer for the same frames."""
 
 
-def decode_clip(clip: Clip, choose: Choose, size_px: int, limits: Limits | None = None) -> np.ndarray:
-    """Decode the chosen frames of a clip, upright, scaled to a square.
+def decode_clip(clip: Clip, choose: Choose, form: FrameForm, limits: Limits | None = None) -> np.ndarray:
+    """Decode the chosen frames of a clip, upright, in a form.
 
-    Returns: uint8 (T, size, size, 3), RGB, in the order chosen; a frame chosen twice is there twice.
+    Returns: uint8 (T, H, W, 3), RGB, in the order chosen; a frame chosen twice is there twice.
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    return with_retries(clip, lambda: _decode(clip, choose, size_px, limits or Limits()))
+    return with_retries(clip, lambda: _decode(clip, choose, form, limits or Limits()))
 
 
-def _decode(clip: Clip, choose: Choose, size_px: int, limits: Limits) -> np.ndarray:
+def _decode(clip: Clip, choose: Choose, form: FrameForm, limits: Limits) -> np.ndarray:
     if clip.probe is not None and clip.probe.key_frames:
-        timeline = Timeline(clip.probe.num_frames, partial(clip_times, clip, clip.probe.num_frames, limits))
+        times = partial(clip_times, clip, clip.probe.num_frames, limits)
         with suppress(Disagreement), open_video(clip, limits) as video:
-            return seek_frames(video, clip.probe, choose(timeline), size_px)
-    return trusting_key_frames(clip, lambda from_start: _decode_through(clip, choose, size_px, limits, from_start))
+            wanted = choose(Timeline(clip.probe.num_frames, times, video.size))
+            return seek_frames(video, clip.probe, wanted, form)
+    return trusting_key_frames(clip, lambda from_start: _decode_through(clip, choose, form, limits, from_start))
 
 
 def trusting_key_frames(clip: Clip, work: Callable[[bool], Result]) -> Result:
@@ -85,32 +87,32 @@ def clip_times(clip: Clip, num_frames: int, limits: Limits) -> np.ndarray:
         return times_of(video, read_packets(video), num_frames)
 
 
-def _decode_through(clip: Clip, choose: Choose, size_px: int, limits: Limits, from_start: bool) -> np.ndarray:
+def _decode_through(clip: Clip, choose: Choose, form: FrameForm, limits: Limits, from_start: bool) -> np.ndarray:
     """Decode once if the packets, or a probe, gave the number of frames, twice if not."""
     with open_video(clip, limits, from_start) as video:
         packets = read_packets(video)
         announced = count_packets(video, packets)
         expected = clip.probe.num_frames if clip.probe else max(announced, 1)
-        frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), size_px)
+        frames, count = _pass(video, packets, choose(_timeline(video, packets, expected)), form)
         check_count(video, packets, count)
     if count == expected:
         return frames
     with open_video(clip, limits, from_start) as video:  # anew: a decoder that was flushed need not do the same again
         packets = read_packets(video)
-        frames, _ = _pass(video, packets, choose(_timeline(video, packets, count)), size_px)
+        frames, _ = _pass(video, packets, choose(_timeline(video, packets, count)), form)
     return frames
 
 
 def _timeline(video: Video, packets: list[Packet], num_frames: int) -> Timeline:
-    return Timeline(num_frames, partial(times_of, video, packets, num_frames))
+    return Timeline(num_frames, partial(times_of, video, packets, num_frames), video.size)
 
 
-def _pass(video: Video, packets: list[Packet], wanted: np.ndarray, size_px: int) -> tuple[np.ndarray, int]:
+def _pass(video: Video, packets: list[Packet], wanted: np.ndarray, form: FrameForm) -> tuple[np.ndarray, int]:
     """Decode everything once.
 
-    Returns: the wanted frames, uint8 (T, size, size, 3), and the number of frames of the span.
+    Returns: the wanted frames, uint8 (T, H, W, 3), and the number of frames of the span.
     """
-    frames = np.empty((len(wanted), size_px, size_px, 3), dtype=np.uint8)
+    frames = None
     places = places_of(wanted)
     scaler = VideoReformatter()
     count = 0
@@ -118,6 +120,6 @@ def _pass(video: Video, packets: list[Packet], wanted: np.ndarray, size_px: int)
         if not video.span.holds(frame.pts):
             continue
         if count in places:
-            frames[places[count]] = to_square(scaler, frame, size_px, video.limits)
+            frames = placed(frames, places[count], to_form(scaler, frame, form, video), len(wanted))
         count += 1
-    return frames, count
+    return np.empty((0, 0, 0, 3), np.uint8) if frames is None else frames, count

@@ -1,7 +1,7 @@
 """The frame cache: decoded clips on disk, shared by all runs, workers and trials of a machine.
 
 A video's frames are found by what they are: a digest of the file's bytes, the span, the rule that chose the frames,
-their size, and the version of the code that decodes. So a renamed file is found, and one that changed is not.
+their form, and the version of the code that decodes. So a renamed file is found, and one that changed is not.
 
 - Frames that depend on no seed (all test clips; training at mid-points or by time) are cached as they were chosen.
 - Where they do, the whole clip is cached if it is short, so that any draw finds its frames; a longer one is decoded for
@@ -17,9 +17,11 @@ KINORAY_CACHE names the folder, also a shared one, or is `off`; KINORAY_CACHE_BY
 
 Any number of readers and writers share the folder at once, within the bound.
 
-An entry is a `.npy` file of uint8 (T, S, S, 3) with a 64-bit checksum of each frame behind it. It is written beside its
-place and renamed, never changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a
-damaged entry is as good as none. A draft whose writer died is removed when the folder is next surveyed.
+An entry (`.frames`) is a line of `HEADER_BYTES` that says its codec, number of frames, height and width; the frames, of
+the codec `raw` as uint8 (T, H, W, 3); and a 64-bit checksum of each. It is written beside its place and renamed, never
+changed and never flushed to the disk: what a crash leaves of it fails its checksums, and a damaged entry is as good as
+none. A draft whose writer died is removed when the folder is next surveyed. Entries of earlier versions (`.npy`) are
+not read; they go when room is needed, as the longest unused.
 
 Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
 Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
@@ -35,6 +37,7 @@ wrote 1/64 of the bound, so that eight writers keep within it. A data set much l
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import re
 import shutil
@@ -47,12 +50,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm, frame_bytes
 from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
@@ -64,7 +67,7 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 """The bound where none is set: the smaller of these, the share being of the disk's free space."""
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
-HEADER_BYTES = 128
+HEADER_BYTES, CODEC = 64, "raw"
 WHOLE_READ_BYTES, MEMORY_BYTES = 1 << 17, 1 << 26
 """An entry of which some frames are wanted is read whole up to the first size, and held in memory, the second in all:
 other frames of it are wanted in the next epoch, and every call costs more than these bytes."""
@@ -73,9 +76,9 @@ BLOCK_BYTES = 4096
 TOUCH_S = 3600.0
 DRAFT_S = 600.0
 """A draft so old has lost its writer."""
-DRAFTS = "drafts"
+DRAFTS, ENTRY, EARLIER = "drafts", "frames", "npy"
 FOLDER = re.compile(r"[0-9a-f]{2}")
-FILE = re.compile(r"[0-9a-f]{32}\.(npy|txt)")
+FILE = re.compile(r"[0-9a-f]{32}\.(frames|npy|txt)")
 
 Choose = Callable[[int], np.ndarray]
 """From a number of frames to the frame numbers wanted."""
@@ -91,40 +94,40 @@ class Entries:
         self._lock = threading.Lock()
         self._bound = 0
         self._unseen = 0
-        self._in_memory: dict[tuple[str, int], np.ndarray] = {}
+        self._in_memory: dict[str, np.ndarray] = {}
         self._memory_bytes = 0
 
     def has(self, name: str) -> bool:
         """Whether there is an entry, sound or not."""
-        return os.path.exists(self._path(name, "npy"))
+        return os.path.exists(self._path(name, ENTRY))
 
-    def read(self, name: str, size_px: int, choose: Choose | None = None) -> np.ndarray | None:
-        """The chosen frames of an entry, or all; uint8 (T, size, size, 3). None where it is absent or damaged."""
-        whole = self._in_memory.get((name, size_px))
+    def read(self, name: str, choose: Choose | None = None) -> np.ndarray | None:
+        """The chosen frames of an entry, or all; uint8 (T, H, W, 3). None where it is absent or damaged."""
+        whole = self._in_memory.get(name)
         if whole is None:
-            with contextlib.suppress(OSError), _opened(self._path(name, "npy")) as (file, size):
+            with contextlib.suppress(OSError), _opened(self._path(name, ENTRY)) as (file, size):
                 if choose is None or size > WHOLE_READ_BYTES:
-                    return _read_frames(file, size, size_px, choose)
-                whole = _read_frames(file, size, size_px, None)
+                    return _read_frames(file, size, choose)
+                whole = _read_frames(file, size, None)
             if whole is None:
                 return None
-            self._hold_in_memory((name, size_px), whole)
+            self._hold_in_memory(name, whole)
         return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
 
-    def _hold_in_memory(self, key: tuple[str, int], whole: np.ndarray) -> None:
+    def _hold_in_memory(self, name: str, whole: np.ndarray) -> None:
         """Hold an entry in memory, in place of the oldest ones."""
         with self._lock:
-            self._memory_bytes += whole.nbytes - (self._in_memory[key].nbytes if key in self._in_memory else 0)
-            self._in_memory[key] = whole
+            self._memory_bytes += whole.nbytes - (self._in_memory[name].nbytes if name in self._in_memory else 0)
+            self._in_memory[name] = whole
             while self._memory_bytes > MEMORY_BYTES:
                 self._memory_bytes -= self._in_memory.pop(next(iter(self._in_memory))).nbytes
 
     def write(self, name: str, video: np.ndarray) -> None:
-        """Add an entry; `video` is uint8 (T, S, S, 3). Without room on the disk, or rights, `trouble` says so."""
+        """Add an entry; `video` is uint8 (T, H, W, 3). Without room on the disk, or rights, `trouble` says so."""
         video = np.ascontiguousarray(video)
-        parts: list[bytes | memoryview] = [_header(len(video), video.shape[1])]
+        parts: list[bytes | memoryview] = [_header(*video.shape[:3])]
         parts += [video.reshape(-1).data, _checksums(video).data.cast("B")]
-        self._put(self._path(name, "npy"), parts)
+        self._put(self._path(name, ENTRY), parts)
 
     def read_text(self, name: str) -> str:
         """A short note that `write_text` left, empty where there is none."""
@@ -241,39 +244,42 @@ def _opened(path: str) -> Iterator[tuple[int, int]]:
         os.close(file)
 
 
-def _read_frames(file: int, size: int, size_px: int, choose: Choose | None) -> np.ndarray | None:
-    frame_bytes = size_px * size_px * 3
-    count, rest = divmod(size - HEADER_BYTES, frame_bytes + 8)
-    if count < 1 or rest:
+def _read_frames(file: int, size: int, choose: Choose | None) -> np.ndarray | None:
+    shape = _shape_of(os.pread(file, HEADER_BYTES, 0))
+    if shape is None or size != HEADER_BYTES + shape[0] * (math.prod(shape[1:]) + 8):
         return None
+    count, frame_bytes = shape[0], math.prod(shape[1:])
     numbers = np.arange(count) if choose is None else choose(count)
-    video = np.empty((len(numbers), size_px, size_px, 3), np.uint8)
-    header, sums = bytearray(HEADER_BYTES), np.empty(count, np.uint64)
+    video, sums = np.empty((len(numbers), *shape[1:]), np.uint8), np.empty(count, np.uint64)
     if choose is None:
-        if os.preadv(file, [header, video.reshape(-1).data, sums.data], 0) != size:
+        if os.preadv(file, [video.reshape(-1).data, sums.data], HEADER_BYTES) != size - HEADER_BYTES:
             return None
     else:
-        os.preadv(file, [header], 0)
         os.preadv(file, [sums.data], HEADER_BYTES + count * frame_bytes)
         borders = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         for first, end in itertools.pairwise(borders):
             os.preadv(file, [video[first:end].reshape(-1).data], HEADER_BYTES + int(numbers[first]) * frame_bytes)
-    sound = header == _header(count, size_px) and np.array_equal(_checksums(video), sums[numbers])
-    return video if sound else None
+    return video if np.array_equal(_checksums(video), sums[numbers]) else None
+
+
+def _header(num_frames: int, height: int, width: int) -> bytes:
+    """The line before the frames."""
+    return f"kinoray frames {CODEC} {num_frames} {height} {width}".ljust(HEADER_BYTES - 1).encode() + b"\n"
 
 
 @lru_cache(maxsize=1024)
-def _header(num_frames: int, size_px: int) -> bytes:
-    """What numpy writes before uint8 (T, S, S, 3)."""
-    file = BytesIO()
-    shape = (num_frames, size_px, size_px, 3)
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    assert file.tell() == HEADER_BYTES
-    return file.getvalue()
+def _shape_of(header: bytes) -> tuple[int, int, int, int] | None:
+    """The shape of the frames behind a header, None where it is none that this version wrote."""
+    words = header.split()
+    if len(words) != 6 or not all(word.isdigit() and len(word) < 10 for word in words[3:]):
+        return None
+    num_frames, height, width = map(int, words[3:])
+    sound = header == _header(num_frames, height, width) and min(num_frames, height, width) > 0
+    return (num_frames, height, width, 3) if sound else None
 
 
 def _checksums(video: np.ndarray) -> np.ndarray:
-    """A number for each frame of uint8 (T, S, S, 3), uint64 (T,)."""
+    """A number for each frame of uint8 (T, H, W, 3), uint64 (T,)."""
     flat = video.reshape(len(video), -1)
     words = flat.shape[1] // 8 * 8
     sums = flat[:, :words].view(np.uint64).sum(axis=1) + SALT
@@ -282,7 +288,7 @@ def _checksums(video: np.ndarray) -> np.ndarray:
 
 WHOLE_BYTES = 4 << 20
 """A clip whose frames together take so much at most is cached whole where the frames are drawn."""
-DECODING = ("decode.py", "read_clip.py", "sampling.py", "seek.py", "upright.py", "video.py", "whole.py")
+DECODING = ("decode.py", "forms.py", "read_clip.py", "sampling.py", "seek.py", "upright.py", "video.py", "whole.py")
 """The sources that decide the frames; another version of them finds none of this version's entries."""
 
 
@@ -300,7 +306,7 @@ class Cache:
 
 @dataclass(slots=True)
 class Fetched:
-    """Frames, uint8 (T, S, S, 3).
+    """Frames, uint8 (T, H, W, 3).
 
     `cached`: nothing was decoded, they were in the cache or in an array file; `trouble`: what is wrong with the cache,
     empty if nothing.
@@ -328,20 +334,20 @@ def frame_cache() -> Cache:
     return Cache(str(path), int(max_bytes or 0))
 
 
-def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: Cache) -> Fetched:
+def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache: Cache) -> Fetched:
     """The frames of a clip, and whether the cache held them.
 
     Raises: as `read_clip.read_clip`; never because of the cache.
     """
-    cached = cached_clip(clip, sampling, seed, size_px, cache)
+    cached = cached_clip(clip, sampling, seed, form, cache)
     if cached is not None:
         return cached
-    entry = _entry_of(clip, sampling, size_px, cache)
+    entry = _entry_of(clip, sampling, form, cache)
     if entry is None:
-        return Fetched(read_clip(clip, sampling, seed, size_px), False)
+        return Fetched(read_clip(clip, sampling, seed, form), False)
     name, state = entry
-    rule, entries = _WholeIfShort(sampling, seed, size_px), _entries(cache)
-    video = read_frames(clip, rule.frames, size_px)
+    rule, entries = _WholeIfShort(sampling, seed, form), _entries(cache)
+    video = read_frames(clip, rule.frames, form)
     if (rule.short or not sampling.seeded) and _state_of(clip.path) == state:
         entries.write(name, video)
     if rule.short:
@@ -349,45 +355,46 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: C
     return Fetched(video, False, entries.trouble)
 
 
-def cached_clip(clip: Clip, sampling: Sampling, seed: int, size_px: int, cache: Cache) -> Fetched | None:
+def cached_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache: Cache) -> Fetched | None:
     """The frames of a clip that the cache or an array file holds; None where they have to be decoded.
 
     Raises: as `read_clip.read_clip` for an item of an array file.
     """
     if clip.item is not None:
-        return Fetched(read_clip(clip, sampling, seed, size_px), True)
-    entry = _entry_of(clip, sampling, size_px, cache)
+        return Fetched(read_clip(clip, sampling, seed, form), True)
+    entry = _entry_of(clip, sampling, form, cache)
     if entry is None:
         return None
-    video = _entries(cache).read(entry[0], size_px, partial(_drawn, sampling, seed) if sampling.seeded else None)
+    video = _entries(cache).read(entry[0], partial(_drawn, sampling, seed) if sampling.seeded else None)
     return None if video is None else Fetched(video, True)
 
 
-def holds_clip(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> bool:
+def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> bool:
     """Whether reading a clip needs no decoding: it is in the cache, as far as its name shows, or in an array file."""
     if clip.item is not None:
         return True
-    state = _cacheable_state(clip, sampling, size_px, cache)
+    state = _cacheable_state(clip, sampling, form, cache)
     if state is None:
         return False
     digest = _noted(cache, clip.path, state) or (clip.probe.digest if clip.probe else None)
-    return digest is not None and _entries(cache).has(_entry_name(clip, sampling, size_px, digest, state))
+    return digest is not None and _entries(cache).has(_entry_name(clip, sampling, form, digest, state))
 
 
 class _WholeIfShort:
     """A rule that takes every frame of a short clip where the frames would be drawn; `short` says whether it did."""
 
-    def __init__(self, sampling: Sampling, seed: int, size_px: int) -> None:
-        self.sampling, self.seed, self.size_px = sampling, seed, size_px
+    def __init__(self, sampling: Sampling, seed: int, form: FrameForm) -> None:
+        self.sampling, self.seed, self.form = sampling, seed, form
         self.short = False
 
     def frames(self, timeline: Timeline) -> np.ndarray:
-        self.short = self.sampling.seeded and _is_short(timeline.num_frames, self.size_px)
+        self.short = self.sampling.seeded and _is_short(timeline.num_frames, self.form, *timeline.size)
         return np.arange(timeline.num_frames) if self.short else self.sampling.frames(timeline, self.seed)
 
 
-def _is_short(num_frames: int, size_px: int) -> bool:
-    return num_frames * size_px**2 * 3 <= WHOLE_BYTES
+def _is_short(num_frames: int, form: FrameForm, height: int = 1, width: int = 1) -> bool:
+    """Whether a clip is cached whole; without the size of its frames, whether it may be."""
+    return num_frames * frame_bytes(form, max(1, height), max(1, width)) <= WHOLE_BYTES
 
 
 def _drawn(sampling: Sampling, seed: int, num_frames: int) -> np.ndarray:
@@ -395,11 +402,11 @@ def _drawn(sampling: Sampling, seed: int, num_frames: int) -> np.ndarray:
     return sampling.frames(Timeline(num_frames, lambda: np.empty(0)), seed)
 
 
-def _cacheable_state(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> State | None:
+def _cacheable_state(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> State | None:
     """The state of the file of a clip that the cache may hold; None for all others, missing files included."""
     if not cache.folder or media_of(clip) != "video":
         return None
-    if sampling.seeded and clip.probe and not _is_short(clip.probe.num_frames, size_px):
+    if sampling.seeded and clip.probe and not _is_short(clip.probe.num_frames, form):
         return None
     return _state_of(clip.path)
 
@@ -413,16 +420,16 @@ def _state_of(path: str) -> State | None:
     return (status.st_size, status.st_mtime_ns, status.st_ino) if has_content else None
 
 
-def _entry_of(clip: Clip, sampling: Sampling, size_px: int, cache: Cache) -> tuple[str, State] | None:
+def _entry_of(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> tuple[str, State] | None:
     """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold."""
-    state = _cacheable_state(clip, sampling, size_px, cache)
+    state = _cacheable_state(clip, sampling, form, cache)
     digest = _digest_of(cache, clip, state) if state else None
-    return (_entry_name(clip, sampling, size_px, digest, state), state) if state and digest else None
+    return (_entry_name(clip, sampling, form, digest, state), state) if state and digest else None
 
 
-def _entry_name(clip: Clip, sampling: Sampling, size_px: int, digest: str, state: State) -> str:
+def _entry_name(clip: Clip, sampling: Sampling, form: FrameForm, digest: str, state: State) -> str:
     rule = "whole" if sampling.seeded else sampling.key()
-    return _hex(_decoding(), digest, state[0], clip.start, clip.end, rule, size_px)
+    return _hex(_decoding(), digest, state[0], clip.start, clip.end, rule, form)
 
 
 def _hex(*words: object) -> str:

@@ -5,9 +5,8 @@ where its file's name ends like one, else a *video*. The name only chooses the r
 
 Policy. Grey, palette, CMYK and 16-bit pictures become 8-bit RGB; transparency is dropped, as the usual loaders do; of
 animations the first frame counts. Pictures are turned upright by their EXIF orientation, where it can be read. A file
-that ends early or cannot be decoded is rejected whole. The square is made as for videos: width and height are scaled
-alone, bilinear with support of the whole source pixel area. JPEGs more than four times larger are first shrunk by their
-own transform, to twice the target at least.
+that ends early or cannot be decoded is rejected whole. The form is that of videos (`forms`), made by Pillow. JPEGs more
+than four times larger are first shrunk by their own transform, to twice the target at least.
 
 Differs: the usual loaders ignore the EXIF orientation, and clip 16-bit grey at 255; here its upper byte is taken.
 
@@ -29,6 +28,7 @@ from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import VECTORS, Clip
 from kinoray.decoding.decode import RETRY_WAITS_S, Choose, Limits, UnreadableStorage
+from kinoray.decoding.forms import FrameForm, fit, fit_array
 from kinoray.decoding.sampling import Timeline
 from kinoray.decoding.video import check_file
 from kinoray.errors import VideoError
@@ -67,10 +67,10 @@ def media_of(clip: Clip) -> Literal["video", "picture", "item", "vectors"]:
     return "picture" if clip.path.lower().endswith(ENDINGS) else "video"
 
 
-def decode_picture(clip: Clip, size_px: int, limits: Limits = PICTURE_LIMITS) -> np.ndarray:
-    """One picture, upright, scaled to a square.
+def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS) -> np.ndarray:
+    """One picture, upright, in a form.
 
-    Returns: uint8 (1, size, size, 3), RGB.
+    Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
@@ -80,24 +80,24 @@ def decode_picture(clip: Clip, size_px: int, limits: Limits = PICTURE_LIMITS) ->
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_size(image, data, limits)
             stage = "decode"
-            image.draft(None, (2 * size_px, 2 * size_px))  # a JPEG's own cheap shrinking, never below this
+            image.draft(None, (2 * form.short_px, 2 * form.short_px))  # a JPEG's own cheap shrinking, never below this
             image.load()
             turn = TURNS.get(_orientation(image))
-            small = _to_square(_rgb(image), size_px)
-            upright = small.transpose(turn) if turn is not None else small
+            stored = _rgb(image)
+            fitted = fit(stored.transpose(turn) if turn is not None else stored, form)
     except BOMB as error:
         raise VideoError("limits", f"more pixels than the limit of {limits.pixels}") from error
     except UnidentifiedImageError as error:
         raise VideoError("open", "not a JPEG, PNG, BMP or WebP picture") from error
     except DAMAGE as error:
         raise VideoError(stage, " ".join(str(error).split()) or type(error).__name__) from error
-    return np.asarray(upright)[None].copy()
+    return np.asarray(fitted)[None].copy()
 
 
-def decode_item(clip: Clip, size_px: int) -> np.ndarray:
-    """One item of an array file, scaled to a square where it has another size.
+def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
+    """One item of an array file, in a form.
 
-    Returns: uint8 (1, size, size, 3), RGB.
+    Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file or the item is at fault, UnreadableStorage where the storage is.
     """
     array = open_array(clip)
@@ -105,10 +105,7 @@ def decode_item(clip: Clip, size_px: int) -> np.ndarray:
         raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
     if clip.item is None or not 0 <= clip.item < len(array):
         raise VideoError("open", f"item {clip.item} of an array of {len(array)}")
-    frame = np.array(array[clip.item])
-    if frame.shape[:2] == (size_px, size_px):
-        return frame[None]
-    return np.asarray(_to_square(Image.fromarray(frame), size_px))[None].copy()
+    return fit_array(array[clip.item], form)[None].copy()
 
 
 def _bytes_of(clip: Clip, limits: Limits) -> bytes:
@@ -162,10 +159,6 @@ def _rgb(image: Image.Image) -> Image.Image:
     if "transparency" in image.info and image.mode == "P":  # drop it without a word of the library
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _to_square(image: Image.Image, size_px: int) -> Image.Image:
-    return image.resize((size_px, size_px), Image.Resampling.BILINEAR)
 
 
 def open_array(clip: Clip) -> np.ndarray:

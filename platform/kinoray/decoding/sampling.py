@@ -35,10 +35,12 @@ class Timeline:
 
     num_frames: >= 1.
     times_s: float64 (num_frames,), ascending, seconds since the clip's first frame; found only when asked for.
+    size: height and width of its frames, pixels, up to a turn by 90 degrees; what the rules do not ask for.
     """
 
-    def __init__(self, num_frames: int, times_s: Callable[[], np.ndarray]) -> None:
+    def __init__(self, num_frames: int, times_s: Callable[[], np.ndarray], size: tuple[int, int] = (1, 1)) -> None:
         self.num_frames = num_frames
+        self.size = size
         self._find_times = times_s
 
     @cached_property

@@ -18,9 +18,11 @@ import numpy as np
 from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
+from PIL import Image
 
 from kinoray.decoding.clip import Probe
-from kinoray.decoding.video import REORDERED, Video, check_time, shown, to_square
+from kinoray.decoding.forms import FrameForm
+from kinoray.decoding.video import REORDERED, Video, check_time, shown, to_form
 from kinoray.errors import VideoError
 
 NEAR = 8
@@ -54,18 +56,30 @@ def places_of(wanted: np.ndarray) -> dict[int, list[int]]:
     return places
 
 
-def seek_frames(video: Video, probe: Probe, wanted: np.ndarray, size_px: int) -> np.ndarray:
-    """The wanted frames, uint8 (T, size, size, 3).
+def seek_frames(video: Video, probe: Probe, wanted: np.ndarray, form: FrameForm) -> np.ndarray:
+    """The wanted frames, uint8 (T, H, W, 3).
 
     Raises: Disagreement; VideoError beyond the limits.
     """
-    frames = np.empty((len(wanted), size_px, size_px, 3), dtype=np.uint8)
+    frames = None
     places = places_of(wanted)
     scaler = VideoReformatter()
     for run in plan_runs(sorted(places), probe, whole=video.span.start is None):
         for number, frame in decode_run(video, run):
             if number in places:
-                frames[places[number]] = to_square(scaler, frame, size_px, video.limits)
+                frames = placed(frames, places[number], to_form(scaler, frame, form, video), len(wanted))
+    if frames is None:
+        raise Disagreement  # nothing was wanted
+    return frames
+
+
+def placed(frames: np.ndarray | None, places: list[int], picture: np.ndarray, count: int) -> np.ndarray:
+    """The frames of a clip, uint8 (count, H, W, 3), with a picture at its places; None before the first picture."""
+    if frames is None:
+        frames = np.empty((count, *picture.shape), dtype=np.uint8)
+    if picture.shape != frames.shape[1:]:  # a clip that turns by 90 degrees on its way
+        picture = np.asarray(Image.fromarray(picture).resize(frames.shape[2:0:-1], Image.Resampling.BILINEAR))
+    frames[places] = picture
     return frames
 
 

@@ -25,6 +25,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from av.video.stream import VideoStream
 
 from kinoray.decoding.clip import Clip
+from kinoray.decoding.forms import FrameForm, cut_of, fit_array
 from kinoray.decoding.upright import orientation, upright
 from kinoray.decoding.whole import check_whole, is_encrypted, other_kind
 from kinoray.errors import MissingVideo, UsageError, VideoError
@@ -109,6 +110,8 @@ class Video:
     """On the monotonic clock."""
     from_start: bool
     """Decode from the file's first packet on, not from the last key frame before the span."""
+    size: tuple[int, int]
+    """Height and width of its stored frames as the container announces them, pixels; 0 where it does not."""
 
     @property
     def tick_s(self) -> float:
@@ -184,7 +187,8 @@ def open_video(clip: Clip, limits: Limits, from_start: bool = True) -> Iterator[
             if clip.probe is None:  # the probe looked
                 check_whole(clip.path)
             stage = "decode"
-            yield Video(container, stream, _span_of(clip, stream), limits, cpu_deadline, deadline, from_start)
+            size = (stream.codec_context.height, stream.codec_context.width)
+            yield Video(container, stream, _span_of(clip, stream), limits, cpu_deadline, deadline, from_start, size)
     except (av.error.FFmpegError, ValueError, RuntimeError, LookupError) as error:  # PyAV's own checks, too
         if isinstance(error, OSError) and not isinstance(error, av.error.FileNotFoundError):
             raise
@@ -380,9 +384,18 @@ def all_frames(video: Video, packets: list[Packet]) -> Iterator[VideoFrame]:
         check_time(video)
 
 
-def to_square(scaler: VideoReformatter, frame: VideoFrame, size_px: int, limits: Limits) -> np.ndarray:
-    """One frame as upright RGB, uint8 (size, size, 3), scaled and converted in one pass."""
-    check_pixels(frame.width, frame.height, limits)
+def to_form(scaler: VideoReformatter, frame: VideoFrame, form: FrameForm, video: Video) -> np.ndarray:
+    """One frame as upright RGB in a form, uint8 (H, W, 3).
+
+    Rectangles are as the container announces the frames, so that all of a clip are of one size.
+    """
+    check_pixels(frame.width, frame.height, video.limits)
+    turn, own = orientation(frame), (frame.height, frame.width)
+    stored = video.size if form.shape == "rectangle" and all(video.size) else own
+    cut = cut_of(form, *(stored[::-1] if turn.swapped else stored))
+    in_one_pass = form.shape != "centre" and (cut.whole or stored != own)
+    rows, columns = ((cut.width, cut.height) if turn.swapped else (cut.height, cut.width)) if in_one_pass else own
     # One thread: by default the scaler starts a pool as large as the machine.
-    small = scaler.reformat(frame, size_px, size_px, "rgb24", interpolation=Interpolation.BILINEAR, threads=1)
-    return upright(small.to_ndarray(), orientation(frame))
+    scaled = scaler.reformat(frame, columns, rows, "rgb24", interpolation=Interpolation.BILINEAR, threads=1)
+    picture = upright(scaled.to_ndarray(), turn)
+    return picture if in_one_pass else fit_array(picture, form)

@@ -26,7 +26,7 @@ from kinoray.backbones.backbone import TwoTower
 from kinoray.backbones.clip import ClipTowers
 from kinoray.backbones.towers import WEIGHTS_FILE, VitBertTowers, save_towers
 from kinoray.data.guarded import apart
-from kinoray.data.presets import decode_px, test_sampling
+from kinoray.data.presets import test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.read_clip import read_clip
 from kinoray.errors import ConfigMismatch, UsageError
@@ -84,7 +84,7 @@ class OpenedMethod:
         """
         recipe = self.feed.recipe
         sampling = test_sampling(recipe, recipe.test_frames)
-        return apart(read_clip, clip, sampling, 0, decode_px(self.feed.preset, recipe.size_px))
+        return apart(read_clip, clip, sampling, 0, self.feed.test_form)
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
@@ -99,8 +99,7 @@ class OpenedMethod:
 
     def view(self, frames: np.ndarray) -> Tensor:
         """Frames uint8 (T, S, S, 3) as the method takes them, a batch of one."""
-        (view,) = self.feed.views(frames[None], np.empty(0), 0, np.ones(1))
-        return view
+        return self.feed.test_view(frames[None])
 
 
 def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:

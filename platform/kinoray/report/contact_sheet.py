@@ -22,6 +22,7 @@ from kinoray.datasets import readers
 from kinoray.datasets.prepared import prepared_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import Choose
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
 from kinoray.errors import UsageError, unknown
@@ -220,7 +221,7 @@ def _frames(clip: Clip, count: int) -> Frames:
 
 def shown_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
     """Frames uint8 (T, size, size, 3) as `read_frames` gives them; blank where the clip is a file of vectors."""
-    frames = read_frames(clip, choose, size_px)
+    frames = read_frames(clip, choose, FrameForm(size_px))
     return frames if frames.ndim == 4 else np.full((len(frames), size_px, size_px, 3), 255, dtype=np.uint8)
 
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -18,8 +18,9 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
-from kinoray.data.augment import augment_views, check_replay_views, plain_view, replay_views
+from kinoray.data.augment import augment_views, check_replay_views, normalise, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.data.memory import AS_WRITTEN, PLAIN
 from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
 from kinoray.data.plan import (
     StepFacts,
@@ -30,8 +31,9 @@ from kinoray.data.plan import (
     sample_id,
     steps_for,
 )
-from kinoray.data.presets import decode_px, preset_of, test_sampling, train_sampling
+from kinoray.data.presets import find_preset, preset_of, test_form, test_sampling, train_form, train_sampling
 from kinoray.data.process_rows import PROCESSES
+from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
 from kinoray.on_device import clips_on_device, on_device
@@ -88,7 +90,10 @@ class Feed:
         self.preset = preset_of(self.recipe)
         self.replay_views = self.needs.replay.views if self.needs.replay else ()
         check_replay_views(self.replay_views)
-        self.cached_splits: dict[tuple[str, str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
+        replayed = [find_preset(name) for name in self.replay_views if name not in (PLAIN, AS_WRITTEN)]
+        self.train_form = train_form(self.preset, self.recipe.size_px, replayed)
+        self.test_form = test_form(self.preset, self.recipe.size_px)
+        self.cached_splits: dict[tuple[str, str, int, FrameForm], list[DecodedClips]] = {}
         self.cached_bytes = 0
         self.classes_of: dict[int, np.ndarray] = {}
         self.wait_s: dict[str, float] = {}
@@ -135,7 +140,7 @@ class Feed:
             manifests=tuple(self.manifests[: plan.task + 1]),
             names=tuple(self.names[: plan.task + 1]),
             sampling=train_sampling(self.recipe),
-            size_px=decode_px(self.preset, self.recipe.size_px),
+            form=self.train_form,
             rank=self.world.rank,
             world=self.world.size,
             start_step=start,
@@ -202,7 +207,6 @@ class Feed:
         """Some of a step's rows."""
         tasks, samples = rows.task[part], rows.sample[part]
         captions, labels = [""] * len(tasks), np.full(len(tasks), -1)
-        aspects = np.ones(len(tasks))
         for task in np.unique(tasks).tolist():
             manifest = read_manifest(self.manifests[task])
             clip_rows, numbers = manifest.samples("train")
@@ -210,45 +214,58 @@ class Feed:
                 sample = samples[place]
                 captions[place] = manifest.caption(int(clip_rows[sample]), int(numbers[sample]))
                 labels[place] = self.class_numbers(task)[sample] if self.classes else -1
-                aspects[place] = manifest.aspects[clip_rows[sample]]
-        video, seeds = rows.video[part], rows.seeds[part]
+        video, seeds, sizes = rows.video[part], rows.seeds[part], rows.sizes[part]
         if replayed and self.replay_views:
-            views = self.views_again(video, seeds, rows.written[part], aspects)
+            views = self.views_again(video, seeds, rows.written[part], sizes)
         else:
-            views = self.views(video, seeds, self.needs.views, aspects)
+            views = self.views(video, seeds, self.needs.views, sizes)
         plain = self.needs.plain == "all" or (self.needs.plain == "replay" and replayed)
         return Rows(
             views=views,
-            plain=self.views(video, seeds, 0, aspects)[0] if plain else None,
+            plain=self.views(video, seeds, 0, sizes)[0] if plain else None,
             text=self.tokens(captions),
             ids=on_device(sample_id(tasks, samples), self.world.device),
             labels=on_device(labels, self.world.device),
             slots=on_device(rows.memory_slots[part], self.world.device),
         )
 
-    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, aspects: np.ndarray) -> tuple[Tensor, ...]:
-        """`count` augmented views of uint8 clips (B, T, H, W, 3) as (B, T, 3, H, W) float; 0 gives one plain view.
+    def test_view(self, video: np.ndarray) -> Tensor:
+        """uint8 clips (B, T, size, size, 3) in `test_form` as a test sees them, (B, T, 3, size, size) float; vectors of
+        frames (B, T, D) as they are."""
+        clips = clips_on_device(video, self.world.device)
+        if clips.is_floating_point():
+            return clips
+        return normalise(clips, self.preset.mean or self.towers.mean, self.preset.std or self.towers.std)
 
-        aspects (B,): width / height of the frames before they were squashed to squares. Vectors of frames (B, T, D) are
-        all views of themselves.
+    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, sizes: np.ndarray) -> tuple[Tensor, ...]:
+        """`count` augmented views of uint8 clips in `train_form`, as float; 0 gives one plain view.
+
+        Args:
+            video: (B, T, H, W, 3); vectors of frames (B, T, D) are all views of themselves.
+            seeds: What the clips' views are drawn from, (B,).
+            count: How many views.
+            sizes: Height and width of each clip's own frames, (B, 2).
+
+        Returns:
+            Each view (B, T, 3, size, size).
         """
         clips = clips_on_device(video, self.world.device)
         if clips.is_floating_point():
             return (clips,) * max(1, count)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
         if count == 0:
-            return (plain_view(clips, self.preset, side, mean, std, aspects),)
-        return augment_views(clips, seeds, self.preset, count, side, mean, std, aspects)
+            return (plain_view(clips, self.preset, side, mean, std, sizes),)
+        return augment_views(clips, seeds, self.preset, count, side, mean, std, sizes)
 
     def views_again(
-        self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, aspects: np.ndarray
+        self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, sizes: np.ndarray
     ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
         clips = clips_on_device(video, self.world.device)
         if clips.is_floating_point():
             return (clips,) * len(self.replay_views)
         side, mean, std = self.recipe.size_px, self.towers.mean, self.towers.std
-        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, aspects)
+        return replay_views(clips, seeds, written, self.replay_views, self.preset, side, mean, std, sizes)
 
     def tokens(self, captions: list[str]) -> Tokens:
         """Captions as tokens on the device; None where the backbone reads none, which `Rows.text` says."""
@@ -258,53 +275,62 @@ class Feed:
         return Tokens(on_device(ids, self.world.device), on_device(mask, self.world.device))
 
     def clips(
-        self, name: str, manifest: Manifest, split: str, frames: int, only: np.ndarray | None = None
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """This rank's batches of a split, or of some rows of it: (first row, readable row numbers, uint8 clips)."""
-        key = (str(manifest.path), split, frames)
+        self,
+        name: str,
+        manifest: Manifest,
+        split: str,
+        frames: int,
+        only: np.ndarray | None = None,
+        form: FrameForm | None = None,
+    ) -> Iterator[tuple[int, DecodedClips]]:
+        """This rank's batches of a split, or of some rows of it: number of the first row, and those that can be read.
+
+        form: `train_form` for views that are drawn; without one `test_form`.
+        """
+        form = form or self.test_form
+        key = (str(manifest.path), split, frames, form)
         rows = manifest.clips(split) if only is None else only
         batch = eval_batch(frames, self.recipe.size_px)
         cuts = own_batches(len(rows), batch, self.world)
         if key in self.cached_splits:
-            for cut, (readable, video) in zip(cuts, self.cached_splits[key], strict=True):
-                yield cut.start, readable, video
+            yield from zip([cut.start for cut in cuts], self.cached_splits[key], strict=True)
             return
         own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
         feed = ClipFeed(
             manifest=str(manifest.path),
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
-            size_px=decode_px(self.preset, self.recipe.size_px),
+            form=form,
             batch=batch,
             cache=self.cache,
             world=self.world.size,
         )
         decoded = decode_clips(feed, self.decode_slots, own_processes())
-        batches: list[tuple[np.ndarray, np.ndarray]] = []
+        batches: list[DecodedClips] = []
         left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else -1
         with closing(decoded):
             for cut, clips in zip(cuts, decoded, strict=True):
                 self._count(clips, len(clips.rows))
                 self.report_bad([b | {"task": name} for b in clips.bad])
-                yield cut.start, clips.rows, clips.video
+                yield cut.start, clips
                 left_bytes -= clips.video.nbytes
                 if left_bytes >= 0:  # a copy of its own, where it lies in a block that Ray Data waits to have back
-                    batches.append((clips.rows, np.require(clips.video, requirements="O")))
+                    batches.append(replace(clips, video=np.require(clips.video, requirements="O")))
                 else:
                     batches.clear()
         if left_bytes >= 0:
             self.cached_splits[key] = batches
-            self.cached_bytes += sum(v.nbytes for _, v in batches)
+            self.cached_bytes += sum(clips.video.nbytes for clips in batches)
 
     def embed_clips(
         self, name: str, manifest: Manifest, split: str, embed: Callable[[Tensor], Tensor]
     ) -> tuple[np.ndarray, Tensor]:
         """(readable row numbers (V,), their features (V, ...) on the CPU), the same on all ranks."""
         own_rows, own_features = {}, {}
-        for start, good, video in self.clips(name, manifest, split, self.recipe.test_frames):
-            if len(good):
-                own_rows[start] = torch.from_numpy(good)
-                (view,) = self.views(video, np.empty(0), 0, manifest.aspects[good])
+        for start, clips in self.clips(name, manifest, split, self.recipe.test_frames):
+            if len(clips.rows):
+                own_rows[start] = torch.from_numpy(clips.rows)
+                view = self.test_view(clips.video)
                 own_features[start] = checked_features(embed(view), len(view), "embed_video").float().cpu()
         if not any(gather_objects(bool(own_rows), self.world)):
             return np.empty(0, dtype=np.int64), torch.empty(0)
@@ -368,7 +394,7 @@ def _reference(feed: Feed, plan: TaskPlan, start: int) -> Iterator[Iterator[Rows
         manifests=(feed.reference,),
         names=(NAME,),
         sampling=test_sampling(feed.recipe, feed.recipe.frames),
-        size_px=decode_px(feed.preset, feed.recipe.size_px),
+        form=feed.test_form,
         rank=feed.world.rank,
         world=feed.world.size,
         start_step=before + start,
@@ -387,7 +413,7 @@ def _rows(feed: Feed, decoded: DecodedRows) -> Rows:
     captions = [manifest.caption(int(clips[s]), int(numbers[s])) for s in decoded.sample.tolist()]
     nowhere = torch.full((len(captions),), -1, device=feed.world.device)
     return Rows(
-        views=feed.views(decoded.video, np.empty(0), 0, manifest.aspects[clips[decoded.sample]]),
+        views=(feed.test_view(decoded.video),),
         plain=None,
         text=feed.tokens(captions),
         ids=nowhere,

@@ -54,7 +54,9 @@ def encode_split(
     wanted_rows = clip_rows[wanted]
     ids: dict[int, Tensor] = {}
     features: dict[int, Tensor] = {}
-    for start, good, video in feed.clips(feed.names[task], manifest, split, feed.recipe.frames, only):
+    form = feed.train_form if views else feed.test_form
+    for start, clips in feed.clips(feed.names[task], manifest, split, feed.recipe.frames, only, form):
+        good = clips.rows
         places = {int(row): place for place, row in enumerate(good)}
         if not len(good):
             continue
@@ -65,10 +67,12 @@ def encode_split(
         parts = []
         for part in np.split(chosen, range(batch, len(chosen), batch)):
             chunk = wanted[part]
-            repeated = video[[places[int(row)] for row in clip_rows[chunk]]]
+            repeated = [places[int(row)] for row in clip_rows[chunk]]
+            video, sizes = clips.video[repeated], clips.sizes[repeated]
             captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
             labels = [feed.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
             seeds = np.array([sample_seed(feed.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+            seen = feed.views(video, seeds, views, sizes) if views else (feed.test_view(video),)
             outputs = [
                 fn(
                     Rows(
@@ -80,7 +84,7 @@ def encode_split(
                         slots=torch.from_numpy(slots[part]).to(feed.world.device),
                     )
                 )
-                for view in feed.views(repeated, seeds, views, manifest.aspects[clip_rows[chunk]])
+                for view in seen
             ]
             parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
         ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
