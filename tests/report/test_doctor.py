@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -36,6 +37,23 @@ def test_a_full_or_read_only_disk_fails(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert doctor._disk("disk", tmp_path).state == "fail"
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     assert "cannot be written" in doctor._disk("disk", tmp_path).found
+
+
+def test_frames_of_an_earlier_version_are_counted_and_its_line_deletes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my frames"
+    monkeypatch.setenv("KINORAY_CACHE", str(folder))
+    assert not list(doctor._earlier_frames())
+    names = [f"{folder}/{folder * 16}.{ending}" for folder, ending in (("ab", "npy"), ("cd", "npy"), ("cd", "frames"))]
+    for name in (*names, "ab/mine.npy", "cd/5.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(bytes(1 << 23))
+    (finding,) = doctor._earlier_frames()
+    assert finding.state == "warn" and "2 clips" in finding.found and "0.02 GiB" in finding.found
+    subprocess.run(finding.advice.partition(": ")[2], shell=True, check=True)
+    assert sorted(path.name for path in folder.glob("*/*")) == ["5.txt", "cd" * 16 + ".frames", "mine.npy"]
+    assert not list(doctor._earlier_frames())
 
 
 def test_a_port_in_use_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

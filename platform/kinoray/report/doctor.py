@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def examine(runs: str | Path = "runs") -> list[Finding]:
         _memory(),
         _disk("disk, runs", Path(runs)),
         _cache(),
+        *_earlier_frames(),
         _shared_memory(),
         *_versions(),
         _gpu(),
@@ -92,6 +94,22 @@ def _cache() -> Finding:
         return _disk("disk, cache", cache_folder().parent)
     except UsageError as error:
         return Finding("disk, cache", "fail", *str(error).split(". "))
+
+
+def _earlier_frames() -> Iterator[Finding]:
+    """Decoded clips of earlier versions, which this one does not read."""
+    from kinoray.decoding.frame_cache import EARLIER, frame_cache
+
+    try:
+        folder = frame_cache().folder
+        sizes = [path.stat().st_size for path in Path(folder).glob(f"??/{'?' * 32}.{EARLIER}")] if folder else []
+    except (OSError, UsageError):  # a file that goes meanwhile; `_cache` tells of what is wrong with the folder
+        return
+    if sizes:
+        found = f"{len(sizes)} clips of an earlier version, {sum(sizes) / GIB:.2f} GiB in {folder}"
+        line = f"find {shlex.quote(folder)} -mindepth 2 -maxdepth 2 -regex '.*/[0-9a-f]*\\.{EARLIER}' -delete"
+        advice = f"They go when room is needed, or at once: {line}"
+        yield Finding("frame cache", "warn", found, advice)
 
 
 def _shared_memory() -> Finding:
