@@ -1,6 +1,7 @@
 """Decoding speed: kinoray through Ray Data against the limit of its own decoder, against other readers, and seeking.
 
     python benchmarks/decode.py [--json] [--rows 1600] [--rounds 3] [--processes N] [--clips FOLDER] [--peers FOLDER]
+    python benchmarks/decode.py --forms [--rounds 3]        what each form of frames costs, of 16:9 clips alone
 
 Every side delivers the same frames of the same clips, uint8 at the training size, in the order of the rows, from as
 many processes with one thread each: 12 uniform frames at 224 px, and 32 consecutive ones at 112 px, of the real clips
@@ -379,6 +380,38 @@ def seek_speedup(folder: Path) -> float:
     return through / sought
 
 
+def forms_cost(folder: Path, rounds: int) -> None:
+    """Clips per second of CPU time, and bytes, of crops' rectangles and of tests' centre cuts, each as a share of those
+    of the square with the same short side; the forms take turns."""
+    from kinoray.decoding.clip import Clip, Probe
+    from kinoray.decoding.forms import FrameForm
+    from kinoray.decoding.probe import probe_clip
+    from kinoray.decoding.read_clip import read_clip
+    from kinoray.decoding.sampling import Sampling
+
+    for size in ((640, 360), (1280, 720)):
+        path = str(_render(folder / f"{size[0]}.mp4", 300, size, 250))
+        facts = probe_clip(Clip("wide", path))
+        probe = Probe(facts["digest"], facts["num_frames"], tuple(facts["key_frames"]), tuple(facts["key_ticks"]))
+        for case, short_px, cut in zip(CASES, (256, 168), ((224, "bicubic"), (168, "bilinear")), strict=True):
+            forms = {
+                "square": FrameForm(short_px),
+                "rectangle": FrameForm(short_px, "rectangle"),
+                "centre": FrameForm(cut[0], "centre", case.size_px, cut[1]),  # type: ignore[arg-type]
+            }
+            rule, took, held = Sampling(case.kind, case.count), {name: [] for name in forms}, {}  # type: ignore[arg-type]
+            for _ in range(rounds):
+                for name, form in forms.items():
+                    begun = time.process_time()
+                    for seed in range(4):
+                        held[name] = read_clip(Clip("wide", path, probe=probe), rule, seed, form).nbytes
+                    took[name].append((time.process_time() - begun) / 4)
+            print(f"\n{case.name}, {size[0]} x {size[1]}")
+            for name in forms:
+                rate, bytes_ = (median(took["square"]) / median(took[name]), held[name] / held["square"])
+                print(f"  {name:10} {1 / median(took[name]):7.1f} clips/s  x {rate:.2f}   bytes x {bytes_:.2f}")
+
+
 def first_batches(manifest: Any, processes: int) -> tuple[float, float]:
     """Seconds to the first batch of 8 clips of 12 frames: in a fresh Ray, and once its workers run."""
     took = []
@@ -400,8 +433,13 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     parser.add_argument("--peers", type=Path, help="where the other readers are installed")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--forms", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    if options.forms:
+        with tempfile.TemporaryDirectory(prefix="kr", dir="/tmp") as folder:
+            forms_cost(Path(folder), options.rounds)
+        return
     if options.peers:  # for the processes, too
         sys.path.append(str(options.peers))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(options.peers)]))
