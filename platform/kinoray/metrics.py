@@ -91,9 +91,14 @@ def recall_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> float:
 
     Shapes:  ranks (Q,), 0-based mid-ranks; ties (Q,) other items with the same score, or 0 where there are none.
     """
-    middle, ties = _filled(ranks), np.asarray(ties, dtype=np.float64)
+    return 100.0 * float(np.mean(hits_at(_filled(ranks), k, ties)))
+
+
+def hits_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> Floats:
+    """What each query adds to `recall_at`, from 0 to 1, with shapes as there."""
+    middle, ties = np.asarray(ranks, dtype=np.float64), np.asarray(ties, dtype=np.float64)
     better = middle - ties / 2
-    return 100.0 * float(np.mean(np.clip((k - better) / (ties + 1), 0.0, 1.0)))
+    return np.clip((k - better) / (ties + 1), 0.0, 1.0)
 
 
 def median_rank(ranks: ArrayLike) -> float:

@@ -125,7 +125,7 @@ def test_tables_and_pages_speak_of_accuracy(coloured, tmp_path) -> None:
     assert [f"{c.group} {c.name}" for c in comparison.columns] == [
         "task-0 accuracy", "task-0 FR", "task-1 accuracy", "Overall accuracy", "Overall FR", "Overall HM",
     ]  # fmt: skip
-    assert comparison.rows[0].estimate(":accuracy").mean == pytest.approx(
+    assert comparison.rows[0].estimate("accuracy").mean == pytest.approx(
         np.mean([result.metrics["accuracy"] for result in results])
     )
     assert compare(results, "Accuracy2").metric == "accuracy@2"

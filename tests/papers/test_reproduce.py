@@ -1,7 +1,6 @@
 """`kinoray reproduce`: numbers, statements, files and errors on made-up sweeps, and one smoke run through Ray."""
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from optuna.trial import TrialState, create_trial
 from PIL import Image
 from support.run_folders import TASKS, make_run
@@ -20,11 +20,12 @@ from kinoray.cli.reproduce import exit_code
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.papers.catalogue import REPRODUCTIONS
-from kinoray.papers.claims import ZERO, Above, Higher, Lower, PeakInside
+from kinoray.papers.claims import ZERO, above, higher, lower, peak_inside
 from kinoray.papers.curves import CurveReproduction, course
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduce import reproduce
-from kinoray.papers.statements import judged
+from kinoray.papers.statements import counted, judged
+from kinoray.report.statistics import Number, Unit
 from kinoray.runs.finding import find_runs
 from kinoray.runs.method_source import find_method
 from kinoray.runs.result import SWEEP_RECORD
@@ -50,7 +51,8 @@ def scored(folder: Path, learned: float, left: float) -> Path:
     n = len(TASKS)
     rows = [[learned if i == t else left if i > t else None for t in range(n)] for i in range(n)]
     outcome = json.loads((folder / "result.json").read_text())
-    write_json(folder / "result.json", outcome | {"metrics": load_protocol("cvlm").summarise({"R@1": rows})})
+    numbers = {"metrics": load_protocol("cvlm").summarise({"R@1": rows}), "matrix": {"R@1": rows}}
+    write_json(folder / "result.json", outcome | numbers)
     return folder
 
 
@@ -108,90 +110,136 @@ def test_a_curve_varies_one_knob_and_claims_what_can_be_measured(name: str) -> N
         assert claim.metric in entry.metrics
         method = claim.method or next(iter(entry.sweeps))
         points = load_space(find_method(method), entry.sweeps[method])[entry.over]["choices"]
-        pairs = claim.pairs({point: float(i) for i, point in enumerate(points)})
+        pairs = [pair for group in claim.groups(points) for pair in group]
         assert pairs and {place for pair in pairs for place in pair} <= {*points, ZERO}, "a point is not there"
 
 
-CURVE = {0.9: 1.0, 0.95: 5.0, 0.99: 3.0, 1.0: 2.0}
+POINTS_4 = [0.9, 0.95, 0.99, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("claim", "pairs"),
+    ("claim", "groups"),
     [
-        (PeakInside(words="", metric="HM"), [(0.95, 0.9), (0.95, 1.0)]),
-        (Higher(words="", metric="HM", at=0.99, than=(0.9, 1.0)), [(0.99, 0.9), (0.99, 1.0)]),
-        (Lower(words="", metric="HM", at=0.99, than=(0.95, 0.9)), [(0.95, 0.99), (0.9, 0.99)]),
-        (Above(words="", metric="HM", at=0.99), [(0.99, ZERO)]),
+        (peak_inside("HM", ""), [((0.95, 0.9), (0.95, 1.0)), ((0.99, 0.9), (0.99, 1.0))]),
+        (higher("HM", 0.99, (0.9, 1.0), ""), [((0.99, 0.9), (0.99, 1.0))]),
+        (lower("HM", 0.99, (0.95, 0.9), ""), [((0.95, 0.99), (0.9, 0.99))]),
+        (lower("HM", 0.99, 0.9, ""), [((0.9, 0.99),)]),
+        (above("HM", 0.99, ""), [((0.99, ZERO),)]),
     ],
 )
-def test_a_claim_is_about_pairs_of_places(claim: Any, pairs: list[Any]) -> None:
-    assert claim.pairs(CURVE) == pairs
-    assert not PeakInside(words="", metric="HM").pairs(CURVE | {0.99: math.nan})
+def test_a_claim_is_about_pairs_of_places(claim: Any, groups: list[Any]) -> None:
+    assert claim.groups(POINTS_4) == groups
 
 
-def answered(*gaps_a: float, over_c: Sequence[float] = ()) -> tuple[str, str]:
+BEST = higher("HM", "b", ("a", "c"), "b is best.")
+
+
+def samples_at(*curves: Mapping[Any, float]) -> dict[Any, Any]:
+    """Place -> sample, of the curve of each seed."""
+    places = dict.fromkeys(place for curve in curves for place in curve)
+    runs = list(enumerate(curves))
+    return {p: {Unit("w", (), seed): Number(curve[p]) for seed, curve in runs if p in curve} for p in places}
+
+
+def answered(*gaps_a: float, over_c: Sequence[float] = (), published: Any = None) -> tuple[str, str]:
     """What is said of "b is best" where it is ahead of a, and of c, by so much at each seed."""
-    claim = Higher(words="b is best.", metric="HM", at="b", than=("a", "c"))
     by_seed = [
         {"a": 10.0 * seed, "b": 10.0 * seed + gap, "c": 10.0 * seed + gap - ahead}
         for seed, (gap, ahead) in enumerate(zip(gaps_a, over_c or [99.0] * len(gaps_a), strict=True))
     ]
-    means = {place: float(np.mean([curve[place] for curve in by_seed])) for place in "abc"}
-    statement = judged(claim, means, by_seed)
+    statement = judged(BEST, samples_at(*by_seed), published)
     return statement.answer, str(statement)
 
 
-def test_a_claim_is_answered_by_the_intervals_of_the_paired_differences() -> None:
-    # t(0.975, 2) * 1 / sqrt(3) = 2.484
-    assert answered(2.0, 3.0, 4.0) == ("yes", "yes: b is best. (by +3.0 [0.5, 5.5], 3 seeds; b against a)")
-    assert answered(-2.0, -3.0, -4.0)[0] == "no"
-    weak = "undecided: b is best. (by +2.0 [-0.5, 4.5], 3 seeds; b against a)"
-    assert answered(1.0, 2.0, 3.0) == ("undecided", weak)
-    assert answered(4.0) == ("undecided", "undecided: b is best. (by +4.0, one seed; b against a)")
+def test_a_claim_is_answered_by_the_corrected_intervals_of_the_paired_differences() -> None:
+    # That over c is sure, so that over a stands alone: t(0.975, 2) * 1 / sqrt(3) = 2.484
+    assert answered(2.0, 3.0, 4.0) == (
+        "yes",
+        "yes: b is best. (by +3.0 [0.5, 5.5], 3 seeds in this world; b against a)",
+    )
+    assert answered(-4.0, -5.0, -6.0)[0] == "no"
+    weak, told = answered(1.0, 2.0, 3.0)
+    assert weak == "cannot be seen at this size"
+    # (t(0.975, 2) + t(0.8, 2)) / sqrt(3), and of 6 seeds (t(0.975, 5) + t(0.8, 5)) / sqrt(6) = 1.43
+    assert (
+        told.endswith(
+            "(by +2.0 [-0.5, 4.5], 3 seeds in this world; b against a; 3.1 would be seen in four of five repetitions; "
+            "5 would show an effect like this)"
+        )
+        or "seeds would show an effect like this)" in told
+    )
+    alone, told = answered(4.0)
+    assert alone == weak and told.endswith("b is best. (by +4.0, one run in this world; b against a)")
+
+
+def test_a_claim_is_held_to_half_of_what_was_published() -> None:
+    answer, told = answered(2.0, 3.0, 4.0, published={"a": 10.0, "b": 22.0, "c": 20.0})
+    assert answer == "smaller than the paper's", "of a's 12 points less than 6 can be left"
+    assert told.endswith("(by +3.0 [0.5, 5.5], 3 seeds in this world; b against a; the paper by 12.0)")
+    assert answered(2.0, 3.0, 4.0, published={"a": 12.0, "b": 22.0, "c": 20.0})[0] == "yes"
+    own = judged(lower("FR", "b", "a", "", by=4.0), samples_at({"a": 3.0, "b": 1.0}, {"a": 3.1, "b": 1.0}), {"a": 0.0})
+    assert own.verdict.claimed == 4.0
 
 
 def test_better_than_all_others_is_decided_by_the_weakest_pair() -> None:
     """Ahead of a by 2 at every seed, of c by more on average and not surely."""
     answer, words = answered(2.0, 2.0, 2.0, over_c=(1.0, 6.0, 3.5))
-    assert answer == "undecided" and words.endswith("3 seeds; b against c)")
+    assert answer.startswith("cannot") and "b against c" in words
     answer, words = answered(-2.0, -2.0, -2.1, over_c=(-30.0, 40.0, -2.0))
     assert answer == "no" and words.endswith("b against a)"), "what is sure says no, not what is lowest"
 
 
 def test_a_pair_counts_the_seeds_that_have_both() -> None:
-    claim = Higher(words="b is best.", metric="HM", at="b", than=("a",))
-    by_seed = [{"a": 1.0, "b": 3.0}, {"a": math.nan, "b": 9.0}, {"a": 1.0, "b": 3.0}, {"b": 4.0}]
-    statement = judged(claim, {}, by_seed)
+    claim = higher("HM", "b", "a", "b is best.")
+    by_seed = [{"a": 1.0, "b": 3.0}, {"b": 9.0}, {"a": 1.0, "b": 3.0}, {"b": 4.0}]
+    statement = judged(claim, samples_at(*by_seed))
     assert (statement.answer, statement.margin.seeds, statement.margin.mean) == ("yes", 2, 2.0)
-    assert str(judged(claim, {}, by_seed[1:2])) == "not measured: b is best."
-    assert judged(claim, {}, []).answer == "not measured"
+    assert str(judged(claim, samples_at(*by_seed[1:2]))) == "not measured: b is best."
+    assert judged(claim, {}).answer == "not measured"
+
+
+def test_each_sentence_counts_once_in_each_column() -> None:
+    """Not once for each column, which would make two sentences of one."""
+    near, far = (
+        samples_at({"a": 1.0, "b": 3.0}, {"a": 1.0, "b": 3.1}),
+        samples_at({"a": 3.0, "b": 1.0}, {"a": 3.1, "b": 1.0}),
+    )
+    claim, other = higher("HM", "b", "a", "one"), higher("HM", "b", "a", "two")
+    shared = [judged(claim, near), judged(other, far)]
+    assert counted(shared) == "of the paper's 2 statements 1 holds, 1 does not"
+    both = [statement._replace(column=name) for name in ("shared", "tuned") for statement in shared]
+    both[3] = judged(other, samples_at({"a": 3.0, "b": 1.0}), column="tuned")
+    assert counted(both) == (
+        "of the paper's 2 statements shared: 1 holds, 1 does not; tuned: 1 holds, 1 cannot be seen at this size"
+    )
 
 
 def test_the_course_of_a_curve_in_words() -> None:
     assert course({0.9: 1.0, 0.99: 2.0, 1.0: 4.0}, "m") == (
         "rises throughout, highest at m = 1 (4.0), lowest at 0.9 (1.0)"
     )
-    assert course({0.9: 3.0, 0.99: 2.0, 1.0: math.nan}, "m").startswith("falls throughout, highest at m = 0.9 (3.0)")
+    assert course({0.9: 3.0, 0.99: 2.0, 1.0: np.nan}, "m").startswith("falls throughout, highest at m = 0.9 (3.0)")
     assert course({0.9: 3.0, 0.99: 2.0, 1.0: 2.5}, "m").startswith("rises and falls")
-    assert course({0.9: math.nan}, "m") == "not measured"
+    assert course({0.9: np.nan}, "m") == "not measured"
 
 
 # The numbers and what they say
 
 
-def test_the_table_holds_mean_and_deviation_of_the_test_metrics(tmp_path: Path) -> None:
+def test_the_table_holds_mean_and_interval_of_the_test_metrics(tmp_path: Path) -> None:
     table = measured(tmp_path, PUBLISHED, seeds=3).table
     assert list(table["m_hat"]) == POINTS
     row = table[table["m_hat"] == 0.99].iloc[0]
     assert row["seeds"] == 3
     assert row["R@1_current"] == pytest.approx(59.0), "58, 59, 60"
-    assert row["R@1_current std"] == pytest.approx(1.0)
+    half = scipy.stats.t.ppf(0.975, 2) / np.sqrt(3)
+    assert (row["R@1_current low"], row["R@1_current high"]) == pytest.approx((59 - half, 59 + half))
     assert row["R@1"] == pytest.approx((4 * 51 + 59) / 5)
     assert row["FR"] == pytest.approx(4 * 8)
-    assert row["FR std"] == pytest.approx(0.0)
+    assert row["FR low"] == row["FR high"] == pytest.approx(row["FR"])
     harmonic = [2 * a * b / (a + b) for a, b in ((58 + s, (4 * (50 + s) + 58 + s) / 5) for s in range(3))]
     assert row["HM"] == pytest.approx(np.mean(harmonic))
-    assert row["HM std"] == pytest.approx(np.std(harmonic, ddof=1))
+    assert row["HM high"] - row["HM"] == pytest.approx(half * np.std(harmonic, ddof=1))
 
 
 def answers(made: CurveReproduction) -> list[str]:
@@ -202,7 +250,7 @@ def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
     assert answers(made) == ["yes"] * 5
     assert made.shown is True
-    assert made.verdict == "5 of the paper's 5 statements hold."
+    assert made.verdict == "Of the paper's 5 statements 5 hold."
     assert exit_code(made) == 0
     assert made.statements[1].margin.mean == pytest.approx(51.6 - (4 * 40 + 62) / 5)
     assert made.statements[4].margin.mean == pytest.approx(32 - 12)
@@ -213,24 +261,27 @@ def test_a_curve_with_the_published_course_shows_it(tmp_path: Path) -> None:
 
 def test_a_curve_with_another_course_says_what_it_does_not_show(tmp_path: Path) -> None:
     made = measured(tmp_path, RISING)
-    assert answers(made) == ["no", "no", "yes", "yes", "undecided"], "FR is the same everywhere"
+    assert answers(made) == ["no", "no", "yes", "yes", "no"], "FR is the same everywhere, in every seed"
     assert made.shown is False
-    assert made.verdict == "2 of the paper's 5 statements hold, 2 do not, 1 is undecided."
+    assert made.verdict == "Of the paper's 5 statements 2 hold, 3 do not."
     assert exit_code(made) == 3
     page = (made.folder / "bmu-fig4.md").read_text()
-    assert "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 [-3.0, -3.0], 2 seeds; " in page
+    assert (
+        "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 [-3.1, -3.0], 2 seeds in this world; "
+        in page
+    )
     assert "highest at m_hat = 1" in page
 
 
-def test_what_the_seeds_disagree_about_is_undecided(tmp_path: Path) -> None:
+def test_what_the_seeds_disagree_about_cannot_be_seen(tmp_path: Path) -> None:
     made = measured(tmp_path, PUBLISHED)
     scored(next(tmp_path.glob("bmu_moco-0.9-*/seed-1")), 59.5, 37.0)  # better than this seed's 59 at 0.99
     again = CurveReproduction("bmu-fig4", FIG4, made.sweeps, tmp_path)
     learns = again.statements[2]
-    assert learns.answer == "undecided"
+    assert learns.answer == "cannot be seen at this size"
     assert learns.margin.mean == pytest.approx(58.5 - (40 + 59.5) / 2)
     assert again.shown is None and exit_code(again) == 0
-    assert again.verdict == "1 of the paper's 5 statements hold, 4 are undecided."
+    assert again.verdict == "Of the paper's 5 statements 1 holds, 4 cannot be seen at this size."
 
 
 def test_a_smoke_run_judges_nothing(tmp_path: Path) -> None:
@@ -277,7 +328,7 @@ def test_the_files_hold_the_numbers_and_the_published_words(tmp_path: Path) -> N
                  "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2 --seed 0`"):  # fmt: skip
         assert text in page, text
     assert page.count("\n| ") == 1 + 1 + 7
-    assert "| 0.99 | 58.5 ± 0.7 | 52.1 ± 0.7 |" in page
+    assert "| 0.99 | 58.5 ±6.4 | 52.1 ±6.4 |" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
 
 
@@ -311,8 +362,8 @@ def test_another_figure_is_one_more_entry(tmp_path: Path, monkeypatch: pytest.Mo
     entry = CurveEntry(
         title="Two methods", place="Table 9", sweeps=dict.fromkeys(scores, "any"), over="variant",
         panels={"HM": "Overall HM", "FR": "FR"}, published="Full is best.", source="Sec. 9",
-        claims=(Higher(words="Full is best.", metric="HM", at="full", than=("local", "global")),
-                Higher(words="So it is.", metric="R@1", at="global", than=("full",), method="base_moco")),
+        claims=(higher("HM", "full", ("local", "global"), "Full is best."),
+                higher("R@1", "global", "full", "So it is.", method="base_moco")),
         beside=("R@1",),
     )  # fmt: skip
     monkeypatch.setitem(REPRODUCTIONS, "two", entry)
@@ -354,8 +405,8 @@ def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: lis
     words = ["--seeds", "2", "--stream", "moving-cvlm:9", "--set", "epochs=3", "--runs", tmp_path, "--quiet"]
     code, out, err = kino("reproduce", "bmu-fig4", *words)
     assert (code, err) == (0, "")
-    assert "5 of the paper's 5 statements hold" in out
-    assert "58.5 ± 0.7" in out
+    assert "Of the paper's 5 statements 5 hold." in out
+    assert "58.5 ±6.4" in out
     (request,) = fig4
     expected = {
         "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 40,
@@ -378,7 +429,7 @@ def test_what_is_kept_is_the_table(
     stem = results / "bmu-fig4-moving-cvlm"
     assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md", ".png")]
     page = stem.with_suffix(".md").read_text()
-    assert "58.5 ± 0.7" in page
+    assert "58.5 ±6.4" in page
     assert "(bmu-fig4-moving-cvlm.png)" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
     assert "Kept " in capsys.readouterr().err

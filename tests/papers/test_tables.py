@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from PIL import Image
 from support.places import REPOSITORY
 from support.run_folders import make_run
@@ -26,7 +26,6 @@ from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduce import reproduce
 from kinoray.papers.tables import TableReproduction, kept_kb, late_score
-from kinoray.report.estimates import estimate
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve
@@ -64,7 +63,7 @@ def test_a_table_names_rows_that_there_are_and_claims_what_can_be_measured(name:
         for value in entry.across.values() or [""]:
             assert find_method(filled(row.method, value))
     for claim in entry.claims:
-        places = {place for pair in claim.pairs({}) for place in pair} - {ZERO}
+        places = {place for pair in claim.pairs for place in pair} - {ZERO}
         assert places and places <= set(labels), f"{claim.words} names a row that is not there"
     if entry.table:
         competing = {row.label for row in entry.rows if not row.is_bound}
@@ -133,9 +132,9 @@ def test_a_table_runs_every_row_over_its_seeds_and_lays_it_beside_the_published_
                         "40.28", "30.82", "43.40", "34.67"]  # fmt: skip
     assert [row[1] for row in cells[1:]] == ["published", "shared"] * 8 + ["shared", "shared"]
     base = [result.metrics for result in table.runs["shared"]["Base-MoCo"]]
-    known = estimate(metrics["HM"] for metrics in base)
-    assert known.mean is not None and known.high is not None
-    assert cells[2][-1] == f"{known.mean:.1f} ±{known.high - known.mean:.1f}"
+    known = [metrics["HM"] for metrics in base]
+    half = scipy.stats.t.ppf(0.975, 4) * np.std(known, ddof=1) / np.sqrt(5)
+    assert cells[2][-1] == f"{np.mean(known):.1f} ±{half:.1f}"
     assert cells[-1][-1] == "–", "zero-shot has no HM"
 
 
@@ -145,7 +144,9 @@ def test_claims_are_answered_by_the_paired_interval_over_seeds(made_up, tmp_path
     best = by_words["BMU-MoCo has the best overall HM."]
     rival = table.rows["shared"]["ER-ring"]
     assert best.answer == "yes" and best.pair == ("BMU-MoCo", "ER-ring")
-    assert best.margin == table.rows["shared"]["BMU-MoCo"].minus(rival, "HM")
+    gaps = [number.value for number in table.rows["shared"]["BMU-MoCo"].minus(rival, "HM").values()]
+    published = 37.59 - 35.67
+    assert best.margin.mean == pytest.approx(np.mean(gaps)) and best.verdict.claimed == pytest.approx(published)
     assert str(best).startswith("yes: BMU-MoCo has the best overall HM. (by +")
     assert by_words["Every other method gains over Base-MoCo in HM."].answer == "yes"
     assert by_words["BMU-MoCo (local) beats all baselines in HM."].pair == ("BMU-MoCo (local)", "ER-ring")
@@ -154,7 +155,7 @@ def test_claims_are_answered_by_the_paired_interval_over_seeds(made_up, tmp_path
 def test_a_table_of_another_score_has_its_own_forgetting_and_harmonic_mean(made_up, tmp_path) -> None:
     table = made("bmu-supp-table1", tmp_path)
     result = table.runs["shared"]["Base-MoCo"][0]
-    row = table.rows["shared"]["Base-MoCo"].by_seed[40]
+    row = next(iter(table.rows["shared"]["Base-MoCo"].by_run.values()))
     matrix = result.matrix_of("R@5").to_numpy()
     assert row["R@5"] == pytest.approx(matrix[-1].mean())
     assert row["1:FR"] == pytest.approx(matrix[0, 0] - matrix[-1, 0])
@@ -253,7 +254,7 @@ def test_a_figure_of_current_and_final_models_shows_the_matrix(made_up, tmp_path
 
 def test_the_fall_of_a_loss_is_that_of_a_tasks_own_steps(made_up, tmp_path) -> None:
     table = made("bmu-supp-fig2", tmp_path, seeds=2)
-    row = table.rows["shared"]["BMU-MoCo"].by_seed[40]
+    row = next(iter(table.rows["shared"]["BMU-MoCo"].by_run.values()))
     first, last = [4.0 / (1 + s) + 0.3 for s in (0, 1)], [4.0 / (1 + s) + 0.3 for s in (18, 19)]  # as made up, 20 steps
     assert row["2:loss fall"] == pytest.approx(np.mean(first) - np.mean(last))
 
@@ -407,8 +408,8 @@ def test_bounds_stand_in_every_column(made_up, tmp_path) -> None:
     best = {row.label: {"settings": {"learning_rate": 0.002}} for row in TABLE1.rows if not row.is_bound}
     tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0}, best)
     table = made("bmu-table1", tmp_path, seeds=2)
-    curves = [table.curve(column, "R@1") for column in ("shared", "tuned")]
-    assert curves[0]["zero-shot"] == curves[1]["zero-shot"] and math.isfinite(curves[0]["zero-shot"])
+    curves = [table.samples(TABLE1.claims[0], column) for column in ("shared", "tuned")]
+    assert curves[0]["zero-shot"] == curves[1]["zero-shot"] and len(curves[0]["zero-shot"]) == 2
     assert "zero-shot" not in table.rows["tuned"]
 
 
@@ -434,7 +435,7 @@ def test_a_table_runs_what_is_missing_side_by_side_and_reuses_the_rest(cluster, 
     table = reproduce("bmu-table3", log="tensorboard", **common)
     assert table.missing == [] and len(table.frame) == 4
     assert len({path.parents[1] for path in tmp_path.glob("*/seed-*/tensorboard/events*")}) == 4, "each run is logged"
-    assert [math.isfinite(v) for v in table.curve("shared", "HM").values()] == [True] * 4
+    assert [row.estimate("HM").seeds for row in table.rows["shared"].values()] == [1] * 4
     assert table.verdict.startswith("A smoke run")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/seed-*/result.json")}
     again = reproduce("bmu-table3", **common)

@@ -60,12 +60,12 @@ def test_single_tasks_go_before_overall_columns_and_one_always_stays(tmp_path: P
      ("ctvr", "BWF_own", "BWF_own↓"), ("ucl", "accuracy", "accuracy↑"), ("ucl", "BWF", "BWF↓")],
 )  # fmt: skip
 def test_a_head_points_to_the_better_end(protocol: str, name: str, shown: str) -> None:
-    assert head(Column("Overall", name, f":{name}"), load_protocol(protocol).metrics) == shown
+    assert head(Column("Overall", name, f"{name}"), load_protocol(protocol).metrics) == shown
 
 
 def test_the_legend_explains_what_is_shown_and_nothing_else() -> None:
     def of(*names: str) -> str:
-        return legend([Column("Overall", name, f":{name}") for name in names])
+        return legend([Column("Overall", name, f"{name}") for name in names])
 
     assert of("R@1", "MedR") == ""
     assert of("R@1", "FR", "HM").startswith("FR: ") and "HM: " in of("R@1", "FR", "HM") and "BWF" not in of("FR")

@@ -9,12 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 from support.run_folders import TASKS, make_run
 
 from kinoray.errors import UsageError
-from kinoray.report.estimates import estimate, smallest_p
 from kinoray.report.tables import Comparison, compare
 from kinoray.runs.finding import load
 
@@ -24,32 +21,6 @@ def three_seeds(root: Path) -> Comparison:
         make_run(root, "base_moco", seed)
         make_run(root, "bmu_moco", seed, gain=4.0)
     return compare(sorted(root.iterdir()))
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
-def test_the_interval_is_scipys_t_interval(values: list[float]) -> None:
-    estimated = estimate(values)
-    assert estimated.mean == pytest.approx(np.mean(values)) and estimated.seeds == len(values)
-    if np.std(values) > 1e-6:
-        interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-        assert (estimated.low, estimated.high) == pytest.approx((interval.low, interval.high))
-
-
-def test_one_seed_has_a_mean_and_no_interval() -> None:
-    assert estimate([5.0]) == (5.0, None, None, 1)
-
-
-def test_a_missing_value_leaves_no_mean() -> None:
-    assert estimate([5.0, None]) == estimate([]) == (None, None, None, 0)
-
-
-@pytest.mark.parametrize(("seeds", "p"), [(3, 0.25), (5, 0.0625), (6, 0.03125)])
-def test_smallest_paired_p(seeds: int, p: float) -> None:
-    assert smallest_p(seeds) == p
-    # All signs equal is the most extreme of 2^n outcomes, on two sides.
-    exact = scipy.stats.permutation_test((np.ones(seeds), np.zeros(seeds)), lambda x, y: np.mean(x - y),
-                                         permutation_type="samples", n_resamples=np.inf)  # fmt: skip
-    assert exact.pvalue == pytest.approx(p)
 
 
 def test_seeds_share_a_row_and_settings_do_not(tmp_path: Path) -> None:
@@ -99,13 +70,34 @@ def test_the_columns_are_those_of_the_papers_table(tmp_path: Path) -> None:
 def test_a_difference_is_paired_by_seed(tmp_path: Path) -> None:
     base, better = three_seeds(tmp_path).rows
     pairs = [b.metrics["HM"] - a.metrics["HM"] for a, b in zip(base.results, better.results, strict=True)]
-    assert better.minus(base, ":HM") == pytest.approx(estimate(pairs))
+    gaps = [number.value for number in better.minus(base, "HM").values()]
+    assert gaps == pytest.approx(pairs)
 
 
-def test_the_difference_to_the_first_row_says_what_three_seeds_can_show(tmp_path: Path) -> None:
-    notes = "\n".join(three_seeds(tmp_path).notes())
-    assert re.search(r"bmu_moco - base_moco: HM \+\d+\.\d \[.*\], 3 seeds \(smallest possible exact two-sided", notes)
-    assert "p = 0.25)" in notes
+def test_the_difference_to_the_first_row_says_over_what_and_whether_it_can_be_seen(tmp_path: Path) -> None:
+    notes = "\n".join(three_seeds(tmp_path / "far").notes())
+    assert re.search(r"^bmu_moco - base_moco: HM \+\d+\.\d \[.*\], 3 seeds in this world$", notes, re.M)
+    for seed in range(3):
+        make_run(tmp_path / "near", "base_moco", seed)
+        make_run(tmp_path / "near", "bmu_moco", seed, gain=0.1 * (seed - 1))
+    notes = "\n".join(compare(sorted((tmp_path / "near").iterdir())).notes())
+    assert re.search(r"HM [+-]0\.\d \[-.*\], 3 seeds in this world: cannot be seen at this size, which shows \d", notes)
+
+
+def test_each_of_several_differences_needs_more(tmp_path: Path) -> None:
+    """t(1 - 0.05 / 2 / m, 2) for m rows against the first, the smallest p first."""
+    for seed in range(3):
+        for gain in (0.0, 1.0, 2.0):
+            make_run(tmp_path, f"m{gain:g}", seed, gain=gain)
+    comparison = compare(sorted(tmp_path.iterdir()))
+    base, *others = comparison.rows
+    notes = [note for note in comparison.notes() if ": R@1 " in note]
+    gaps = [[number.value for number in row.minus(base, "R@1").values()] for row in others]
+    ps = [scipy.stats.ttest_1samp(gap, 0.0).pvalue for gap in gaps]
+    errors = [0.025, 0.05] if ps[0] < ps[1] else [0.05, 0.025]
+    for note, gap, error in zip(notes, gaps, errors, strict=True):
+        low, high = scipy.stats.ttest_1samp(gap, 0.0).confidence_interval(1 - error)
+        assert f"[{low:.1f}, {high:.1f}]" in note
 
 
 def test_best_is_bold_only_when_the_paired_interval_excludes_zero(tmp_path: Path) -> None:
@@ -118,7 +110,7 @@ def test_best_is_bold_only_when_the_paired_interval_excludes_zero(tmp_path: Path
 
 def test_the_lower_forgetting_is_the_better_one(tmp_path: Path) -> None:
     comparison = three_seeds(tmp_path)
-    forgetting = next(column for column in comparison.columns if column.key == ":FR")
+    forgetting = next(column for column in comparison.columns if column.key == "FR")
     assert comparison.best(forgetting) == "bmu_moco"
 
 
@@ -137,7 +129,7 @@ def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     make_run(tmp_path, "bmu_moco", gain=3.0)
     comparison = compare(sorted(tmp_path.iterdir()))
     assert "±" not in repr(comparison)
-    assert "One seed: no intervals" in repr(comparison)
+    assert "One run: no intervals; another seed may differ by more." in repr(comparison)
     assert comparison.to_json()["rows"][0]["metrics"]["R@1"]["low"] is None
 
 
@@ -146,7 +138,7 @@ def test_failed_and_running_runs_are_shown_and_not_averaged(tmp_path: Path) -> N
     make_run(tmp_path, "base_moco", 1, state="failed", error="x")
     make_run(tmp_path, "bmu_moco", 0, state="running")
     comparison = compare(sorted(tmp_path.iterdir()))
-    assert comparison.rows[0].estimate(":R@1").seeds == 1
+    assert comparison.rows[0].estimate("R@1").seeds == 1
     assert "base_moco: seed 1 failed; not in the means." in comparison.notes()
     assert {text for text, _ in comparison.cells()[1]} == {"–"}
     assert comparison.to_json()["rows"][1]["states"] == {"0": "running"}
@@ -164,9 +156,9 @@ def test_another_recall_changes_every_column(tmp_path: Path) -> None:
     make_run(tmp_path)
     by_one, by_five = (compare(list(tmp_path.iterdir()), metric) for metric in ("r1", "R@5"))
     assert [c.name for c in by_five.columns[-3:]] == ["R@5", "FR", "HM"]
-    overall = by_five.rows[0].estimate(":R@5").mean
+    overall = by_five.rows[0].estimate("R@5").mean
     assert overall == pytest.approx(by_five.rows[0].results[0].metrics["R@5"])
-    assert by_five.rows[0].estimate(":HM").mean != by_one.rows[0].estimate(":HM").mean
+    assert by_five.rows[0].estimate("HM").mean != by_one.rows[0].estimate(":HM").mean
 
 
 def test_other_test_samples_give_a_warning(tmp_path: Path) -> None:
@@ -189,7 +181,7 @@ def test_two_versions_of_a_method_are_two_rows_in_any_order(tmp_path: Path) -> N
     wanted = {f"mine (code {'a' * 8})": load(old).metrics["R@1"], f"mine (code {'b' * 8})": load(new).metrics["R@1"]}
     for order in ([old, new], [new, old]):
         comparison = compare(order)
-        assert {row.label: row.estimate(":R@1").mean for row in comparison.rows} == wanted
+        assert {row.label: row.estimate("R@1").mean for row in comparison.rows} == wanted
         assert all(label in text for text in forms(comparison) for label in wanted)
         told = {row["label"]: row["digests"]["method"] for row in comparison.to_json()["rows"]}
         assert told == {f"mine (code {'a' * 8})": "a" * 64, f"mine (code {'b' * 8})": "b" * 64}
@@ -200,7 +192,7 @@ def test_seeds_of_two_versions_have_no_mean_in_common(tmp_path: Path) -> None:
     make_run(tmp_path, "mine", 1, digests=OLD)
     make_run(tmp_path, "mine", 2, gain=9.0, digests=NEW)
     rows = compare([next(tmp_path.glob("mine*"))]).rows
-    assert [list(row.by_seed) for row in rows] == [[0, 1], [2]]
+    assert [[unit.seed for unit in row.by_run] for row in rows] == [[0, 1], [2]]
 
 
 def test_rows_of_other_data_say_so(tmp_path: Path) -> None:
@@ -237,7 +229,7 @@ def test_of_two_runs_of_one_seed_the_newest_counts_and_the_other_is_named(tmp_pa
     os.utime(old / "result.json", (1e9, 1e9))
     for order in ([old, new], [new, old]):
         comparison = compare(order)
-        assert comparison.rows[0].estimate(":R@1").mean == load(new).metrics["R@1"]
+        assert comparison.rows[0].estimate("R@1").mean == load(new).metrics["R@1"]
         assert f"mine seed 0 has other numbers in {old} than in {new}" in comparison.warnings[0]
     assert not compare([new, new]).warnings
 
@@ -247,6 +239,26 @@ def test_runs_of_other_streams_are_not_laid_side_by_side(tmp_path: Path) -> None
     make_run(tmp_path, "bmu_moco", tasks=["a", "b"])
     with pytest.raises(UsageError, match=r"different streams or tasks .* \(a, b\)"):
         compare(sorted(tmp_path.iterdir()))
+
+
+def test_worlds_of_a_stream_are_what_is_repeated(tmp_path: Path) -> None:
+    """A row has one number a world, the mean of its seeds there; each world has tasks and data of its own."""
+    for world in (7, 8, 9):
+        facts = {"stream": f"moving-cvlm:{world}", "tasks": [f"{world}-{task}" for task in "abcde"]}
+        digests = {"data": {"a": str(world) * 64}}
+        for seed in range(2):
+            make_run(tmp_path, "base_moco", seed, digests=digests, **facts)
+            make_run(tmp_path, "bmu_moco", seed, gain=4.0 + 0.1 * world, digests=digests, **facts)
+    comparison = compare(sorted(tmp_path.iterdir()))
+    base, better = comparison.rows
+    assert len(base.results) == 6 and [c.group for c in comparison.columns[:2]] == ["task 1"] * 2
+    scores = np.reshape([result.metrics["R@1"] for result in better.results], (3, 2)).mean(axis=1)
+    found, wanted = better.estimate("R@1"), scipy.stats.ttest_1samp(scores, 0.0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(wanted)
+    notes = comparison.notes()
+    assert notes[-1].startswith("bmu_moco - base_moco: HM ") and "3 worlds, 6 runs" in notes[-1]
+    assert "over worlds (overall columns). Seeds: base_moco: moving-cvlm:7 0, 1; moving-cvlm:8 0, 1; " in notes[0]
+    assert not comparison.warnings
 
 
 def test_results_and_folders_may_be_mixed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kinoray.papers.claims import Above, Claim, Higher, Lower, PeakInside
+from kinoray.papers.claims import Claim, above, higher, lower, peak_inside
 from kinoray.papers.entries import LOSS_FALL, CurveEntry, Entry, MethodRow, TableEntry
 
 BMU = "Gao et al., BMU-MoCo, NeurIPS 2022"
@@ -18,40 +18,31 @@ BMU_MOCO = MethodRow(label="BMU-MoCo", method="bmu_moco")
 JOINT = MethodRow(label="joint training", method="base_moco", joint=True)
 ZERO_SHOT = MethodRow(label="zero-shot", method="base_moco", zero_shot=True)
 
-RIVALS = tuple(row.label for row in (BASE, LWF, ER_RING, DER, CO2L, LUMP))
-COURSES = tuple(row.label for row in (BASE, ER_RING, CO2L))
+RIVALS = (BASE, LWF, ER_RING, DER, CO2L, LUMP)
+COURSES = (BASE, ER_RING, CO2L)
 """The rivals in the figures of single tasks."""
 
 
 def best_of_all(score: str) -> tuple[Claim, ...]:
     """What the paper says of its main table and of both in the supplement: better than every other method."""
-    row = BMU_MOCO.label
     return (
-        Higher(words=f"BMU-MoCo has the best overall {score}.", metric=score, at=row, than=RIVALS),
-        Lower(words="BMU-MoCo has the best overall FR.", metric="FR", at=row, than=RIVALS),
-        Higher(words="BMU-MoCo has the best overall HM.", metric="HM", at=row, than=RIVALS),
+        higher(score, BMU_MOCO, RIVALS, f"BMU-MoCo has the best overall {score}."),
+        lower("FR", BMU_MOCO, RIVALS, "BMU-MoCo has the best overall FR."),
+        higher("HM", BMU_MOCO, RIVALS, "BMU-MoCo has the best overall HM."),
     )
 
 
 def best_on_each_task(score: str) -> tuple[Claim, ...]:
     """The same, task by task; of the last task nothing is forgotten."""
-    scores = [
-        Higher(words=f"BMU-MoCo has the best {score} on task {k}.", metric=f"{k}:{score}", at="BMU-MoCo", than=RIVALS)
-        for k in range(1, 6)
-    ]
-    rates = [
-        Lower(words=f"BMU-MoCo has the best FR on task {k}.", metric=f"{k}:FR", at="BMU-MoCo", than=RIVALS)
-        for k in range(1, 5)
-    ]
-    return (*scores, *rates)
+    return (
+        *(higher(f"{k}:{score}", BMU_MOCO, RIVALS, f"BMU-MoCo has the best {score} on task {k}.") for k in range(1, 6)),
+        *(lower(f"{k}:FR", BMU_MOCO, RIVALS, f"BMU-MoCo has the best FR on task {k}.") for k in range(1, 5)),
+    )
 
 
 def slowest_drop(tasks: tuple[int, ...]) -> tuple[Claim, ...]:
     """What the paper says of the figures of single tasks."""
-    return tuple(
-        Lower(words=f"On task {k} BMU-MoCo drops most slowly.", metric=f"{k}:FR", at="BMU-MoCo", than=COURSES)
-        for k in tasks
-    )
+    return tuple(lower(f"{k}:FR", BMU_MOCO, COURSES, f"On task {k} BMU-MoCo drops most slowly.") for k in tasks)
 
 
 TABLE1 = TableEntry(
@@ -70,10 +61,10 @@ TABLE1 = TableEntry(
     claims=(
         *best_of_all("R@1"),
         *best_on_each_task("R@1"),
-        Higher(words="BMU-MoCo (local) beats all baselines in R@1.", metric="R@1", at=LOCAL.label, than=RIVALS),
-        Lower(words="BMU-MoCo (local) beats all baselines in FR.", metric="FR", at=LOCAL.label, than=RIVALS),
-        Higher(words="BMU-MoCo (local) beats all baselines in HM.", metric="HM", at=LOCAL.label, than=RIVALS),
-        Lower(words="Every other method gains over Base-MoCo in HM.", metric="HM", at=BASE.label, than=RIVALS[1:]),
+        higher("R@1", LOCAL, RIVALS, "BMU-MoCo (local) beats all baselines in R@1."),
+        lower("FR", LOCAL, RIVALS, "BMU-MoCo (local) beats all baselines in FR."),
+        higher("HM", LOCAL, RIVALS, "BMU-MoCo (local) beats all baselines in HM."),
+        lower("HM", BASE, RIVALS[1:], "Every other method gains over Base-MoCo in HM."),
     ),
 )
 
@@ -87,7 +78,7 @@ WITH_BMU = {
     "global": MethodRow(label="BMU global", method="bmu_moco", settings={"variant": "global"}),
     "both": replace(BMU_MOCO, label="BMU local + global"),
 }
-ONE_FAMILY = ("local", "global")
+BOTH = "Both families are better than one"
 
 TABLE2 = TableEntry(
     title="BMU-MoCo's parts: local and global momentum encoders, with and without the update",
@@ -101,22 +92,12 @@ TABLE2 = TableEntry(
     source="Table 2 and Sec. 4.3",
     claims=(
         *(
-            Higher(
-                words=f"With {which} encoders the update helps: {metric}.",
-                metric=metric,
-                at=WITH_BMU[which].label,
-                than=(NO_BMU[which].label,),
-            )
+            higher(metric, WITH_BMU[which], NO_BMU[which], f"With {which} encoders the update helps: {metric}.")
             for which in ("local", "both")
             for metric in ("R@1", "HM")
         ),
         *(
-            Higher(
-                words=f"Both families are better than one, {how} the update: {metric}.",
-                metric=metric,
-                at=rows["both"].label,
-                than=tuple(rows[which].label for which in ONE_FAMILY),
-            )
+            higher(metric, rows["both"], (rows["local"], rows["global"]), f"{BOTH}, {how} the update: {metric}.")
             for how, rows in (("without", NO_BMU), ("with", WITH_BMU))
             for metric in ("R@1", "HM")
         ),
@@ -137,22 +118,12 @@ TABLE3 = TableEntry(
     ),
     source="Table 3 and Sec. 4.4; the row of ensemble equals the third row of Table 2 digit for digit",
     claims=(
-        Higher(words="Ensemble is better than Base-MoCo: HM.", metric="HM", at=ENSEMBLE.label, than=(BASE.label,)),
-        Higher(words="BMU-MoCo is better than ensemble: HM.", metric="HM", at="BMU-MoCo", than=(ENSEMBLE.label,)),
-        Higher(words="BMU-MoCo is better than fixed: R@1.", metric="R@1", at="BMU-MoCo", than=(FIXED.label,)),
-        Higher(words="BMU-MoCo is better than fixed: HM.", metric="HM", at="BMU-MoCo", than=(FIXED.label,)),
-        Lower(
-            words="Fixed forgets least: FR.",
-            metric="FR",
-            at=FIXED.label,
-            than=(BASE.label, ENSEMBLE.label, BMU_MOCO.label),
-        ),
-        Lower(
-            words="Fixed learns the current task less well than BMU-MoCo.",
-            metric="R@1_current",
-            at=FIXED.label,
-            than=("BMU-MoCo",),
-        ),
+        higher("HM", ENSEMBLE, BASE, "Ensemble is better than Base-MoCo: HM."),
+        higher("HM", BMU_MOCO, ENSEMBLE, "BMU-MoCo is better than ensemble: HM."),
+        higher("R@1", BMU_MOCO, FIXED, "BMU-MoCo is better than fixed: R@1."),
+        higher("HM", BMU_MOCO, FIXED, "BMU-MoCo is better than fixed: HM."),
+        lower("FR", FIXED, (BASE, ENSEMBLE, BMU_MOCO), "Fixed forgets least: FR."),
+        lower("R@1_current", FIXED, BMU_MOCO, "Fixed learns the current task less well than BMU-MoCo."),
     ),
 )
 
@@ -166,8 +137,7 @@ FIG1 = TableEntry(
     published="Current models have great R@1; that of the final one drops significantly on tasks 1 to 4.",
     source="Sec. 1; the heights follow from R@1 and FR of Table 1",
     claims=tuple(
-        Above(words=f"On task {k} the final model is worse than the current one was.", metric=f"{k}:FR", at=BASE.label)
-        for k in range(1, 5)
+        above(f"{k}:FR", BASE, f"On task {k} the final model is worse than the current one was.") for k in range(1, 5)
     ),
 )
 
@@ -192,12 +162,12 @@ SUPP_FIG1 = replace(
     source="Supplement, Sec. 2; the ends follow from Table 1",
     claims=(
         *slowest_drop((1, 2, 3, 4)),
-        *(
-            Higher(words=f"BMU-MoCo has the best R@1 on task {k}.", metric=f"{k}:R@1", at="BMU-MoCo", than=COURSES)
-            for k in range(1, 6)
-        ),
+        *(higher(f"{k}:R@1", BMU_MOCO, COURSES, f"BMU-MoCo has the best R@1 on task {k}.") for k in range(1, 6)),
     ),
 )
+
+TOO_BIG = "Too big an m_hat (0.999, 1) reviews too little"
+TOO_SMALL = "Too small an m_hat (0.9) hinders learning"
 
 FIG4 = CurveEntry(
     title="BMU-MoCo: overall R@1 (current), overall R@1 (final) and HM over m_hat, m fixed",
@@ -214,21 +184,13 @@ FIG4 = CurveEntry(
     ),
     source="Sec. 4.3 and Table 1; of the figure itself only the text is at hand, so no value is read off it",
     claims=(
-        PeakInside(words="HM is best where m_hat is neither too big nor too small.", metric="HM"),
-        Higher(
-            words="Too big an m_hat (0.999, 1) reviews too little: R@1 (final) is lower than at 0.99.",
-            metric="R@1",
-            at=0.99,
-            than=(0.999, 1.0),
+        peak_inside("HM", "HM is best where m_hat is neither too big nor too small."),
+        higher("R@1", 0.99, (0.999, 1.0), f"{TOO_BIG}: R@1 (final) is lower than at 0.99."),
+        higher(
+            "R@1_current", 0.99, 0.9, "Too small an m_hat (0.9) hinders learning: R@1 (current) is lower than at 0.99."
         ),
-        Higher(
-            words="Too small an m_hat (0.9) hinders learning: R@1 (current) is lower than at 0.99.",
-            metric="R@1_current",
-            at=0.99,
-            than=(0.9,),
-        ),
-        Higher(words="HM at 0.9 is lower than at 0.99, too.", metric="HM", at=0.99, than=(0.9,)),
-        Lower(words="FR at 0.9 is lower (better) than at 0.99.", metric="FR", at=0.9, than=(0.99,)),
+        higher("HM", 0.99, 0.9, "HM at 0.9 is lower than at 0.99, too."),
+        lower("FR", 0.9, 0.99, "FR at 0.9 is lower (better) than at 0.99.", by=22.63 - 14.95),
     ),
 )
 
@@ -250,15 +212,10 @@ FIG5 = TableEntry(
     ),
     source="Sec. 4.4; of the figure itself only the text is at hand",
     claims=tuple(
-        kind(
-            words=f"BMU-MoCo is better than ER-ring with {pairs} pairs: {metric}.",
-            metric=metric,
-            at="BMU-MoCo",
-            than=(label,),
-        )
+        claim(metric, BMU_MOCO, label, f"BMU-MoCo is better than ER-ring with {pairs} pairs: {metric}.")
         for pairs, label in MEMORIES.items()
         if pairs <= 85
-        for metric, kind in (("R@1", Higher), ("FR", Lower))
+        for metric, claim in (("R@1", higher), ("FR", lower))
     ),
 )
 
@@ -271,10 +228,8 @@ SUPP_FIG2 = TableEntry(
     published="The loss converges on ActivityNet and on MSR-VTT, after some 3,000 iterations.",
     source="Supplement, Sec. 2; of the figure itself only the text is at hand; tested is that the loss falls",
     claims=tuple(
-        Above(
-            words=f"On task {k} the loss falls, from its first tenth of the steps to its last.",
-            metric=f"{k}:{LOSS_FALL}",
-            at="BMU-MoCo",
+        above(
+            f"{k}:{LOSS_FALL}", BMU_MOCO, f"On task {k} the loss falls, from its first tenth of the steps to its last."
         )
         for k in (2, 3)
     ),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kinoray.papers.bmu_moco import BMU
-from kinoray.papers.claims import Higher, Lower
+from kinoray.papers.claims import higher, lower
 from kinoray.papers.entries import Entry, MethodRow, TableEntry
 
 MULTI_TASK = MethodRow(label="Multi-Task", method="simsiam", joint=True)
@@ -17,11 +17,10 @@ FINETUNE_MOCO = MethodRow(label="Finetune (MoCo)", method="moco")
 """Ours: the paper compares BMU-MoCo, which learns by MoCo, with methods that learn by SimSiam. What MoCo reaches by
 itself is none of BMU-MoCo's merit, so it is a rival like the others."""
 
-RIVALS = tuple(row.label for row in (FINETUNE, PNN, SI, DER, LUMP, FINETUNE_MOCO))
-FORGETTING = tuple(label for label in RIVALS if label != PNN.label)
+FORGETTING_BUT_SI = (FINETUNE, DER, LUMP, FINETUNE_MOCO)
 """PNN forgets nothing by its construction; the paper gives no number."""
 
-BEST = Higher(words="BMU-MoCo has the best accuracy.", metric="accuracy", at=BMU_MOCO.label, than=RIVALS)
+BEST = higher("accuracy", BMU_MOCO, (*FORGETTING_BUT_SI, PNN, SI), "BMU-MoCo has the best accuracy.")
 SOURCE = (
     "Table 4 and Sec. 4.4; other rows' numbers are those of the benchmark's paper, with SimSiam; Finetune (MoCo), a "
     "rival of our own, is BMU-MoCo's learner alone; forgetting is BWF, `released` takes as many neighbours as tasks "
@@ -49,12 +48,7 @@ TABLE4 = TableEntry(
     source=SOURCE,
     claims=(
         BEST,
-        Lower(
-            words="BMU-MoCo forgets less than all others but SI.",
-            metric="BWF",
-            at=BMU_MOCO.label,
-            than=tuple(label for label in FORGETTING if label != SI.label),
-        ),
+        lower("BWF", BMU_MOCO, FORGETTING_BUT_SI, "BMU-MoCo forgets less than all others but SI."),
     ),
 )
 
@@ -70,10 +64,7 @@ TABLE4_CIFAR100 = replace(
         "BMU-MoCo outperforms all competitors: 83.81 against 82.30 of LUMP, the second best, and forgets least, 3.69 "
         "against 4.17. On Split Tiny-ImageNet it does so as well, 77.45 and 3.39."
     ),
-    claims=(
-        BEST,
-        Lower(words="BMU-MoCo forgets least.", metric="BWF", at=BMU_MOCO.label, than=FORGETTING),
-    ),
+    claims=(BEST, lower("BWF", BMU_MOCO, (*FORGETTING_BUT_SI, SI), "BMU-MoCo forgets least.")),
 )
 
 ENTRIES: dict[str, Entry] = {"bmu-table4": TABLE4, "bmu-table4-cifar100": TABLE4_CIFAR100}

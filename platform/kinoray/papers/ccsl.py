@@ -5,7 +5,7 @@ The embedded `shapes-T` stand in for CIFAR-100 in T tasks, `shapes-10` also for 
 
 from dataclasses import replace
 
-from kinoray.papers.claims import Above, Higher, Lower
+from kinoray.papers.claims import above, higher, lower
 from kinoray.papers.entries import Entry, MethodRow, TableEntry
 
 PAPER = "Hu et al., CCSL, BMVC 2021"
@@ -19,7 +19,8 @@ REPLAY = MethodRow(label="Simple replay", method="simple_replay:moco")
 CCSL = MethodRow(label="CCSL", method="ccsl:moco")
 JOINT = MethodRow(label="MoCo (joint)", method="moco", joint=True)
 
-RIVALS = (FINETUNING.label, REPLAY.label)
+RIVALS = (FINETUNING, REPLAY)
+LARGER = "With fewer classes at a time the margin over finetuning is larger"
 
 TABLE1 = TableEntry(
     title="CCSL, simple replay and finetuning over 1, 2, 5 and 10 tasks",
@@ -38,18 +39,10 @@ TABLE1 = TableEntry(
     source="Table 1 and Sec. 4.2; by the table itself the margin over finetuning is 0.98, 2.72, 1.70",
     claims=(
         *(
-            Higher(words=f"CCSL has the best accuracy with {column}.", metric=column, at=CCSL.label, than=RIVALS)
+            higher(column, CCSL, RIVALS, f"CCSL has the best accuracy with {column}.")
             for column in ("T=2", "T=5", "T=10")
         ),
-        *(
-            Lower(
-                words=f"With fewer classes at a time the margin over finetuning is larger: {fewer} against T=2.",
-                metric=f"T=2 - {fewer}",
-                at=CCSL.label,
-                than=(FINETUNING.label,),
-            )
-            for fewer in ("T=5", "T=10")
-        ),
+        *(lower(f"T=2 - {fewer}", CCSL, FINETUNING, f"{LARGER}: {fewer} against T=2.") for fewer in ("T=5", "T=10")),
     ),
 )
 
@@ -67,8 +60,8 @@ TABLE2 = TableEntry(
     published="CCSL has the best accuracy after ten tasks of ImageNet-Sub, 55.48 against 52.62 of finetuning.",
     source="Table 2 and Sec. 4.2",
     claims=(
-        Higher(words="CCSL is better than finetuning.", metric="accuracy", at=CCSL.label, than=(FINETUNING.label,)),
-        Higher(words="CCSL is better than simple replay.", metric="accuracy", at=CCSL.label, than=(REPLAY.label,)),
+        higher("accuracy", CCSL, FINETUNING, "CCSL is better than finetuning."),
+        higher("accuracy", CCSL, REPLAY, "CCSL is better than simple replay."),
     ),
 )
 
@@ -97,10 +90,7 @@ TABLE3 = TableEntry(
     paper_stream=PAPER_TWO,
     published="CCSL improves SimCLR and InsDisc, too: 55.68 against 55.40 and 49.44 against 49.22 of simple replay.",
     source="Table 3 and Sec. 4.2; MoCo trained on all is 57.64 here, 57.63 in Table 1",
-    claims=tuple(
-        Higher(words=f"CCSL improves {learner}, too.", metric=learner, at=CCSL.label, than=RIVALS)
-        for learner in ("SimCLR", "InsDisc")
-    ),
+    claims=tuple(higher(learner, CCSL, RIVALS, f"CCSL improves {learner}, too.") for learner in ("SimCLR", "InsDisc")),
 )
 
 RANDOM = replace(CCSL, settings={"exemplars": "random"})
@@ -124,7 +114,7 @@ TABLE4 = TableEntry(
     ),
     source="Table 4 and Sec. 4.3; the first row is simple replay, digit for digit",
     claims=tuple(
-        Higher(words=f"{what} improves simple replay.", metric="accuracy", at=row.label, than=(NEITHER.label,))
+        higher("accuracy", row, NEITHER, f"{what} improves simple replay.")
         for what, row in (("Distillation", KD), ("The extra queue", EXTRA), ("Both together", BOTH))
     ),
 )
@@ -145,14 +135,9 @@ TABLE5 = TableEntry(
     published="From 32 keys to 512 accuracy first rises and then falls, 55.74, 55.83 at 128, 55.66.",
     source="Table 5 and Sec. 4.3, without distillation",
     claims=(
-        Higher(words="128 keys are better than 32.", metric="accuracy", at=SIZES[128], than=(SIZES[32],)),
-        Higher(words="128 keys are better than 512.", metric="accuracy", at=SIZES[128], than=(SIZES[512],)),
-        Higher(
-            words="128 keys are best.",
-            metric="accuracy",
-            at=SIZES[128],
-            than=tuple(label for size, label in SIZES.items() if size != 128),
-        ),
+        higher("accuracy", SIZES[128], SIZES[32], "128 keys are better than 32."),
+        higher("accuracy", SIZES[128], SIZES[512], "128 keys are better than 512."),
+        higher("accuracy", SIZES[128], tuple(SIZES[size] for size in (32, 64, 256, 512)), "128 keys are best."),
     ),
 )
 
@@ -178,7 +163,7 @@ def _table6(clusters: dict[str, int], stream: str, note: str) -> TableEntry:
         ),
         source=f"Table 6 and Sec. 4.3; {note}; as many exemplars a cluster, so that more clusters keep more pictures",
         claims=tuple(
-            Lower(words=f"{words} are worse than as many.", metric="accuracy", at=label, than=(RIGHT,))
+            lower("accuracy", label, RIGHT, f"{words} are worse than as many.")
             for label, words in gaps.items()
             if label in clusters
         ),
@@ -207,10 +192,7 @@ FIG1A = TableEntry(
     paper_stream=PAPER_TWO,
     published="The performance of several self-supervised methods decreases when they learn a new task.",
     source="Figure 1(a) and Sec. 1; of the figure itself only the text is at hand; the learners here are Table 3's",
-    claims=tuple(
-        Higher(words=f"{learner} loses by it.", metric=learner, at=TRAINED_ON_ALL, than=(ONE_BY_ONE,))
-        for learner in LEARNERS
-    ),
+    claims=tuple(higher(learner, TRAINED_ON_ALL, ONE_BY_ONE, f"{learner} loses by it.") for learner in LEARNERS),
 )
 
 FIG1B = replace(
@@ -221,7 +203,7 @@ FIG1B = replace(
     published="The more tasks, the more MoCo loses: 57.63 with one task, then 55.14, 51.08 and 48.40 with ten.",
     source="Figure 1(b) and Sec. 1; the numbers are those of Table 1",
     claims=tuple(
-        Above(words=f"{more} is worse than {fewer}.", metric=f"{fewer} - {more}", at=FINETUNING.label)
+        above(f"{fewer} - {more}", FINETUNING, f"{more} is worse than {fewer}.")
         for fewer, more in (("T=1", "T=2"), ("T=2", "T=5"), ("T=5", "T=10"))
     ),
 )

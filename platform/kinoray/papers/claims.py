@@ -4,13 +4,9 @@ A claim is about one metric at the places of a figure or table: points of a knob
 where in every one of some pairs of places the metric is above at the first.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-Curve = Mapping[Any, float]
-"""Value at each place, in the order of the figure or table; nan where there is none."""
+from typing import Any
 
 Pair = tuple[Any, Any]
 """The place that is to be above, and the other."""
@@ -19,73 +15,51 @@ ZERO = object()
 """Stands for a place where every metric is 0."""
 
 
-class Claim(Protocol):
+@dataclass(frozen=True)
+class Claim:
     """One sentence of a paper about one metric."""
 
-    @property
-    def words(self) -> str: ...
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def method(self) -> str:
-        """Whose curve, where a figure has several; "": that of the first."""
-
-    def pairs(self, means: Curve) -> list[Pair]:
-        """The pairs that decide; [] where the means that choose them are missing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OneMetric:
     words: str
     metric: str
+    pairs: tuple[Pair, ...] = ()
+    """All of them are to hold; (): as `peak_inside`."""
     method: str = ""
+    """Whose curve, where a figure has several; "": that of the first."""
+    by: float | None = None
+    """By how much, where the paper gives it elsewhere than in the rows beside which it is measured."""
+
+    def groups(self, places: Sequence[Any]) -> list[tuple[Pair, ...]]:
+        """The pairs of which one group is to hold, of a curve over these places."""
+        if self.pairs:
+            return [self.pairs]
+        first, *inner, last = places
+        return [((place, first), (place, last)) for place in inner]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Higher(_OneMetric):
-    """The metric is higher at one place than at each of some others."""
-
-    at: Any
-    than: tuple[Any, ...]
-
-    def pairs(self, means: Curve) -> list[Pair]:
-        """The place, and each of the others."""
-        return [(self.at, other) for other in self.than]
+def higher(metric: str, at: Any, than: Any, words: str, method: str = "", by: float | None = None) -> Claim:
+    """The metric is higher at one place, a row or a point, than at another, or than at each of several."""
+    return Claim(words, metric, tuple((_place(at), other) for other in _places(than)), method, by)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lower(_OneMetric):
-    """The metric is lower at one place than at each of some others."""
-
-    at: Any
-    than: tuple[Any, ...]
-
-    def pairs(self, means: Curve) -> list[Pair]:
-        """Each of the others, and the place."""
-        return [(other, self.at) for other in self.than]
+def lower(metric: str, at: Any, than: Any, words: str, method: str = "", by: float | None = None) -> Claim:
+    """The metric is lower there."""
+    return Claim(words, metric, tuple((other, _place(at)) for other in _places(than)), method, by)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Above(_OneMetric):
+def above(metric: str, at: Any, words: str) -> Claim:
     """The metric is above zero at a place."""
-
-    at: Any
-
-    def pairs(self, means: Curve) -> list[Pair]:
-        """The place, and zero."""
-        return [(self.at, ZERO)]
+    return higher(metric, at, ZERO, words)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PeakInside(_OneMetric):
-    """The metric is highest at neither end of the curve."""
+def peak_inside(metric: str, words: str) -> Claim:
+    """The metric is higher at some place between the ends of the curve than at both ends."""
+    return Claim(words, metric)
 
-    def pairs(self, means: Curve) -> list[Pair]:
-        """The highest place between the ends, and each end."""
-        first, *inner, last = means
-        if any(map(math.isnan, means.values())):
-            return []
-        peak = max(inner, key=means.__getitem__)
-        return [(peak, first), (peak, last)]
+
+def _places(given: Any) -> list[Any]:
+    return [_place(place) for place in (given if isinstance(given, tuple) else (given,))]
+
+
+def _place(given: Any) -> Any:
+    """A row stands where its label does."""
+    return getattr(given, "label", given)

@@ -15,9 +15,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kinoray.papers.claims import Claim
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data, worded
-from kinoray.papers.statements import Statement, judged
+from kinoray.report.estimates import Row, cell_text, meaning
+from kinoray.report.statistics import Sample
+from kinoray.runs.result import Result
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions
 from kinoray.sweeps.study import grid
@@ -44,20 +47,33 @@ class CurveReproduction(Reproduction):
         super().__init__(name, entry, facts, root)
         self.sweeps = list(sweeps)
         self.points = list(dict.fromkeys(point for s in sweeps for point in _points(s, entry.over)))
-        self.frame = pd.concat([_runs_of(s, entry) for s in sweeps], ignore_index=True)
+        self.rows = {sweep.method: _rows_of(sweep, entry.over) for sweep in sweeps}
+
+    @property
+    def frame(self) -> pd.DataFrame:  # type: ignore[override]
+        """Method, point, seed, and every metric of the run."""
+        columns = ["method", self.entry.over, "seed", *self.entry.metrics]
+        lines = [
+            (method, point, unit.seed, *(values.get(metric) for metric in self.entry.metrics))
+            for method, rows in self.rows.items()
+            for point, row in rows.items()
+            for unit, values in row.by_run.items()
+        ]
+        return pd.DataFrame(lines, columns=columns).astype(dict.fromkeys(self.entry.metrics, float))
 
     @property
     def table(self) -> pd.DataFrame:
-        """Method, point, number of seeds; mean and standard deviation over seeds of every metric (nan: none)."""
-        rows = []
-        for sweep in self.sweeps:
-            for point in _points(sweep, self.entry.over):
-                part = self._at(sweep.method, point)
-                row: dict[str, Any] = {"method": sweep.method, self.entry.over: point, "seeds": len(part)}
+        """Method, point, number of seeds; mean of every metric and its 95 % interval (nan: none)."""
+        lines = []
+        for method, rows in self.rows.items():
+            for point, row in rows.items():
+                line: dict[str, Any] = {"method": method, self.entry.over: point, "seeds": len(row.by_run)}
                 for metric in self.entry.metrics:
-                    row |= {metric: part[metric].mean(), f"{metric} std": part[metric].std(ddof=1)}
-                rows.append(row)
-        return pd.DataFrame(rows)
+                    mean, low, high, _ = row.estimate(metric)
+                    line |= {metric: mean, f"{metric} low": low, f"{metric} high": high}
+                lines.append(line)
+        numbers = {name: float for metric in self.entry.metrics for name in (metric, f"{metric} low", f"{metric} high")}
+        return pd.DataFrame(lines).astype(numbers)
 
     @property
     def missing(self) -> list[str]:
@@ -66,7 +82,7 @@ class CurveReproduction(Reproduction):
         for sweep in self.sweeps:
             frame = sweep.frame
             for point in _points(sweep, self.entry.over):
-                if len(self._at(sweep.method, point)) == len(self.seeds):
+                if len(self.rows[sweep.method][point].by_run) == len(self.seeds):
                     continue
                 known = frame[frame[self.entry.over] == point] if self.entry.over in frame else frame.head(0)
                 errors = known["error"].dropna() if "error" in known else known
@@ -79,41 +95,31 @@ class CurveReproduction(Reproduction):
     def failed(self) -> bool:
         return any(sweep.states["fail"] for sweep in self.sweeps)
 
-    @property
-    def statements(self) -> list[Statement]:
-        """What the paper says of the figure, each statement with what was measured."""
-        answers = []
-        for claim in self.entry.claims:
-            method = claim.method or self.sweeps[0].method
-            by_seed = [self.curve(method, claim.metric, seed) for seed in self.seeds]
-            answers.append(judged(claim, self.curve(method, claim.metric), by_seed))
-        return answers
+    def samples(self, claim: Claim, column: str = "") -> dict[Any, Sample]:
+        method = claim.method or self.sweeps[0].method
+        return {point: row.sample(claim.metric) for point, row in self.rows[method].items()}
 
-    def curve(self, method: str, metric: str, seed: int | None = None) -> dict[Any, float]:
-        """Value at each point: the mean over seeds, or one seed's; nan where there is none."""
-        sweep = next(sweep for sweep in self.sweeps if sweep.method == method)
-        parts = {point: self._at(method, point) for point in _points(sweep, self.entry.over)}
-        if seed is not None:
-            parts = {point: part[part["seed"] == seed] for point, part in parts.items()}
-        return {point: float(part[metric].mean()) for point, part in parts.items()}
-
-    def _at(self, method: str, point: Any) -> pd.DataFrame:
-        return self.frame[(self.frame["method"] == method) & (self.frame[self.entry.over] == point)]
+    def curve(self, method: str, metric: str) -> dict[Any, float]:
+        """Mean at each point; nan where there is none."""
+        means = {point: row.estimate(metric).mean for point, row in self.rows[method].items()}
+        return {point: np.nan if mean is None else mean for point, mean in means.items()}
 
     def cells(self) -> list[list[str]]:
-        """Mean ± standard deviation over seeds of each metric, a line per point."""
+        """Each metric with half of its interval, a line per point."""
         entry, many = self.entry, len(self.sweeps) > 1
-        rows = [[*(["method"] if many else []), entry.over, *entry.panels.values(), *entry.beside]]
-        for row in self.table.to_dict("records"):
-            spread = row["seeds"] > 1
-            values = [show(row[m]) + (f" ± {show(row[f'{m} std'])}" if spread else "") for m in entry.metrics]
-            rows.append([*([row["method"]] if many else []), worded(row[entry.over]), *values])
-        return rows
+        lines = [[*(["method"] if many else []), entry.over, *entry.panels.values(), *entry.beside]]
+        for method, rows in self.rows.items():
+            for point, row in rows.items():
+                values = [cell_text(row.estimate(metric), with_interval=True) for metric in entry.metrics]
+                lines.append([*([method] if many else []), worded(point), *values])
+        return lines
 
     def notes(self) -> list[str]:
         """How each drawn metric runs over the knob, from the means."""
-        spread = "Mean ± standard deviation over seeds. " if len(self.seeds) > 1 else ""
-        lines = [f"{spread}Every point of the grid is shown, and none is chosen by these numbers."]
+        everything = [row.spread(m) for rows in self.rows.values() for row in rows.values() for m in self.entry.metrics]
+        means = meaning(everything)
+        head = f"Mean over seeds {means}." if means else "Mean over seeds."
+        lines = [f"{head} Every point of the grid is shown, and none is chosen by these numbers."]
         record = self.sweeps[0].record
         by_space = {name: value for name, value in record["settings"].items() if name in record["space"]}
         lines += [f"Held by the sub-space: {words(by_space)}."] if by_space else []
@@ -124,7 +130,7 @@ class CurveReproduction(Reproduction):
         return lines
 
     def plot(self) -> Figure:
-        """One panel per metric over the knob; points stand evenly. Line: mean, bar: deviation, dots: seeds."""
+        """One panel per metric over the knob; points stand evenly. Line: mean, bar: its interval, dots: seeds."""
         panels = self.entry.panels
         with mpl.rc_context(STYLE):
             figure = Picture(figsize=(3.3 * len(panels), 3.2), layout="constrained")
@@ -143,19 +149,20 @@ class CurveReproduction(Reproduction):
         return figure
 
     def _draw_points(self, axes: Axes, method: str, metric: str, colour: str) -> None:
-        """One method's means with their deviations over seeds, and each seed."""
-        rows = self.table[self.table["method"] == method].dropna(subset=[metric])
+        """One method's means with their intervals, and each seed."""
+        frame = self.table
+        rows = frame[frame["method"] == method].dropna(subset=[metric])
         places = {point: place for place, point in enumerate(self.points)}
         x = np.array([places[point] for point in rows[self.entry.over]], dtype=float)
-        seeds = self.frame[self.frame["method"] == method].dropna(subset=[metric])
         if len(self.seeds) > 1:
+            seeds = self.frame[self.frame["method"] == method].dropna(subset=[metric])
             axes.scatter([places[p] for p in seeds[self.entry.over]], seeds[metric], s=9, color=colour, alpha=0.4)
         # Words on the axis have no order, so no line joins them.
         line = "-" if all(isinstance(p, int | float) for p in self.points) else "none"
-        spread = rows[f"{metric} std"].fillna(0.0)
+        half = (rows[f"{metric} high"] - rows[metric]).fillna(0.0)
         marks: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": line, "linewidth": 1.6}
         bars: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
-        axes.errorbar(x, rows[metric], spread, color=colour, label=plain_text(method), **marks, **bars)
+        axes.errorbar(x, rows[metric], half, color=colour, label=plain_text(method), **marks, **bars)
 
 
 def course(curve: Mapping[Any, float], over: str) -> str:
@@ -178,15 +185,10 @@ def _points(sweep: SweepResult, over: str) -> list[Any]:
     return [point[over] for point in grid({over: distributions(sweep.record["space"])[over]})]
 
 
-def _runs_of(sweep: SweepResult, entry: CurveEntry) -> pd.DataFrame:
-    """One row per finished run of a sweep's complete trials: method, point, seed, test metrics."""
-    rows = [
-        {"method": sweep.method, entry.over: trial.params[entry.over], "seed": run.seed}
-        | {metric: run.metrics.get(metric) for metric in entry.metrics}
-        for trial in sorted(sweep.complete, key=lambda trial: trial.number)
-        for run in sweep.trial(trial.number).runs
-        if run.state == "finished"
-    ]
-    columns = ["method", entry.over, "seed", *entry.metrics]
-    frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(entry.metrics, float))
-    return frame.drop_duplicates(["method", entry.over, "seed"])
+def _rows_of(sweep: SweepResult, over: str) -> dict[Any, Row]:
+    """Point -> the runs of its complete trials, of one seed the first."""
+    runs: dict[Any, dict[int, Result]] = {point: {} for point in _points(sweep, over)}
+    for trial in sorted(sweep.complete, key=lambda trial: trial.number):
+        for run in sweep.trial(trial.number).runs:
+            runs.setdefault(trial.params[over], {}).setdefault(run.seed, run)
+    return {point: Row(list(of_point.values()), sweep.protocol.score) for point, of_point in runs.items()}

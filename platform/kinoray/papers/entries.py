@@ -112,6 +112,8 @@ FINE_TUNED_OCCLUDED = "fine-tuned, occluded"
 ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE = "entropy", "entropy occluded", "entropy rise"
 """Mean entropy of that run's predictions in nats, on complete clips, on occluded ones, and the difference."""
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT, ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE)
+OTHER_UNITS = (KEPT, TRAINABLE, "MedR", "MeanR")
+"""What depends on the size of network, data or gallery: a published difference is none to be held to elsewhere."""
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kinoray.papers.claims import Above, Claim, Higher, Lower, PeakInside
+from kinoray.papers.claims import Claim, above, higher, lower, peak_inside
 from kinoray.papers.entries import DRIFT, LATE, LEAN, CurveEntry, Entry, MapEntry, TableEntry
 from kinoray.papers.frame_fusion import (
     BEST,
@@ -33,18 +33,8 @@ FIG2 = TableEntry(
     ),
     source="Figure 2 and Sec. 5.1; of the figure itself only the text is at hand",
     claims=(
-        Lower(
-            words="On late tasks X-Pool is below CLIP as it came.",
-            metric=LATE,
-            at=X_POOL.label,
-            than=(ZERO_SHOT.label,),
-        ),
-        Higher(
-            words="On late tasks FrameFusionMoE is above CLIP as it came.",
-            metric=LATE,
-            at=OURS.label,
-            than=(ZERO_SHOT.label,),
-        ),
+        lower(LATE, X_POOL, ZERO_SHOT, "On late tasks X-Pool is below CLIP as it came."),
+        higher(LATE, OURS, ZERO_SHOT, "On late tasks FrameFusionMoE is above CLIP as it came."),
     ),
 )
 
@@ -60,14 +50,7 @@ FIG3 = TableEntry(
     best_from="ctvr-table1",
     published="With LwF the queries of task 1 shift as the model goes on learning; with FrameFusionMoE they stay.",
     source="Figure 3 and Sec. 5.1; of the figure itself only the text is at hand, so the shift is put as a number",
-    claims=(
-        Lower(
-            words="FrameFusionMoE's queries of task 1 move less than LwF's.",
-            metric=DRIFT,
-            at=OURS.label,
-            than=(LWF.label,),
-        ),
-    ),
+    claims=(lower(DRIFT, OURS, LWF, "FrameFusionMoE's queries of task 1 move less than LwF's."),),
 )
 
 CROSSED, OWN = "FFA temporal CA", "CLIP spatial SA"
@@ -85,8 +68,8 @@ FIG5 = MapEntry(
     ),
     source="Figure 5 and Sec. 3.3; one clip of ActivityNet",
     claims=(
-        Above(words="Temporal attention looks at what stays.", metric=LEAN, at=CROSSED),
-        Higher(words="It does so more than CLIP's spatial attention.", metric=LEAN, at=CROSSED, than=(OWN,)),
+        above(LEAN, CROSSED, "Temporal attention looks at what stays."),
+        higher(LEAN, CROSSED, OWN, "It does so more than CLIP's spatial attention."),
     ),
 )
 
@@ -101,8 +84,7 @@ FIG7 = replace(
     ),
     source="Figure 7 and Sec. 5.2; one clip each. Here every clip is made into all three kinds",
     claims=tuple(
-        Above(words=f"In a {shot} it looks at what stays.", metric=LEAN, at=f"{shot}: {CROSSED}")
-        for shot in ("transition", "pan")
+        above(LEAN, f"{shot}: {CROSSED}", f"In a {shot} it looks at what stays.") for shot in ("transition", "pan")
     ),
 )
 
@@ -122,7 +104,7 @@ FIG6 = replace(
     best_from="ctvr-table1",
     published="FrameFusionMoE is above all baselines after every number of tasks; its lead grows with the tasks.",
     source="Figure 6 and Sec. 5.1; of the figure itself only the text is at hand",
-    claims=(Higher(words="At the end FrameFusionMoE is above all others.", metric="R@1", at=OURS.label, than=RIVALS),),
+    claims=(higher("R@1", OURS, RIVALS, "At the end FrameFusionMoE is above all others."),),
 )
 
 
@@ -149,28 +131,28 @@ FIG8 = {
         "layers",
         "the number of blocks with a Frame Fusion Adapter",
         "Best with 10 to 12 of 12 blocks.",
-        (Higher(words="Ten blocks are better than four.", metric="R@1", at=10, than=(4,)),),
+        (higher("R@1", 10, 4, "Ten blocks are better than four."),),
     ),
     "experts": _curve(
         "experts",
         "experts",
         "the number of experts",
         "Not linear in the number of experts: 5 and 10 are best of 1 to 20.",
-        (PeakInside(words="Neither one expert nor twenty are best.", metric="R@1"),),
+        (peak_inside("R@1", "Neither one expert nor twenty are best."),),
     ),
     "loss": _curve(
         "beta",
         "loss_scale",
         "the scale of the cross-task loss",
         "A marginal influence; 0.6 is best of 0 to 1.",
-        (PeakInside(words="Neither no cross-task loss nor it alone is best.", metric="R@1"),),
+        (peak_inside("R@1", "Neither no cross-task loss nor it alone is best."),),
     ),
     "frames": _curve(
         "frames",
         "frames",
         "the number of frames of a training video",
         "On MSR-VTT too few frames (6) lose time, too many bring noise.",
-        (PeakInside(words="Neither the fewest frames nor the most are best.", metric="R@1"),),
+        (peak_inside("R@1", "Neither the fewest frames nor the most are best."),),
     ),
 }
 

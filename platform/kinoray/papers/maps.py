@@ -19,12 +19,13 @@ from matplotlib.axes import Axes
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.errors import UsageError
+from kinoray.papers.claims import Claim
 from kinoray.papers.entries import LEAN, MapEntry
 from kinoray.papers.reproduction import Facts, Reproduction
-from kinoray.papers.statements import Statement, judged
-from kinoray.report.estimates import estimate
+from kinoray.papers.statements import samples_of
+from kinoray.report.estimates import cell_text
+from kinoray.report.statistics import Sample, estimate
 from kinoray.system.plots import STYLE, Picture, plain_text
-from kinoray.system.text import show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,9 +75,7 @@ class MapReproduction(Reproduction):
     @property
     def table(self) -> pd.DataFrame:
         """Attention, mean over clips and seeds, 95 % interval over seeds."""
-        lines = []
-        for place in self.frame["attention"].drop_duplicates():
-            lines.append((place, *estimate(self._of_seeds(place).tolist())))
+        lines = [(place, *estimate(sample)) for place, sample in self._samples().items()]
         return pd.DataFrame(lines, columns=["attention", "mean", "low", "high", "seeds"])
 
     @property
@@ -88,28 +87,20 @@ class MapReproduction(Reproduction):
     def failed(self) -> bool:
         return any(run.state == "failed" for runs in self.runs.values() for run in runs)
 
-    @property
-    def statements(self) -> list[Statement]:
-        """What the paper says of its figure, with what was measured."""
-        places = self.frame["attention"].drop_duplicates().tolist()
-        means = {place: float(self._of_seeds(place).mean()) for place in places}
-        by_seed = [{place: float(self._of_seeds(place).get(seed, np.nan)) for place in places} for seed in self.seeds]
-        return [judged(claim, means, by_seed) for claim in self.entry.claims]
+    def samples(self, claim: Claim, column: str = "") -> dict[Any, Sample]:
+        return self._samples()
 
     def cells(self) -> list[list[str]]:
         """A line per shot and attention, with half of its interval."""
-        lines = [["attention", LEAN]]
-        for row in self.table.to_dict("records"):
-            spread = "" if row["low"] is None or row["low"] != row["low"] else f" ± {show(row['high'] - row['mean'])}"
-            lines.append([row["attention"], f"{show(row['mean'])}{spread}"])
-        return lines
+        lines = [[place, cell_text(estimate(sample), with_interval=True)] for place, sample in self._samples().items()]
+        return [["attention", LEAN], *lines]
 
     def notes(self) -> list[str]:
         """What the number is, and which clips were looked at."""
         clips = self.frame["clip"].drop_duplicates().tolist()
         return [
             f"{LEAN}: percent of an attention's weight on the half of a frame's patches that changed least since the "
-            "frame before, less 50. Means over frames and clips; ± half of the 95 % t interval over seeds.",
+            "frame before, less 50. Means over frames and clips; ± half of the 95 % interval over seeds.",
             f"{len(clips)} clips{'' if self.files else ', test clips of each task'}. The picture is of the "
             "first seed, bright where there is more weight; each map is scaled by its own largest.",
         ]
@@ -137,9 +128,10 @@ class MapReproduction(Reproduction):
         """What makes this again."""
         return " ".join([super().command(), *(f"--clip {file.name}" for file in self.files)])
 
-    def _of_seeds(self, place: str) -> pd.Series:
-        """The mean over clips by seed."""
-        return self.frame[self.frame["attention"] == place].groupby("seed")[LEAN].mean()
+    def _samples(self) -> dict[Any, Sample]:
+        """Attention -> mean over clips by seed."""
+        means = self.frame.groupby(["attention", "seed"], sort=False)[LEAN].mean().reset_index()
+        return samples_of(means, "attention", LEAN, self.stream)
 
 
 def lean(frames: np.ndarray, weights: np.ndarray) -> float:

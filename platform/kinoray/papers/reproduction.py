@@ -20,8 +20,10 @@ import pandas as pd
 import psutil
 
 from kinoray.config import digest_of
+from kinoray.papers.claims import Claim
 from kinoray.papers.entries import Entry
-from kinoray.papers.statements import Statement, counted
+from kinoray.papers.statements import Statement, counted, judged
+from kinoray.report.statistics import NO, SMALLER, YES, Sample
 from kinoray.system.cores import usable_cores
 from kinoray.system.text import latex_text, markdown_table, printable
 
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
     from kinoray.runs.result import Result
 
 DPI = 130
+JUDGED = (
+    "A statement is answered by the 95 % intervals of its differences, paired by run and corrected for as many as it "
+    "makes (Holm): yes above zero, no below; smaller than the paper's where less than half of the published difference "
+    "is left; else it cannot be seen at this size. A statement of which the paper has no number in points claims any "
+    "difference."
+)
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,26 @@ class Reproduction(ABC):
         return [f"{label}, seed {seed}: {state}" for seed, state in left.items()]
 
     @property
-    @abstractmethod
     def statements(self) -> list[Statement]:
         """What the paper says, each statement with what was measured."""
+        return [
+            judged(claim, self.samples(claim, column), self.effects(claim.metric), column)
+            for column in self.settings_columns
+            for claim in self.entry.claims
+        ]
+
+    @property
+    def settings_columns(self) -> list[str]:
+        """Names of several columns of measured numbers; [""]: there is one."""
+        return [""]
+
+    @abstractmethod
+    def samples(self, claim: Claim, column: str = "") -> dict[Any, Sample]:
+        """Place -> what each run measured of a claim's metric there, in the figure's order."""
+
+    def effects(self, metric: str) -> dict[str, float]:
+        """Place -> a metric as it was published, where that is known in points."""
+        return {}
 
     @property
     @abstractmethod
@@ -117,7 +142,7 @@ class Reproduction(ABC):
         answers = {statement.answer for statement in self.statements}
         if self.smoke or self.missing:
             return None
-        return False if "no" in answers else True if answers == {"yes"} else None
+        return False if answers & {NO, SMALLER} else True if answers == {YES} else None
 
     @property
     def verdict(self) -> str:
@@ -170,10 +195,7 @@ class Reproduction(ABC):
             "cautions": list(self.facts.cautions),
             "table": records(self.table),
             "runs": records(self.frame),
-            "statements": [
-                {"words": s.words, "answer": s.answer, "column": s.column} | as_json(s.margin._asdict())
-                for s in self.statements
-            ],
+            "statements": [as_json(statement.to_json()) for statement in self.statements],
             "verdict": self.verdict,
             "missing": self.missing,
         }
@@ -205,8 +227,7 @@ class Reproduction(ABC):
         own = self.stream.partition(":")[0] != self.entry.paper_stream
         return (
             f"Stream {self.stream}, backbone {self.facts.backbone}, seeds {', '.join(map(str, self.seeds))}"
-            f"{f'; held: {held}' if held else ''}. Test splits; FR is the sum over tasks, in points. A statement is "
-            "answered by its 95 % interval over seeds, paired: yes above zero, no below, undecided around it."
+            f"{f'; held: {held}' if held else ''}. Test splits; FR is the sum over tasks, in points. {JUDGED}"
             f"{f' The stream of the paper is {self.entry.paper_stream}: compare orders, not heights.' if own else ''}"
         )
 
@@ -224,11 +245,9 @@ class Reproduction(ABC):
     def latex(self) -> str:
         """A booktabs table."""
         head, *body = self.cells()
-        lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
-        lines += [" & ".join(map(latex_text, head)) + r" \\", r"\midrule"]
-        lines += [" & ".join(map(latex_text, row)) + r" \\" for row in body]
+        frame = pd.DataFrame(body, columns=head).map(latex_text).rename(columns=latex_text)
         notes = [f"% {printable(line)}" for line in (self.setting(), *self.facts.cautions, *self.notes())]
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes]) + "\n"
+        return frame.to_latex(index=False, column_format=f"l{'r' * (len(head) - 1)}") + "\n".join(notes) + "\n"
 
     def __repr__(self) -> str:
         rows = self.cells()

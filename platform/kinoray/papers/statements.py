@@ -1,71 +1,121 @@
-"""What was measured of a paper's claims: yes, no or undecided, by differences paired by seed."""
+"""What was measured of a paper's claims, by differences that are paired by run (`report.statistics`)."""
 
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kinoray.papers.claims import ZERO, Claim, Curve, Pair
-from kinoray.report.estimates import Estimate, estimate
+import pandas as pd
+
+from kinoray.papers.claims import ZERO, Claim, Pair
+from kinoray.report.statistics import (
+    NO,
+    NOT_MEASURED,
+    SMALLER,
+    UNSEEN,
+    YES,
+    Estimate,
+    Margin,
+    Number,
+    Sample,
+    Unit,
+    Verdict,
+    difference,
+    verdict,
+)
+
+COUNTED = {
+    YES: ("holds", "hold"),
+    NO: ("does not", "do not"),
+    SMALLER: ("is smaller than the paper's", "are smaller than the paper's"),
+    UNSEEN: (UNSEEN, UNSEEN),
+    NOT_MEASURED: ("is not measured", "are not measured"),
+}
+"""Answer -> what one statement does, and what several do."""
 
 
 class Statement(NamedTuple):
     """A claim of the paper and what was measured."""
 
     words: str
-    answer: str
-    """yes: the 95 % intervals of all margins are above zero; no: one is below; else undecided, or not measured."""
-    margin: Estimate
-    """By how many points it holds in its weakest pair, or fails in that which says no: differences paired by seed."""
+    verdict: Verdict
     pair: Pair | None
-    """That pair; None where a pair has no seed with both values."""
+    """The pair that decides; None where nothing was measured."""
     column: str = ""
     """Which of several columns of measured numbers."""
 
+    @property
+    def answer(self) -> str:
+        return self.verdict.answer
+
+    @property
+    def margin(self) -> Estimate:
+        """By how many points it holds in that pair."""
+        return self.verdict.margin
+
     def __str__(self) -> str:
         head = f"{self.answer} ({self.column})" if self.column else self.answer
-        if self.margin.mean is None or self.pair is None:
+        margin, known = self.margin, self.verdict
+        if self.pair is None or margin.mean is None or known.spread is None:
             return f"{head}: {self.words}"
         high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
-        spread = ", one seed"
-        if self.margin.low is not None:
-            spread = f" [{self.margin.low:.1f}, {self.margin.high:.1f}], {self.margin.seeds} seeds"
-        against = "" if low is ZERO else f"; {high} against {low}"
-        return f"{head}: {self.words} (by {self.margin.mean:+.1f}{spread}{against})"
+        interval = "" if margin.low is None else f" [{margin.low:.1f}, {margin.high:.1f}]"
+        parts = [f"by {margin.mean:+.1f}{interval}, {known.spread.over}"]
+        parts += [] if low is ZERO else [f"{high} against {low}"]
+        parts += [] if known.claimed is None else [f"the paper by {known.claimed:.1f}"]
+        if self.answer == UNSEEN and known.visible is not None:
+            parts.append(f"{known.visible:.1f} would be seen in four of five repetitions")
+        if self.answer == UNSEEN and known.needed is not None and known.needed > known.spread.count:
+            shown = "an effect like this" if known.claimed is None else "the paper's"
+            parts.append(f"{known.needed} {known.spread.level} would show {shown}")
+        return f"{head}: {self.words} ({'; '.join(parts)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The words, the answer and its numbers."""
+        known = self.verdict
+        over = "" if known.spread is None else known.spread.over
+        numbers = self.margin._asdict() | {"claimed": known.claimed, "visible": known.visible, "needed": known.needed}
+        return {"words": self.words, "answer": self.answer, "column": self.column, **numbers, "over": over}
 
 
-def judged(claim: Claim, means: Curve, by_seed: Sequence[Curve], column: str = "") -> Statement:
-    """What the measured values say of a claim. by_seed: the curve of each seed; a pair counts seeds that have both."""
-    margins = [(pair, _margin(pair, by_seed)) for pair in claim.pairs(means)]
-    if not margins or any(margin.mean is None for _, margin in margins):
-        return Statement(claim.words, "not measured", estimate([]), None, column)
-    against = [(pair, margin) for pair, margin in margins if margin.high is not None and margin.high < 0]
-    if against:
-        pair, margin = min(against, key=lambda known: known[1].high or 0.0)
-        return Statement(claim.words, "no", margin, pair, column)
-    pair, margin = min(margins, key=lambda known: _least(known[1]))
-    surely = margin.low is not None and margin.low > 0
-    return Statement(claim.words, "yes" if surely else "undecided", margin, pair, column)
+def judged(
+    claim: Claim, samples: Mapping[Any, Sample], published: Mapping[Any, float] | None = None, column: str = ""
+) -> Statement:
+    """What the measured values say of a claim.
+
+    samples: the metric of each run at each place, in the figure's order; a pair counts runs that have both.
+    published: the metric at places as the paper has it, whose differences are the effects claimed.
+    """
+    groups = claim.groups(list(samples))
+    known = (published or {}) | {ZERO: 0.0}
+
+    def margin(high: Any, low: Any) -> Margin:
+        gap = samples.get(high, {}) if low is ZERO else difference(samples.get(high, {}), samples.get(low, {}))
+        claimed = known[high] - known[low] if claim.by is None and {high, low} <= set(known) else claim.by
+        return Margin(gap, claimed)
+
+    found = verdict([[margin(*pair) for pair in group] for group in groups])
+    pairs = [pair for group in groups for pair in group]
+    return Statement(claim.words, found, None if found.place is None else pairs[found.place], column)
 
 
-def _margin(pair: Pair, by_seed: Sequence[Curve]) -> Estimate:
-    """By how much the first place is above the second, over the seeds that have both."""
-    high, low = pair
-    gaps = [curve.get(high, math.nan) - (0.0 if low is ZERO else curve.get(low, math.nan)) for curve in by_seed]
-    return estimate(gap for gap in gaps if not math.isnan(gap))
-
-
-def _least(margin: Estimate) -> float:
-    """What orders margins: the lower bound, of one seed the value."""
-    assert margin.mean is not None
-    return margin.mean if margin.low is None else margin.low
+def samples_of(frame: pd.DataFrame, at: str, metric: str, world: str) -> dict[Any, Sample]:
+    """Place -> the metric of each seed, from a table with a row per run; runs without it are left out."""
+    samples: dict[Any, Sample] = {}
+    for place, part in frame.groupby(at, sort=False):
+        known = part.dropna(subset=[metric])
+        runs = zip(known["seed"], known[metric], strict=True)
+        samples[place] = {Unit(world, (), int(seed)): Number(float(value)) for seed, value in runs}
+    return samples
 
 
 def counted(statements: Sequence[Statement]) -> str:
-    """How many of the paper's statements hold, in words."""
-    count = {answer: sum(s.answer == answer for s in statements) for answer in ("yes", "no", "undecided")}
-    parts = [f"{count['yes']} of the paper's {len(statements)} statements hold"]
-    parts += [f"{count['no']} {'does' if count['no'] == 1 else 'do'} not"] if count["no"] else []
-    parts += (
-        [f"{count['undecided']} {'is' if count['undecided'] == 1 else 'are'} undecided"] if count["undecided"] else []
-    )
-    return ", ".join(parts)
+    """How many of the paper's statements hold, each counted once in each column of measured numbers."""
+    columns = {s.column: Counter(other.answer for other in statements if other.column == s.column) for s in statements}
+    total = max((count.total() for count in columns.values()), default=0)
+    lines = []
+    for name, count in columns.items():
+        parts = ", ".join(
+            f"{count[answer]} {COUNTED[answer][count[answer] > 1]}" for answer in COUNTED if count[answer]
+        )
+        lines.append(f"{name}: {parts}" if name else parts)
+    return f"of the paper's {total} statement{'s' if total > 1 else ''} {'; '.join(lines)}"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kinoray.data.manifest import read_manifest
-from kinoray.papers.claims import Curve
+from kinoray.papers.claims import Claim
 from kinoray.papers.entries import (
     DRIFT,
     ENTROPY,
@@ -22,6 +22,7 @@ from kinoray.papers.entries import (
     KEPT,
     LATE,
     LOSS_FALL,
+    OTHER_UNITS,
     PUBLISHED,
     SHARED,
     TRAINABLE,
@@ -31,9 +32,10 @@ from kinoray.papers.occlusion import occlusion
 from kinoray.papers.pictures import PICTURES
 from kinoray.papers.published import published
 from kinoray.papers.reproduction import Facts, Reproduction
-from kinoray.papers.statements import Statement, judged
-from kinoray.report.estimates import Estimate, Row, cell_text, columns_of, estimate
+from kinoray.report.estimates import Numbers, Row, cell_text, columns_of, drawn_columns, meaning, unit_of
 from kinoray.report.page import query_drift
+from kinoray.report.resampling import Floats
+from kinoray.report.statistics import Number, Sample, Unit, difference
 from kinoray.system.text import show, words
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class TableReproduction(Reproduction):
         }
         self.published = published(entry.published_in(facts.stream), entry.score)
 
-    def _row(self, label: str, runs: Mapping[str, Sequence["Result"]]) -> "NumberedRow | None":
+    def _row(self, label: str, runs: Mapping[str, Sequence["Result"]]) -> Row | None:
         """The line of a label; None where it has no runs."""
         parts = {column: runs.get(name, ()) for name, column in self.entry.runs_of(label).items()}
         results = [result for part in parts.values() for result in part]
@@ -83,7 +85,7 @@ class TableReproduction(Reproduction):
         if self.entry.across:
             return RowAcross(results, self.entry.score, wanted=self._measured, parts=parts)
         score = results[0].score if self.entry.then else self.entry.score
-        return NumberedRow(results, score, wanted=self._measured, then=self.then)
+        return PaperRow(results, score, wanted=self._measured, then=self.then)
 
     @property
     def columns(self) -> list[str]:
@@ -105,10 +107,11 @@ class TableReproduction(Reproduction):
     def frame(self) -> pd.DataFrame:  # type: ignore[override]
         """Column (shared or tuned), label, seed, and every number of the run's line."""
         lines = [
-            {"settings": column, "method": label, "seed": seed} | {name: values.get(name) for name in self._measured}
+            {"settings": column, "method": label, "seed": unit.seed}
+            | {name: values.get(name) for name in self._measured}
             for column, rows in self.rows.items()
             for label, row in rows.items()
-            for seed, values in row.by_seed.items()
+            for unit, values in row.by_run.items()
         ]
         return pd.DataFrame(lines, columns=["settings", "method", "seed", *self._measured])
 
@@ -157,30 +160,21 @@ class TableReproduction(Reproduction):
         return any(result.state == "failed" for result in (*runs, *then))
 
     @property
-    def statements(self) -> list[Statement]:
-        """What the paper says of its table, each statement with what was measured, for each column."""
-        many = len(self.rows) > 1
-        return [
-            judged(
-                claim,
-                self.curve(column, claim.metric),
-                [self.curve(column, claim.metric, seed) for seed in self.seeds],
-                column if many else "",
-            )
-            for column in self.rows
-            for claim in self.entry.claims
-        ]
+    def settings_columns(self) -> list[str]:
+        return list(self.rows) if len(self.rows) > 1 else [""]
 
-    def curve(self, column: str, metric: str, seed: int | None = None) -> Curve:
-        """Value of each row by its label: the mean over seeds, or one seed's; nan where there is none.
-
-        Bounds have no settings of their own to choose: in every column they are the shared ones.
-        """
+    def samples(self, claim: Claim, column: str = "") -> dict[str, Sample]:
+        """Bounds have no settings of their own to choose: in every column they are the shared ones."""
         bounds = {row.label for row in self.entry.rows if row.is_bound}
-        rows = {label: row for label, row in self.rows[SHARED].items() if label in bounds} | dict(self.rows[column])
-        if seed is not None:
-            return {label: _number(row.by_seed.get(seed, {}).get(metric)) for label, row in rows.items()}
-        return {label: _number(row.estimate(metric).mean) for label, row in rows.items()}
+        rows = {label: row for label, row in self.rows[SHARED].items() if label in bounds}
+        return {label: row.sample(claim.metric) for label, row in (rows | self.rows[column or SHARED]).items()}
+
+    def effects(self, metric: str) -> dict[str, float]:
+        if metric in OTHER_UNITS:
+            return {}
+        first, _, second = metric.partition(" - ")
+        known = {label: (row.get(first), row.get(second) if second else 0.0) for label, row in self.published.items()}
+        return {label: a - b for label, (a, b) in known.items() if a is not None and b is not None}
 
     def cells(self) -> list[list[str]]:
         """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
@@ -201,7 +195,9 @@ class TableReproduction(Reproduction):
         """What must be read with it: the tasks, the spread, the settings of the tuned lines."""
         tasks = ", ".join(f"{k} {name}" for k, name in enumerate(self.tasks, start=1))
         head = "Every column is of runs of its own." if self.entry.across else f"Tasks: {tasks}."
-        lines = [f"{head} Mean over seeds; of overall columns ± half of the 95 % t interval."]
+        shown = self._overall or self.columns[-3:]
+        means = meaning(row.spread(name) for rows in self.rows.values() for row in rows.values() for name in shown)
+        lines = [f"{head} Mean over seeds{f'; of overall columns {means}' if means else ''}."]
         children = next(iter(self.then.values()), ())
         if sets := [child.stream for child in children if child is not None]:
             lines.append(f"Fine-tuned: accuracy of {self.entry.then} on {' and '.join(sets)}, from each row's encoder.")
@@ -219,26 +215,16 @@ class TableReproduction(Reproduction):
 
 
 @dataclass(frozen=True)
-class NumberedRow(Row):
-    """A row whose numbers of single tasks are named by the tasks' places: "2:FR"."""
+class PaperRow(Row):
+    """A row with numbers that the papers' tables have beside the metrics."""
 
     wanted: Sequence[str] = ()
     """Numbers that are shown: those that cost reading more files are read for these alone."""
     then: Then = field(default_factory=dict)
     """What ran on the encoders of these."""
 
-    @cached_property
-    def by_seed(self) -> dict[int, dict[str, float | None]]:
-        """Column name -> value, for each finished seed."""
-        return {result.seed: self._numbers(result) for result in self.results if result.state == "finished"}
-
-    def _numbers(self, result: "Result") -> dict[str, float | None]:
-        values = columns_of(result, self.metric)
-        place = {task: number for number, task in enumerate(result.tasks, start=1)}
-        numbers: dict[str, float | None] = {}
-        for name, value in values.items():
-            task, colon, metric = name.rpartition(":")
-            numbers[f"{place[task]}:{metric}" if task in place else metric if colon else name] = value
+    def _numbers(self, result: "Result") -> Numbers:
+        numbers = columns_of(result, self.metric)
         if any(name.endswith(LOSS_FALL) for name in self.wanted):
             numbers |= loss_falls(result)
         if KEPT in self.wanted:
@@ -257,32 +243,50 @@ class NumberedRow(Row):
             numbers |= occlusion(children[0])
         return numbers
 
+    @cached_property
+    def draws(self) -> dict[Unit, dict[str, Floats]]:
+        """Those of what ran on the encoders, too."""
+        return {
+            unit_of(result): drawn_columns(result, self.metric) | self._drawn_then(result) for result in self.finished
+        }
+
+    def _drawn_then(self, result: "Result") -> dict[str, Floats]:
+        children = zip((FINE_TUNED, FINE_TUNED_2), self.then.get(result.folder, ()), strict=False)
+        done = {name: child for name, child in children if child is not None and child.state == "finished"}
+        drawn = {name: drawn_columns(child, child.score).get(child.score) for name, child in done.items()}
+        return {name: draws for name, draws in drawn.items() if draws is not None}
+
 
 @dataclass(frozen=True)
-class RowAcross(NumberedRow):
-    """A row whose columns are the score of several runs (`TableEntry.across`)."""
+class RowAcross(Row):
+    """A row whose columns are the score of several runs (`TableEntry.across`), and differences "A - B" of two."""
 
+    wanted: Sequence[str] = ()
+    """Columns and differences that are shown or claimed."""
     parts: Mapping[str, Sequence["Result"]] = field(default_factory=dict)
     """Column -> its runs by seed."""
 
     @cached_property
-    def by_seed(self) -> dict[int, dict[str, float | None]]:
-        """Column -> score, and "A - B" -> difference of two columns, for each seed with a finished run of them."""
-        numbers: dict[int, dict[str, float | None]] = {}
-        for column, results in self.parts.items():
-            for result in results:
-                if result.state == "finished":
-                    numbers.setdefault(result.seed, {})[column] = columns_of(result, self.metric)[self.metric]
-        for known in numbers.values():
-            for name in self.wanted:
-                first, _, second = (known.get(part) for part in name.partition(" - "))
-                if first is not None and second is not None:
-                    known[name] = first - second
-        return numbers
+    def by_run(self) -> dict[Unit, Numbers]:
+        """A seed's runs of all columns count as one; what is missing of them is left out."""
+        known: dict[Unit, Numbers] = {}
+        for name in self.wanted:
+            for unit, number in self.sample(name).items():
+                known.setdefault(unit, {})[name] = number.value
+        return known
 
-    def estimate(self, column: str) -> Estimate:
+    def sample(self, column: str) -> Sample:
         """Over the seeds that have the column: a run that is missing in another one takes nothing away."""
-        return estimate(values[column] for values in self.by_seed.values() if column in values)
+        first, _, second = column.partition(" - ")
+        return difference(self._part(first), self._part(second)) if second else self._part(first)
+
+    def _part(self, column: str) -> Sample:
+        score = self.metric
+        return {
+            Unit("", (), result.seed): Number(result.metrics[score], drawn_columns(result, score).get(score))
+            for result in self.parts.get(column, ())
+            if result.state == "finished"
+        }
 
 
 def late_score(result: "Result", score: str) -> float:
@@ -302,10 +306,6 @@ def loss_falls(result: "Result") -> dict[str, float | None]:
         count = max(1, round(TENTH * len(values)))
         falls[f"{int(task) + 1}:{LOSS_FALL}"] = float(np.mean(values[:count]) - np.mean(values[-count:]))  # type: ignore[arg-type]
     return falls
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _head(name: str) -> str:

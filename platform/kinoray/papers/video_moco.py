@@ -3,7 +3,7 @@
 Every row is a pretext run; its score is what `classify` reaches by fine-tuning its encoder on the downstream sets.
 """
 
-from kinoray.papers.claims import Higher, Lower
+from kinoray.papers.claims import higher, lower
 from kinoray.papers.entries import (
     ENTROPY,
     ENTROPY_OCCLUDED,
@@ -38,6 +38,7 @@ def small(t: float) -> float:
 BASELINE = row("baseline", dropout="none", t=1.0)
 RANDOM = row("random", dropout="random", t=1.0)
 DROPPED = {k: row(f"k = {k}", dropout_share=k / 32, t=1.0) for k in (4, 8, 12, 16, 24)}
+NOT_EIGHT = tuple(other for k, other in DROPPED.items() if k != 8)
 WHOLE = row("k = 8, decay")
 
 TABLE1 = TableEntry(
@@ -56,15 +57,10 @@ TABLE1 = TableEntry(
     ),
     source="Table 1 and Sec. 4.3.1, R(2+1)D; k is run as a share of a clip's frames",
     claims=(
-        Lower(words="Random dropout degrades the baseline.", metric=FINE_TUNED, at="random", than=("baseline",)),
-        Higher(words="Adversarial learning improves the baseline.", metric=FINE_TUNED, at="k = 8", than=("baseline",)),
-        Higher(
-            words="Of the numbers of frames k = 8 is best.",
-            metric=FINE_TUNED,
-            at="k = 8",
-            than=tuple(other.label for k, other in DROPPED.items() if k != 8),
-        ),
-        Higher(words="The decay improves it further.", metric=FINE_TUNED, at=WHOLE.label, than=("k = 8",)),
+        lower(FINE_TUNED, RANDOM, BASELINE, "Random dropout degrades the baseline."),
+        higher(FINE_TUNED, DROPPED[8], BASELINE, "Adversarial learning improves the baseline."),
+        higher(FINE_TUNED, DROPPED[8], NOT_EIGHT, "Of the numbers of frames k = 8 is best."),
+        higher(FINE_TUNED, WHOLE, DROPPED[8], "The decay improves it further."),
     ),
 )
 
@@ -77,7 +73,7 @@ DECAYS = {
     )
     for words in ("1", "0.999", "0.9999", "0.99999", "0.999999", "0.9999999")
 }
-BEST = DECAYS["0.99999"].label
+BEST = DECAYS["0.99999"]
 ALONE = row("t = 0.99999, no adversarial learning", dropout="none")
 
 TABLE2 = TableEntry(
@@ -99,22 +95,12 @@ TABLE2 = TableEntry(
         "by which rows are labelled"
     ),
     claims=(
-        Higher(
-            words="t = 0.99999 is best.",
-            metric=FINE_TUNED,
-            at=BEST,
-            than=tuple(other.label for other in DECAYS.values() if other.label != BEST),
-        ),
+        higher(FINE_TUNED, BEST, tuple(other for other in DECAYS.values() if other != BEST), "t = 0.99999 is best."),
         *(
-            Lower(
-                words=f"t = {words} is too small: worse than no decay.",
-                metric=FINE_TUNED,
-                at=f"t = {words}",
-                than=("t = 1",),
-            )
+            lower(FINE_TUNED, DECAYS[words], DECAYS["1"], f"t = {words} is too small: worse than no decay.")
             for words in ("0.999", "0.9999")
         ),
-        Higher(words="Adversarial learning improves the decay, too.", metric=FINE_TUNED, at=BEST, than=(ALONE.label,)),
+        higher(FINE_TUNED, BEST, ALONE, "Adversarial learning improves the decay, too."),
     ),
 )
 
@@ -162,14 +148,7 @@ TABLE3 = TableEntry(
         "Table 3 and Sec. 4.4; the other methods are not here, so what is said against them is not measured. On the "
         "embedded stream both networks are small ones of equal numbers of weights, tiny-3d and tiny-2plus1d"
     ),
-    claims=(
-        Higher(
-            words="R(2+1)D is ahead of 3D-ResNet18.",
-            metric=FINE_TUNED,
-            at=NETWORKS["R(2+1)D"].label,
-            than=(NETWORKS["3D-ResNet18"].label,),
-        ),
-    ),
+    claims=(higher(FINE_TUNED, NETWORKS["R(2+1)D"], NETWORKS["3D-ResNet18"], "R(2+1)D is ahead of 3D-ResNet18."),),
 )
 
 MOCO, OURS = row("MoCo", dropout="none", t=1.0), row("VideoMoCo")
@@ -189,14 +168,9 @@ FIG4 = TableEntry(
     ),
     source="Figure 4 and Sec. 3.4; two clips there, here all test clips of the first downstream set",
     claims=(
-        Lower(words="VideoMoCo is surer of complete clips.", metric=ENTROPY, at=OURS.label, than=(MOCO.label,)),
-        Lower(words="Occlusion unsettles VideoMoCo less.", metric=ENTROPY_RISE, at=OURS.label, than=(MOCO.label,)),
-        Higher(
-            words="Of occluded clips VideoMoCo knows more.",
-            metric=FINE_TUNED_OCCLUDED,
-            at=OURS.label,
-            than=(MOCO.label,),
-        ),
+        lower(ENTROPY, OURS, MOCO, "VideoMoCo is surer of complete clips."),
+        lower(ENTROPY_RISE, OURS, MOCO, "Occlusion unsettles VideoMoCo less."),
+        higher(FINE_TUNED_OCCLUDED, OURS, MOCO, "Of occluded clips VideoMoCo knows more."),
     ),
 )
 
@@ -213,11 +187,11 @@ FIG5 = MapEntry(
         "activations of the last maps"
     ),
     claims=(
-        Lower(
-            words="VideoMoCo looks more at what moves than MoCo.",
-            metric=LEAN,
-            at=f"{OURS.label}: activation",
-            than=(f"{MOCO.label}: activation",),
+        lower(
+            LEAN,
+            f"{OURS.label}: activation",
+            f"{MOCO.label}: activation",
+            "VideoMoCo looks more at what moves than MoCo.",
         ),
     ),
 )

@@ -27,7 +27,7 @@ GAP = 2
 
 
 class Column(NamedTuple):
-    """A column of the table: the group it stands under ("Overall" or a task), its name, its key in `Row.by_seed`."""
+    """A column of the table: the group it stands under ("Overall" or a task), its name, its key in `Row.by_run`."""
 
     group: str
     name: str

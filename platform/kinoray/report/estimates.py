@@ -1,51 +1,20 @@
-"""A line of a table: one method over seeds, its means with 95 % intervals, and its differences paired by seed."""
+"""A line of a table: one method over its runs, its means with 95 % intervals, and its differences from other lines."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kinoray import metrics
+from kinoray.report import statistics
 from kinoray.report.columns import Downstream, Scores
+from kinoray.report.resampling import Floats, draws_of
+from kinoray.report.statistics import Estimate, Number, Sample, Spread, Unit, difference
 from kinoray.runs.result import Result
 from kinoray.system.text import show
-
-
-class Estimate(NamedTuple):
-    """A mean over seeds; low and high bound its 95 % interval and are None for fewer than two seeds."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    seeds: int
-
-
-def estimate(values: Iterable[float | None]) -> Estimate:
-    """Mean and 95 % t interval of independent seeds (also of paired differences).
-
-        mean +- t(0.975, n - 1) * s / sqrt(n),  s = standard deviation with n - 1
-
-    A missing value leaves the mean undefined: a seed without the metric is not a seed with another value.
-    """
-    per_seed = list(values)
-    if not per_seed or any(value is None for value in per_seed):
-        return Estimate(None, None, None, 0)
-    sample = np.array(per_seed, dtype=float)
-    mean, n = float(sample.mean()), len(sample)
-    if n < 2:
-        return Estimate(mean, None, None, n)
-    half = float(_student(0.975, n - 1) * sample.std(ddof=1) / math.sqrt(n))
-    return Estimate(mean, mean - half, mean + half, n)
-
-
-def _student(share: float, freedom: int) -> float:
-    """Quantile of Student's t."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to import, for the same number
-
-    return stdtrit(freedom, share)
 
 
 def cell_text(value: Estimate, with_interval: bool) -> str:
@@ -55,14 +24,26 @@ def cell_text(value: Estimate, with_interval: bool) -> str:
     return show(value.mean)
 
 
-def smallest_p(seeds: int) -> float:
-    """Smallest possible two-sided p of an exact paired (sign-flip) test over that many seeds: 2 / 2^n."""
-    return 2.0 ** (1 - seeds)
+def meaning(spreads: Iterable[Spread | None]) -> str:
+    """What ± is in a table of these numbers; "" where none has an interval."""
+    known = [one for one in spreads if one is not None and one.is_known]
+    levels = dict.fromkeys(one.level for one in known if one.level != "queries")
+    queries = ["test queries"] if any(one.draws for one in known) else []
+    return f"± half of the 95 % interval over {' and '.join([*levels, *queries])}" if known else ""
+
+
+Numbers = dict[str, float | None]
+"""Column -> number."""
+
+
+def unit_of(result: Result) -> Unit:
+    """Where a run's numbers come from."""
+    return Unit(result.stream, tuple(result.tasks), result.seed)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a method with its settings, over seeds."""
+    """One line of the table: a method with its settings, over its runs."""
 
     results: Sequence[Result]
     metric: str
@@ -84,29 +65,47 @@ class Row:
         """Joint training and zero-shot bound the methods and do not compete with them."""
         return self.results[0].joint or self.results[0].zero_shot
 
+    @property
+    def finished(self) -> list[Result]:
+        return [result for result in self.results if result.state == "finished"]
+
     @cached_property
-    def by_seed(self) -> dict[int, dict[str, float | None]]:
-        """Column name -> value, for each finished seed."""
-        return {
-            result.seed: columns_of(result, self.metric)
-            | {key_of(name): score for name, score in self.downstream.get(result.folder, {}).items()}
-            for result in self.results
-            if result.state == "finished"
-        }
+    def by_run(self) -> dict[Unit, Numbers]:
+        """Column name -> value, for each finished run."""
+        return {unit_of(result): self._numbers(result) for result in self.finished}
+
+    def _numbers(self, result: Result) -> Numbers:
+        own = {key_of(name): score for name, score in self.downstream.get(result.folder, {}).items()}
+        return columns_of(result, self.metric) | own
+
+    @cached_property
+    def draws(self) -> dict[Unit, dict[str, Floats]]:
+        """The same on resampled queries, of what follows from ranks."""
+        return {unit_of(result): drawn_columns(result, self.metric) for result in self.finished}
 
     @property
     def downstream_names(self) -> list[Downstream]:
         """Every kind of run on the encoders of these."""
         return sorted({name for result in self.results for name in self.downstream.get(result.folder, {})})
 
-    def estimate(self, column: str) -> Estimate:
-        return estimate(values.get(column) for values in self.by_seed.values())
+    def sample(self, column: str) -> Sample:
+        """The column's number in each run; {} where one has none: no number is not another number."""
+        values = {unit: numbers.get(column) for unit, numbers in self.by_run.items()}
+        return {
+            unit: Number(value, self.draws.get(unit, {}).get(column))
+            for unit, value in values.items()
+            if value is not None and None not in values.values()
+        }
 
-    def minus(self, other: "Row", column: str) -> Estimate:
-        """Difference of a column to another row, paired by seed."""
-        both = [seed for seed in self.by_seed if seed in other.by_seed]
-        pairs = [(self.by_seed[seed].get(column), other.by_seed[seed].get(column)) for seed in both]
-        return estimate(None if a is None or b is None else a - b for a, b in pairs)
+    def estimate(self, column: str) -> Estimate:
+        return statistics.estimate(self.sample(column))
+
+    def minus(self, other: "Row", column: str) -> Sample:
+        """Difference of a column to another row, in each run that both have."""
+        return difference(self.sample(column), other.sample(column))
+
+    def spread(self, column: str) -> Spread | None:
+        return statistics.spread(self.sample(column))
 
     @property
     def unfinished(self) -> str:
@@ -115,21 +114,42 @@ class Row:
 
 
 def key_of(name: Downstream) -> str:
-    """Column name of a kind of downstream run in `Row.by_seed`."""
+    """Column name of a kind of downstream run in `Row.by_run`."""
     return f"{name.stream} | {name.label}"
 
 
-def columns_of(result: Result, metric: str) -> dict[str, float | None]:
-    """Every number of one run that a table may show: per task, overall, and the headline metrics.
+def columns_of(result: Result, metric: str) -> Numbers:
+    """Every number of one run that a table may show: the headline metrics, and "1:R@1", "1:FR", ... by task.
 
     What follows from a score, as FR and HM, also per task, is that of the score asked for (BMU-MoCo, supplement, Tables
     1 and 2).
     """
-    matrix = metrics.as_matrix(result.outcome["matrix"][metric])
-    values: dict[str, float | None] = result.metrics | result.summary(metric)
-    for task, score, rate in zip(
-        result.tasks, metrics.final_row(matrix), metrics.forgetting_rates(matrix), strict=True
+    return result.metrics | result.summary(metric) | _of_tasks(result.outcome["matrix"][metric], metric)
+
+
+def drawn_columns(result: Result, metric: str) -> dict[str, Floats]:
+    """The same columns on resampled queries, each (B,) (`resampling.draws_of`)."""
+    return _drawn_columns(result.folder, result.finished_at, metric)
+
+
+@lru_cache(maxsize=256)
+def _drawn_columns(folder: Path, finished_at: float, metric: str) -> dict[str, Floats]:
+    """As `drawn_columns`; a page and a table of the same run ask for the same."""
+    result = Result(folder)
+    protocol = result.protocol
+
+    def numbers(matrices: Mapping[str, Floats], queries: Sequence[int], final: Sequence[metrics.Ranks]) -> Numbers:
+        own = {} if metric == protocol.score else protocol.metrics_of(matrices, queries, metric)
+        return protocol.summarise(matrices, queries, final) | own | _of_tasks(matrices[metric], metric)
+
+    return draws_of(result, numbers)
+
+
+def _of_tasks(rows: Any, metric: str) -> Numbers:
+    """Final score and forgetting of each task, counted from 1."""
+    matrix, values = metrics.as_matrix(rows), Numbers()
+    for number, (score, rate) in enumerate(
+        zip(metrics.final_row(matrix), metrics.forgetting_rates(matrix), strict=True), start=1
     ):
-        values |= {f"{task}:{metric}": float(score), f"{task}:FR": rate}
-    overall = result.protocol.overall_columns(metric)
-    return values | {f":{name}": values.get(name) for name in overall}
+        values |= {f"{number}:{metric}": None if np.isnan(score) else float(score), f"{number}:FR": rate}
+    return values

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kinoray.errors import UsageError
-from kinoray.report.estimates import Estimate
+from kinoray.report.statistics import Estimate
 from kinoray.system.plots import COLOURS, STYLE, SVG, Picture, plain_text
 from kinoray.system.text import show
 

@@ -13,11 +13,13 @@ from rich.table import Table
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, downstream_scores, fitting, head, legend, table_of
-from kinoray.report.estimates import Row, cell_text, key_of, smallest_p
+from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
+from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, spread, verdict
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
 from kinoray.runs.result import CELL, TABLE, Result
+from kinoray.streams import family_of
 from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
 
 if TYPE_CHECKING:
@@ -36,11 +38,12 @@ class Comparison:
 
     @property
     def columns(self) -> list[Column]:
+        last = len(self.tasks)
         tasks = [
-            Column(task, name, f"{task}:{name}")
-            for task in self.tasks
+            Column(task, name, f"{number}:{name}")
+            for number, task in enumerate(self.tasks, start=1)
             for name in self.protocol.task_columns(self.metric)
-            if (task, name) != (self.tasks[-1], "FR")  # nothing comes after the last task
+            if (number, name) != (last, "FR")  # nothing comes after the last task
         ]
         return tasks + self.across
 
@@ -57,7 +60,7 @@ class Comparison:
 
     @property
     def overall(self) -> list[Column]:
-        return [Column(OVERALL, name, f":{name}") for name in self.protocol.overall_columns(self.metric)]
+        return [Column(OVERALL, name, name) for name in self.protocol.overall_columns(self.metric)]
 
     @property
     def protocol(self) -> BaseProtocol:
@@ -72,15 +75,15 @@ class Comparison:
         return pd.DataFrame(cells, columns=["method", "group", "column", "mean", "low", "high", "seeds"])
 
     def best(self, column: Column) -> str | None:
-        """Label of the best row, if its paired interval against the next excludes zero."""
-        ranked = [(row.estimate(column.key).mean, row) for row in self.rows if not row.is_bound]
-        known = [(mean, row) for mean, row in ranked if mean is not None]
-        known.sort(key=lambda pair: pair[0], reverse=self.protocol.metrics.get(column.name, "max") == "max")
-        if len(known) < 2:
+        """Label of the best row, if it is surely better than each other, all of them considered (`verdict`)."""
+        rows = [row for row in self.rows if not row.is_bound and row.estimate(column.key).mean is not None]
+        if len(rows) < 2:
             return None
-        gap = known[0][1].minus(known[1][1], column.key)
-        certain = gap.low is not None and gap.high is not None and (gap.low > 0.0 or gap.high < 0.0)
-        return known[0][1].label if certain else None
+        sign = 1.0 if self.protocol.metrics.get(column.name, "max") == "max" else -1.0
+        best, *others = sorted(rows, key=lambda row: -sign * (row.estimate(column.key).mean or 0.0))
+        pairs = [(best, other) if sign > 0 else (other, best) for other in others]
+        answer = verdict([[Margin(high.minus(low, column.key)) for high, low in pairs]]).answer
+        return best.label if answer == YES else None
 
     def cells(self) -> list[list[tuple[str, bool]]]:
         """(text, is best) of every cell, row by row; outside single tasks with half the width of the interval."""
@@ -197,8 +200,9 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
 
     `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs of the
     same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint training and
-    zero-shot stand last. Finished runs on the encoder of one of them (`--backbone run:FOLDER`, in the same runs folder)
-    add a column with their main score.
+    zero-shot stand last. Runs on several worlds of a stream (`moving-cvlm:8`, `moving-cvlm:9`) share a row, too: then
+    worlds are what is repeated. Finished runs on the encoder of one of them (`--backbone run:FOLDER`, in the same runs
+    folder) add a column with their main score.
     Raises: UsageError if there is no run, or the runs are of different streams.
     """
     results = [result for run in runs for result in _opened(run)]
@@ -206,26 +210,42 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
         raise UsageError("There is nothing to compare: name at least one run folder.")
     protocol = results[0].protocol
     name = protocol.score_named(metric or protocol.score)
-    for result in results[1:]:
-        if (result.stream, result.tasks) != (results[0].stream, results[0].tasks):
-            both = " and ".join(
-                f"{run.folder} is of {run.stream} ({', '.join(run.tasks)})" for run in (results[0], result)
-            )
-            raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
-    grouped: dict[Identity, dict[int, list[Result]]] = defaultdict(lambda: defaultdict(list))
-    for result in results:
-        grouped[identity(result.run)][result.seed].append(result)
+    tasks = _tasks(results)
+    grouped: dict[Identity, dict[Unit, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result, known in zip(results, _identities(results), strict=True):
+        grouped[known][unit_of(result)].append(result)
     shared = _shared_overrides(results) if len(grouped) > 1 else {}
     downstream = downstream_scores(results)
     several = len({result.run["backbone"] for result in results}) > 1
     rows = [
-        Row([newest(seeds[n]) for n in sorted(seeds)], name, shared, downstream, several) for seeds in grouped.values()
+        Row([newest(units[n]) for n in sorted(units)], name, shared, downstream, several) for units in grouped.values()
     ]
     apart = suffixes([(row.label, known) for row, known in zip(rows, grouped, strict=True)])
     rows = [replace(row, suffix=suffix) for row, suffix in zip(rows, apart, strict=True)]
     rows.sort(key=lambda row: row.is_bound)
-    repeated = [runs for seeds in grouped.values() for runs in seeds.values()]
-    return Comparison(rows, name, results[0].tasks, other_ids(results) + other_numbers(repeated))
+    repeated = [runs for units in grouped.values() for runs in units.values()]
+    return Comparison(rows, name, tasks, other_ids(results) + other_numbers(repeated))
+
+
+def _tasks(results: Sequence[Result]) -> list[str]:
+    """The tasks' names; by number where worlds, or orders of one, name them otherwise. Raises: UsageError."""
+    first = results[0]
+    for other in results[1:]:
+        same = other.stream == first.stream and set(other.tasks) == set(first.tasks)
+        worlds = other.stream != first.stream and family_of(other.stream) == family_of(first.stream)
+        if not (same or worlds) or len(other.tasks) != len(first.tasks):
+            both = " and ".join(f"{run.folder} is of {run.stream} ({', '.join(run.tasks)})" for run in (first, other))
+            raise UsageError(f"Runs on different streams or tasks cannot share a table: {both}. Compare them apart.")
+    alike = all(result.tasks == first.tasks for result in results)
+    return first.tasks if alike else [f"task {number}" for number in range(1, len(first.tasks) + 1)]
+
+
+def _identities(results: Sequence[Result]) -> list[Identity]:
+    """Of each run; its data do not count where there are several worlds, each of data of its own."""
+    found = [identity(result.run) for result in results]
+    by_stream = {(result.stream, known.data) for result, known in zip(results, found, strict=True)}
+    streams = {stream for stream, _ in by_stream}
+    return [known._replace(data="") for known in found] if 1 < len(streams) == len(by_stream) else found
 
 
 def _opened(run: str | Path | Result) -> list[Result]:
@@ -259,12 +279,13 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     across: the columns whose differences are told.
     """
     first, *others = rows
-    lines = [*_cautions(rows), _seeds_note(rows)]
+    lines = [*_cautions(rows), _seeds_note(rows, across)]
     if first.shared:
         lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
     lines += [_code_note(rows), *(_data_note(row, first) for row in others)]
-    for row in others:
-        lines += [_difference(row, first, column) for column in across if not row.is_bound]
+    competing = [row for row in others if not row.is_bound]
+    for column in across:
+        lines += _differences(competing, first, column)
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
     return [line for line in lines if line]
 
@@ -279,13 +300,15 @@ def _cautions(rows: Sequence[Row]) -> list[str]:
 
 
 def other_ids(results: Sequence[Result]) -> list[str]:
-    """A line for each run tested on other samples than the first: such numbers are not comparable."""
-    tested = [(result, result.outcome.get("tested_ids")) for result in results if result.state == "finished"]
+    """A line for each run tested on other samples than the first of its world and order: not comparable."""
+    finished = [result for result in results if result.state == "finished"]
+    firsts = {unit_of(result)[:2]: result for result in reversed(finished)}
+    pairs = [(result, firsts[unit_of(result)[:2]]) for result in finished]
     return [
-        f"{result.label} seed {result.seed} was tested on other samples than {tested[0][0].label} seed "
-        f"{tested[0][0].seed}: their numbers are not comparable. See bad_samples.jsonl of both."
-        for result, ids in tested
-        if ids != tested[0][1]
+        f"{result.label} seed {result.seed} was tested on other samples than {first.label} seed "
+        f"{first.seed}: their numbers are not comparable. See bad_samples.jsonl of both."
+        for result, first in pairs
+        if result.outcome.get("tested_ids") != first.outcome.get("tested_ids")
     ]
 
 
@@ -320,6 +343,8 @@ def _code_note(rows: Sequence[Row]) -> str:
 
 def _data_note(row: Row, first: Row) -> str:
     """Of which tasks a row has other data than the first row."""
+    if row.results[0].stream != first.results[0].stream:
+        return ""
     own, others = data_digests(row.results[0].run), data_digests(first.results[0].run)
     tasks = [task for task, digest in own.items() if others.get(task, digest) != digest]
     return (
@@ -327,23 +352,40 @@ def _data_note(row: Row, first: Row) -> str:
     )
 
 
-def _seeds_note(rows: Sequence[Row]) -> str:
-    counts = {len(row.by_seed) for row in rows}
-    if counts == {1}:
-        return "One seed: no intervals, and a difference may be luck."
-    seeds = "; ".join(f"{row.label}: {', '.join(map(str, row.by_seed)) or 'none'}" for row in rows)
-    return f"Mean over seeds ± half of the 95 % t interval (overall columns). Seeds: {seeds}."
+def _seeds_note(rows: Sequence[Row], across: Sequence[Column]) -> str:
+    """Which runs there are, and what ± is."""
+    means = meaning(row.spread(column.key) for row in rows for column in across)
+    if {len(row.by_run) for row in rows} == {1}:
+        return f"One run: {means or 'no intervals'}; another seed may differ by more."
+    worlds = list(dict.fromkeys(unit.world for row in rows for unit in row.by_run))
+    seeds = "; ".join(f"{row.label}: {_seeds(row.by_run, worlds) or 'none'}" for row in rows)
+    over = "worlds" if len(worlds) > 1 else "seeds"
+    return f"Mean over {over}{f' {means}' if means else ''} (overall columns). Seeds: {seeds}."
 
 
-def _difference(row: Row, first: Row, column: Column) -> str:
-    gap = row.minus(first, column.key)
-    if gap.mean is None:
-        return ""
+def _seeds(units: Iterable[Unit], worlds: Sequence[str]) -> str:
+    """The seeds, by world where there are several."""
+    lists = {world: ", ".join(str(unit.seed) for unit in units if unit.world == world) for world in worlds}
+    return "; ".join(f"{world} {seeds}" if len(worlds) > 1 else seeds for world, seeds in lists.items() if seeds)
+
+
+def _differences(rows: Sequence[Row], first: Row, column: Column) -> list[str]:
+    """How far rows are from the first in a column, with intervals that are corrected for as many comparisons."""
+    gaps = [(row, spread(row.minus(first, column.key))) for row in rows]
+    known = [(row, gap) for row, gap in gaps if gap is not None]
     where = "" if column.group == OVERALL else f" on {column.group}"
-    head = f"{row.label} - {first.label}: {column.name}{where} {gap.mean:+.1f}"
-    if gap.low is None:
-        return f"{head}, {gap.seeds} seed in common, no interval"
-    p = f"{smallest_p(gap.seeds):.2g}"
-    return (
-        f"{head} [{gap.low:.1f}, {gap.high:.1f}], {gap.seeds} seeds (smallest possible exact two-sided paired p = {p})"
-    )
+    return [
+        f"{row.label} - {first.label}: {column.name}{where} {_worded(gap, error)}"
+        for (row, gap), error in zip(known, holm([gap for _, gap in known]), strict=True)
+    ]
+
+
+def _worded(gap: Spread, error: float) -> str:
+    """A difference, its interval, and whether it can be seen."""
+    found = gap.interval(error)
+    if found.low is None or found.high is None:
+        return f"{gap.mean:+.1f}, {gap.over}, no interval"
+    head = f"{gap.mean:+.1f} [{found.low:.1f}, {found.high:.1f}], {gap.over}"
+    if gap.count < 2 or not found.low <= 0.0 <= found.high:
+        return head
+    return f"{head}: {UNSEEN}, which shows {gap.visible(error):.1f} in four of five repetitions"
