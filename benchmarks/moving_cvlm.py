@@ -32,6 +32,7 @@ import kinoray
 from kinoray.execution.run import run_all
 from kinoray.papers.reproduction import measured_on
 from kinoray.report.estimates import Row
+from kinoray.report.statistics import estimate
 from kinoray.runs.request import RunRequest
 
 RESULTS = Path(__file__).parent / "results"
@@ -92,11 +93,11 @@ def main() -> None:
     for name, row in rows.items():
         means = {metric: row.estimate(metric).mean for metric in HEADLINES}
         numbers |= {f"{name}_{metric}": round(mean, 2) for metric, mean in means.items() if mean is not None}
-    three = [row["HM"] for row in list(rows["base_moco"].by_seed.values())[:3]]
+    three = [row["HM"] for row in list(rows["base_moco"].by_run.values())[:3]]
     numbers["base_moco_HM_range"] = round(float(np.ptp(np.array(three, dtype=float))), 2)
     for name in ("bmu_moco", "bmu_moco_local"):
         for metric in ("R@1", "FR", "HM"):
-            gain = rows[name].minus(rows["base_moco"], metric)
+            gain = estimate(rows[name].minus(rows["base_moco"], metric))
             for part, value in zip(("gain", "gain_low", "gain_high"), gain[:3], strict=True):
                 if value is not None:
                     numbers[f"{name}_{metric}_{part}"] = round(value, 2)

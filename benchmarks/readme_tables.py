@@ -11,18 +11,22 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
+from kinoray.papers.statements import COUNTED
+from kinoray.report.statistics import YES
 from kinoray.system.text import markdown_table, show
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "bmu-table1"
 BEGIN, END = "<!-- made: {} -->", "<!-- made until here -->"
+COLUMNS = {SHARED: ("", SHARED), TUNED: (TUNED,)}
+"""Tables with one column of measured numbers are at the settings that all rows share."""
 HEADLINES = ("R@1", "FR", "HM")
 EMBEDDED = {"ctvr": "moving-ctvr-10", "video-ssl": "moving-actions", "cssl": "shapes-5", "ucl": "digits-5"}
 """An embedded stream of each protocol but the default one's; of those that a method suits the first is shown."""
@@ -57,18 +61,36 @@ def kept_entries() -> dict[str, dict[str, Any]]:
 
 
 def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
-    """Of a paper's own method, how many of the paper's statements hold; of another, the first table that has it."""
+    """Of a paper's own method, how many of the paper's statements hold, each counted once in a column; of another, the
+    first table that has it."""
     if method in SUBJECTS:
         records = [record for name, record in kept.items() if name.split("-")[0] == SUBJECTS[method]]
-        answers = Counter(statement["answer"] for record in records for statement in record["statements"])
-        if not answers:
+        counts = {column: _answers(records, columns) for column, columns in COLUMNS.items()}
+        if not counts[SHARED]:
             return "not run"
-        word = "yes" if answers["yes"] == answers.total() else "partly" if answers["yes"] else "no"
-        word = "undecided" if answers["undecided"] == answers.total() else word
-        return f"{word}: of {answers.total()} statements {answers['yes']} hold, {answers['no']} do not"
+        held = counts[SHARED][YES]
+        word = "yes" if held == counts[SHARED].total() else "partly" if held else "none seen"
+        parts = [f"of {count.total()} statements {_told(count)}" for count in counts.values() if count]
+        return f"{word}: {'; each row at its own best settings, '.join(parts)}"
     has = [name for name in kept if method in _methods_of(REPRODUCTIONS[name])]
     tables = [name for name in has if name.split("-")[1].startswith("table")] or has
     return f"measured in `{tables[0]}`" if tables else "not run"
+
+
+def _answers(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Counter[str]:
+    """How often each answer is given in some columns of measured numbers; a sentence counts once, in the first of the
+    tables that have it."""
+    found: dict[str, str] = {}
+    for record in records:
+        for statement in record["statements"]:
+            if statement["column"] in columns:
+                found.setdefault(statement["words"], statement["answer"])
+    return Counter(found.values())
+
+
+def _told(count: Mapping[str, int]) -> str:
+    """Counts of answers in words."""
+    return ", ".join(f"{number} {COUNTED[answer][number > 1]}" for answer in COUNTED if (number := count[answer]))
 
 
 def _methods_of(entry: Any) -> set[str]:
@@ -136,8 +158,8 @@ def _origin(record: Mapping[str, Any]) -> str:
     seeds = record["seeds"]
     made = record["measured"]
     return (
-        f"Stream {record['stream']}, seeds {seeds[0]} to {seeds[-1]}, mean ± half of the 95 % interval, commit "
-        f"{made['commit']}, {made['date']}, {made['machine']}."
+        f"Stream {record['stream']}, seeds {seeds[0]} to {seeds[-1]}, mean ± half of the 95 % interval over seeds, "
+        f"commit {made['commit']}, {made['date']}, {made['machine']}."
     )
 
 

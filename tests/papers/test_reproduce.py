@@ -206,11 +206,12 @@ def test_each_sentence_counts_once_in_each_column() -> None:
     )
     claim, other = higher("HM", "b", "a", "one"), higher("HM", "b", "a", "two")
     shared = [judged(claim, near), judged(other, far)]
-    assert counted(shared) == "of the paper's 2 statements 1 holds, 1 does not"
+    assert counted(shared) == "of the paper's 2 statements 1 holds, 1 does not hold"
     both = [statement._replace(column=name) for name in ("shared", "tuned") for statement in shared]
     both[3] = judged(other, samples_at({"a": 3.0, "b": 1.0}), column="tuned")
     assert counted(both) == (
-        "of the paper's 2 statements shared: 1 holds, 1 does not; tuned: 1 holds, 1 cannot be seen at this size"
+        "of the paper's 2 statements 1 holds, 1 does not hold at shared settings; "
+        "1 holds, 1 cannot be seen at this size at tuned settings"
     )
 
 
@@ -263,13 +264,11 @@ def test_a_curve_with_another_course_says_what_it_does_not_show(tmp_path: Path) 
     made = measured(tmp_path, RISING)
     assert answers(made) == ["no", "no", "yes", "yes", "no"], "FR is the same everywhere, in every seed"
     assert made.shown is False
-    assert made.verdict == "Of the paper's 5 statements 2 hold, 3 do not."
+    assert made.verdict == "Of the paper's 5 statements 2 hold, 3 do not hold."
     assert exit_code(made) == 3
     page = (made.folder / "bmu-fig4.md").read_text()
-    assert (
-        "- no: HM is best where m_hat is neither too big nor too small. (by -3.0 [-3.1, -3.0], 2 seeds in this world; "
-        in page
-    )
+    words = "HM is best where m_hat is neither too big nor too small."
+    assert f"- no: {words} (by -3.0 [-3.1, -3.0], 2 seeds in this world; " in page
     assert "highest at m_hat = 1" in page
 
 

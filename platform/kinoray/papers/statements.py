@@ -25,7 +25,7 @@ from kinoray.report.statistics import (
 
 COUNTED = {
     YES: ("holds", "hold"),
-    NO: ("does not", "do not"),
+    NO: ("does not hold", "do not hold"),
     SMALLER: ("is smaller than the paper's", "are smaller than the paper's"),
     UNSEEN: (UNSEEN, UNSEEN),
     NOT_MEASURED: ("is not measured", "are not measured"),
@@ -114,8 +114,6 @@ def counted(statements: Sequence[Statement]) -> str:
     total = max((count.total() for count in columns.values()), default=0)
     lines = []
     for name, count in columns.items():
-        parts = ", ".join(
-            f"{count[answer]} {COUNTED[answer][count[answer] > 1]}" for answer in COUNTED if count[answer]
-        )
-        lines.append(f"{name}: {parts}" if name else parts)
+        parts = [f"{count[answer]} {words[count[answer] > 1]}" for answer, words in COUNTED.items() if count[answer]]
+        lines.append(f"{', '.join(parts)}{f' at {name} settings' if name else ''}")
     return f"of the paper's {total} statement{'s' if total > 1 else ''} {'; '.join(lines)}"
