@@ -55,6 +55,17 @@ def test_every_row_resolves_on_the_streams_of_its_table(name: str, tmp_path: Pat
             assert spec.stream.protocol in (find_method(request.method).load().suits or ())
 
 
+@pytest.mark.parametrize("name", ["bmu-table4", "bmu-table4-cifar100"])
+def test_si_of_table_4_is_the_benchmarks_own(name: str, tmp_path: Path) -> None:
+    (row,) = [row for row in PICTURES[name].rows if row.label == "SI"]
+    ours, released = (
+        resolve(RunRequest(row.method, stream=PICTURES[name].stream, settings=own, as_released=is_released), 0)
+        for own, is_released in ((row.settings, False), ({}, True))
+    )
+    assert ours.settings == released.settings and ours.settings["importance_form"] == "ucl"
+    assert ours.recipe == released.recipe and ours.recipe.clip_value == 1.0
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_claims_are_about_columns_that_are_measured(name: str) -> None:
     entry = PICTURES[name]
