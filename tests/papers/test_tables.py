@@ -382,6 +382,9 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     assert {(r.stream, r.seed, r.seeds, r.space, r.sampler, r.prune) for r in asked} == {
         ("moving-cvlm", 0, 1, "budget", "grid", False)
     }
+    assert "`kinoray reproduce bmu-table1 --stream moving-cvlm --seeds 2 --tune`" in table.markdown()
+    named = made("bmu-table3", tmp_path, backbone="tiny-clip", seeds=2).markdown()
+    assert "`kinoray reproduce bmu-table3 --stream moving-cvlm --seeds 2 --backbone tiny-clip`" in named
     assert list(table.tuned["rows"]) == [row.label for row in TABLE1.rows if not row.is_bound]
     kept = json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())
     assert kept["rows"]["DER"] == {"settings": {"learning_rate": 0.002}, "validation": {"HM": 61.5}, "trials": 9}

@@ -9,6 +9,7 @@ import pytest
 from support.run_folders import TASKS, make_run
 
 from kinoray.errors import UsageError
+from kinoray.report.examples import Example, Hit
 from kinoray.report.page import write_report
 from kinoray.runs.finding import find_runs
 from kinoray.runs.result import Result
@@ -54,6 +55,18 @@ def test_the_costs_add_up_to_the_wall_time(tmp_path: Path) -> None:
     page = write_report(make_run(tmp_path)).read_text()
     seconds = [float(value) for value in re.findall(r"<td>([\d.]+) s</td>", page)]
     assert sum(seconds[:-1]) == pytest.approx(seconds[-1]) and seconds[-1] == 90.0
+
+
+def test_an_error_and_an_examples_words_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "<script>alert(1)</script> {{ 7 * 7 }} \x1b[31m"
+    hit = Hit(hostile, "data:image/png;base64,", right=True)
+    shown = [Example(hostile, "lost", hostile, "2 of 7", "5 of 7", "data:image/png;base64,", (hit,), (hit,))]
+    monkeypatch.setattr("kinoray.report.page.examples", lambda result: shown)
+    page = write_report(make_run(tmp_path, state="failed", error=hostile))
+    assert "script" not in read(page).tags
+    text = page.read_text()
+    assert "\x1b" not in text and text.count("&lt;script&gt;alert(1)&lt;/script&gt; {{ 7 * 7 }}") == 5
+    assert "<script" not in Result(page.parent)._repr_html_()
 
 
 def test_text_from_data_is_escaped(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def test_a_method_with_a_score_of_its_own_is_asked_block_by_block(micro, tmp_pat
     clips = sum(len(read_manifest(path).clips("test")) for path in spec.tests)
     assert len(result.hits) == clips and result.hits[0].score <= 0, "a negative distance"
     assert {hit.task for hit in result.hits} == set(spec.names)
+
+
+def test_a_hits_words_are_escaped(finished) -> None:
+    hostile = "<script>alert(1)</script> {{ 7 * 7 }} \x1b[31m"
+    found = search(finished.folder, "a red square", k=1)
+    hit = replace(found.hits[0], task=hostile, id=hostile, captions=(hostile,) * 2)
+    named = replace(found, hits=(hit,))
+    for text, times in ((named.page(), 5), (named._repr_html_(), 3)):
+        assert "<script" not in text and "\x1b" not in text
+        assert text.count("&lt;script&gt;alert(1)&lt;/script&gt; {{ 7 * 7 }}") == times
 
 
 def test_the_page_and_the_picture(finished, tmp_path) -> None:

@@ -14,6 +14,7 @@ from support.run_folders import TASKS, make_run
 from kinoray.errors import UsageError
 from kinoray.report.tables import Comparison, compare
 from kinoray.runs.finding import load
+from kinoray.system.text import show
 
 
 def three_seeds(root: Path) -> Comparison:
@@ -259,6 +260,10 @@ def test_worlds_of_a_stream_are_what_is_repeated(tmp_path: Path) -> None:
     assert notes[-1].startswith("bmu_moco - base_moco: HM ") and "3 worlds, 6 runs" in notes[-1]
     assert "over worlds (overall columns). Seeds: base_moco: moving-cvlm:7 0, 1; moving-cvlm:8 0, 1; " in notes[0]
     assert not comparison.warnings
+
+
+def test_nought_has_no_sign() -> None:
+    assert [show(value) for value in (-0.04, -0.0, 0.04, -0.06)] == ["0.0", "0.0", "0.0", "-0.1"]
 
 
 def test_results_and_folders_may_be_mixed(tmp_path: Path) -> None:

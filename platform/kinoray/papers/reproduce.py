@@ -56,6 +56,8 @@ def reproduce(
         refuse_partial(name, entry, options.get("stream") or entry.stream)
     quiet, runs = options.get("quiet", False), options.get("runs")
     place = _results_folder(options.get("smoke", False)) if keep else None
+    words = [f"--backbone {options['backbone']}"] if options.get("backbone") else []
+    words += ["--tune"] if tune else []
     common: dict[str, Any] = {
         **options,
         "stream": options.get("stream") or entry.stream,
@@ -66,13 +68,14 @@ def reproduce(
     if isinstance(entry, CurveEntry):
         best = tuned.settings_of_best(name, entry, _name_of(common["stream"]))
         common["settings"] = best.get(entry.best_of, {}) | common["settings"]
-        return _finished(_curves(name, entry, common, runs_root(runs)), place, quiet)
+        return _finished(_curves(name, entry, common, runs_root(runs)), words, place, quiet)
     if isinstance(entry, MapEntry):
-        return _finished(_maps(name, entry, common, runs_root(runs), [expanded(clip) for clip in clips]), place, quiet)
+        made = _maps(name, entry, common, runs_root(runs), [expanded(clip) for clip in clips])
+        return _finished(made, words, place, quiet)
     assert isinstance(entry, TableEntry)
     if tune:
         _tune(name, entry, common)
-    return _finished(_table(name, entry, common, runs_root(runs)), place, quiet)
+    return _finished(_table(name, entry, common, runs_root(runs)), words, place, quiet)
 
 
 def _name_of(stream: str | Stream) -> str:
@@ -121,10 +124,11 @@ def _given(options: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def _finished(made: Reproduction | dict[str, Any], place: Path | None, quiet: bool) -> Any:
-    """Write the files, and keep the table where it is complete."""
+def _finished(made: Reproduction | dict[str, Any], words: Sequence[str], place: Path | None, quiet: bool) -> Any:
+    """Write the files, and keep the table where it is complete. words: options of the command that they name."""
     if isinstance(made, dict):
         return made
+    made.options = words
     made.write()
     if place is not None:
         say = printer(quiet)

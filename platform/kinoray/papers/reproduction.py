@@ -78,6 +78,8 @@ class Reproduction(ABC):
         self.stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{name}-{facts.stream}").strip("-.")
         self.folder = root / "reproductions" / f"{self.stem}-{digest_of(list(facts.sources))[:8]}"
 
+    options: Sequence[str] = ()
+    """Words of its command beside stream, seeds and settings."""
     frame: pd.DataFrame
     """A row per finished run, with the metrics of the entry."""
 
@@ -240,7 +242,7 @@ class Reproduction(ABC):
         for name, value in self.facts.settings.items():
             if self.entry.settings.get(name) != value:
                 words.append(f"--set {name}={worded(value)}")
-        return " ".join([*words, *["--partial"] * self.facts.partial, *["--smoke"] * self.smoke])
+        return " ".join([*words, *self.options, *["--partial"] * self.facts.partial, *["--smoke"] * self.smoke])
 
     def latex(self) -> str:
         """A booktabs table."""

@@ -58,8 +58,8 @@ class Statement(NamedTuple):
         if self.pair is None or margin.mean is None or known.spread is None:
             return f"{head}: {self.words}"
         high, low = (f"{place:g}" if isinstance(place, float) else place for place in self.pair)
-        interval = "" if margin.low is None else f" [{margin.low:.1f}, {margin.high:.1f}]"
-        parts = [f"by {margin.mean:+.1f}{interval}, {known.spread.over}"]
+        interval = "" if margin.low is None else f" [{margin.low:z.1f}, {margin.high:z.1f}]"
+        parts = [f"by {margin.mean:+z.1f}{interval}, {known.spread.over}"]
         parts += [] if low is ZERO else [f"{high} against {low}"]
         parts += [] if known.claimed is None else [f"the paper by {known.claimed:.1f}"]
         if self.answer == UNSEEN and known.visible is not None:

@@ -384,8 +384,8 @@ def _worded(gap: Spread, error: float) -> str:
     """A difference, its interval, and whether it can be seen."""
     found = gap.interval(error)
     if found.low is None or found.high is None:
-        return f"{gap.mean:+.1f}, {gap.over}, no interval"
-    head = f"{gap.mean:+.1f} [{found.low:.1f}, {found.high:.1f}], {gap.over}"
+        return f"{gap.mean:+z.1f}, {gap.over}, no interval"
+    head = f"{gap.mean:+z.1f} [{found.low:z.1f}, {found.high:z.1f}], {gap.over}"
     if gap.count < 2 or not found.low <= 0.0 <= found.high:
         return head
     return f"{head}: {UNSEEN}, which shows {gap.visible(error):.1f} in four of five repetitions"

@@ -8,8 +8,8 @@ from typing import Any
 
 
 def show(value: float | None, digits: int = 1) -> str:
-    """A number as tables print it; a dash where there is none."""
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    """A number as tables print it, without a minus at nought; a dash where there is none."""
+    return "–" if value is None or math.isnan(value) else f"{value:z.{digits}f}"
 
 
 def printable(text: object) -> str:
