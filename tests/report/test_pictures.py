@@ -1,15 +1,19 @@
 """The headline figure of runs: what it draws, in which formats it is written, and that nothing overlaps."""
 
+import warnings
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.font_manager import get_font_names
 from support.run_folders import make_run
 
+from kinoray.report.pictures import write_figure
 from kinoray.report.tables import Comparison, compare
 from kinoray.runs.finding import find_runs
+from kinoray.system.plots import STYLE, svg
 
 
 @pytest.fixture
@@ -40,6 +44,16 @@ def test_no_two_texts_of_the_figure_overlap(comparison: Comparison) -> None:
     texts += figure.axes[0].get_yticklabels()
     boxes = [text.get_window_extent(canvas.get_renderer()) for text in texts]
     assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
+
+
+def test_names_that_no_font_has_give_no_warnings(tmp_path: Path) -> None:
+    """As SVG they are text, which a browser has fonts for."""
+    figure = compare([make_run(tmp_path, "方法", tasks=["夜の街", "b", "c", "d", "e"])]).plot()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_figure(figure, tmp_path / "a.png")
+        assert "方法" in svg(figure)
+    assert set(STYLE["font.family"]) <= set(get_font_names())
 
 
 def test_seeds_of_a_run_draw_themselves(tmp_path: Path) -> None:

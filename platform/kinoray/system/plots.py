@@ -1,6 +1,7 @@
 """Figures of the result matrix, of forgetting (BMU-MoCo, Fig. 3) and of the loss. No pyplot: nothing global changes."""
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any, Protocol
@@ -10,11 +11,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 
 from kinoray import metrics
 
 COLOURS = ("#8a8f98", "#1f6fb4", "#d8572a", "#2a9d6f", "#8e5bb0", "#c49a1a", "#c2457e")
+WIDE = ("Noto Sans CJK JP", "Noto Sans CJK SC", "Source Han Sans", "WenQuanYi Zen Hei", "Hiragino Sans", "MS Gothic")
+"""Fonts with Chinese, Japanese and Korean characters."""
 STYLE: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans", *(name for name in WIDE if name in get_font_names())],
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -39,6 +44,12 @@ class Run(Protocol):
 
 class Picture(Figure):
     """A figure that shows itself as the last line of a notebook cell, also where pyplot was never imported."""
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """Where no font has a character of somebody's task, there is a box, and no warning for each."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+            super().savefig(*args, **options)
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
