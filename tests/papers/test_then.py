@@ -122,7 +122,7 @@ def test_an_encoder_that_was_not_fine_tuned_is_a_gap(asked, two_sets, tmp_path, 
 def test_rows_of_other_papers_stand_in_the_table_and_are_not_run(asked, two_sets, tmp_path) -> None:
     table = reproduce("videomoco-table3", stream=two_sets, seeds=1, runs=tmp_path / "runs", quiet=True)
     assert [request.backbone for request in asked if request.method == "video_moco"] == ["tiny-3d", "tiny-2plus1d"]
-    assert [row.on_paper_stream().backbone for row in TABLES["videomoco-table3"].rows] == ["r3d-18", "r2plus1d-18"]
+    assert [row.on_paper_stream().backbone for row in TABLES["videomoco-table3"].rows] == ["r3d-18:4", "r2plus1d-18:4"]
     assert ["Deep RL, CaffeNet", "published", "58.60", "25.00"] in table.cells()
     assert [line[1] for line in table.cells()[1:]].count("shared") == 2
 

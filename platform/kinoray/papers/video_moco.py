@@ -126,7 +126,7 @@ OTHERS = (
 """Methods of other papers, with their network and, where it is not the downstream set, their pretext data."""
 NETWORKS = {
     name: MethodRow(label=f"VideoMoCo, {name}", method="video_moco", backbone=small, paper_backbone=own)
-    for name, small, own in (("3D-ResNet18", "tiny-3d", "r3d-18"), ("R(2+1)D", "tiny-2plus1d", "r2plus1d-18"))
+    for name, small, own in (("3D-ResNet18", "tiny-3d", "r3d-18:4"), ("R(2+1)D", "tiny-2plus1d", "r2plus1d-18:4"))
 }
 
 TABLE3 = TableEntry(
