@@ -93,6 +93,7 @@ def test_each_of_several_differences_needs_more(tmp_path: Path) -> None:
     comparison = compare(sorted(tmp_path.iterdir()))
     base, *others = comparison.rows
     notes = [note for note in comparison.notes() if ": R@1 " in note]
+    assert "Intervals of differences are corrected for 2 comparisons in each column (Holm)." in comparison.notes()
     gaps = [[number.value for number in row.minus(base, "R@1").values()] for row in others]
     ps = [scipy.stats.ttest_1samp(gap, 0.0).pvalue for gap in gaps]
     errors = [0.025, 0.05] if ps[0] < ps[1] else [0.05, 0.025]

@@ -24,8 +24,9 @@ from kinoray.papers.claims import Claim
 from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted, judged
 from kinoray.report.statistics import NO, SMALLER, YES, Sample
+from kinoray.report.text_table import TextTable
 from kinoray.system.cores import usable_cores
-from kinoray.system.text import latex_text, markdown_table, printable
+from kinoray.system.text import markdown_table, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -247,9 +248,8 @@ class Reproduction(ABC):
     def latex(self) -> str:
         """A booktabs table."""
         head, *body = self.cells()
-        frame = pd.DataFrame(body, columns=head).map(latex_text).rename(columns=latex_text)
-        notes = [f"% {printable(line)}" for line in (self.setting(), *self.facts.cautions, *self.notes())]
-        return frame.to_latex(index=False, column_format=f"l{'r' * (len(head) - 1)}") + "\n".join(notes) + "\n"
+        notes = (self.setting(), *self.facts.cautions, *self.notes())
+        return TextTable([("", name) for name in head], body, notes).latex()
 
     def __repr__(self) -> str:
         rows = self.cells()

@@ -1,11 +1,10 @@
 """Runs side by side: the paper's Table 1, for terminals, notebooks, Markdown, LaTeX and JSON, from the same cells."""
 
-import html
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -15,12 +14,13 @@ from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.report.columns import OVERALL, Column, Line, downstream_scores, fitting, head, legend, table_of
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
 from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, spread, verdict
+from kinoray.report.text_table import TextTable, notes_markdown
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
-from kinoray.runs.result import CELL, TABLE, Result
+from kinoray.runs.result import Result
 from kinoray.streams import family_of
-from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
+from kinoray.system.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,31 +105,23 @@ class Comparison:
         runs on their encoders found."""
         return {"rows": [_json_row(row) for row in self.rows], "notes": self.notes(), "warnings": list(self.warnings)}
 
+    def text(self, notes: Sequence[str], better: Mapping[str, str] = MappingProxyType({})) -> TextTable:
+        """All cells as text. better: metric -> its better end, where heads point to it."""
+        cells = self.cells()
+        return TextTable(
+            [("", "method"), *((column.group, head(column, better)) for column in self.columns)],
+            [[row.label, *(text for text, _ in line)] for row, line in zip(self.rows, cells, strict=True)],
+            notes,
+            frozenset((y, x) for y, line in enumerate(cells) for x, (_, bold) in enumerate(line, start=1) if bold),
+        )
+
     def markdown(self) -> str:
         """A GitHub table."""
-        lines = [["method", *(f"{c.group} {c.name}" for c in self.columns)]]
-        for row, cells in zip(self.rows, self.cells(), strict=True):
-            lines.append([row.label, *(f"**{text}**" if bold else text for text, bold in cells)])
-        notes = "\n".join(f"- {markdown_text(note)}" for note in self.notes())
-        return f"{markdown_table(lines)}\n\n{notes}\n"
+        return f"{self.text([]).markdown()}\n\n{notes_markdown(self.notes())}\n"
 
     def latex(self) -> str:
         """A booktabs table."""
-        groups = [(name, len(list(members))) for name, members in groupby(self.columns, key=lambda c: c.group)]
-        spans = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{latex_text(name)}}}" for name, n in groups)
-        names = " & ".join(latex_text(c.name) for c in self.columns)
-        lines = [
-            rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
-            r"\toprule",
-            rf" & {spans} \\",
-            rf"Method & {names} \\",
-            r"\midrule",
-        ]
-        for row, cells in zip(self.rows, self.cells(), strict=True):
-            shown = (rf"\textbf{{{latex_text(text)}}}" if bold else latex_text(text) for text, bold in cells)
-            lines.append(" & ".join([latex_text(row.label), *shown]) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", *(f"% {printable(note)}" for note in self.notes())]
-        return "\n".join(lines) + "\n"
+        return self.text(self.notes()).latex()
 
     def table(self, width: int | None = None) -> Table:
         """For a terminal of so many cells, as many columns as fit; None: all. Never folded."""
@@ -178,21 +170,7 @@ class Comparison:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        groups = groupby(self.columns, key=lambda c: c.group)
-        spans = "".join(
-            f"<th style='{CELL}' colspan={len(list(m))}>{html.escape(printable(g))}</th>" for g, m in groups
-        )
-        better = self.protocol.metrics
-        names = "".join(f"<th style='{CELL}'>{html.escape(head(c, better))}</th>" for c in self.columns)
-        body = ""
-        for row, cells in zip(self.rows, self.cells(), strict=True):
-            shown = "".join(f"<td style='{CELL}'>{f'<b>{text}</b>' if bold else text}</td>" for text, bold in cells)
-            body += f"<tr><th style='{CELL}'>{html.escape(printable(row.label))}</th>{shown}</tr>"
-        notes = "".join(
-            f"<div style='opacity:.7'>{html.escape(printable(n))}</div>"
-            for n in [*self.warnings, *self.legend(), *self.notes()]
-        )
-        return f"<table style='{TABLE}'><tr><th></th>{spans}</tr><tr><th></th>{names}</tr>{body}</table>{notes}"
+        return self.text([*self.warnings, *self.legend(), *self.notes()], self.protocol.metrics).html()
 
 
 def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
@@ -286,6 +264,8 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     competing = [row for row in others if not row.is_bound]
     for column in across:
         lines += _differences(competing, first, column)
+    if len(competing) > 1:
+        lines.append(f"Intervals of differences are corrected for {len(competing)} comparisons in each column (Holm).")
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
     return [line for line in lines if line]
 
