@@ -10,6 +10,7 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from kinoray.backbones.vision import torchvision
 from kinoray.config import Recipe, build, plain
+from kinoray.data import presets
 from kinoray.data.augment import (
     CROP,
     augment_views,
@@ -26,6 +27,7 @@ from kinoray.data.augment import (
 )
 from kinoray.data.crops import crop
 from kinoray.data.presets import PRESETS, Augmentation, Preset, decode_px, find_preset, preset_of
+from kinoray.decoding.forms import FrameForm
 from kinoray.errors import UsageError
 from kinoray.seeds import branch, uniform
 
@@ -401,6 +403,18 @@ def test_the_plain_view_is_the_centre_of_the_frame(squares):
     middle = random_clips(24, 3, 36, 64)[..., 14:50].contiguous()
     expected = oracle.resize(middle.flatten(0, 1), [30, 30], interpolation=3, antialias=True).view(24, 3, 3, 30, 30)
     torch.testing.assert_close(wide, scaled(expected.float() / 255), atol=1e-5, rtol=1e-5)
+
+
+def test_frames_are_kept_as_a_preset_s_views_need_them():
+    none, ucl, video_moco = PRESETS["none"], PRESETS["ucl"], PRESETS["video-moco"]
+    assert presets.train_form(PRESETS["ctvr"], 224) == FrameForm(256, "rectangle")
+    assert presets.test_form(PRESETS["ctvr"], 224) == FrameForm(224, "centre", 224, "bicubic")
+    assert presets.train_form(video_moco, 112) == FrameForm(168, "rectangle")
+    assert presets.test_form(video_moco, 112) == FrameForm(168, "centre", 112)
+    assert presets.test_form(PRESETS["ccsl-imagenet"], 224) == FrameForm(256, "centre", 224)
+    assert presets.train_form(none, 64) == presets.test_form(none, 64) == FrameForm(64)
+    assert (presets.train_form(ucl, 32), presets.test_form(ucl, 32)) == (FrameForm(32, "rectangle"), FrameForm(32))
+    assert presets.train_form(none, 32, [ucl]) == FrameForm(32, "rectangle"), "replayed rows are cropped"
 
 
 def test_presets_follow_the_released_files():

@@ -97,6 +97,23 @@ def test_a_short_clip_is_kept_whole_and_serves_any_draw(videos, cache):
 
 
 @pytest.mark.parametrize("probed", [False, True])
+def test_a_wide_clip_is_short_by_its_own_size(tmp_path, cache, monkeypatch, probed):
+    """Beside it an entry of each other form: none is taken for another."""
+    path, rectangle = tmp_path / "wide.mp4", FrameForm(16, "rectangle")
+    clips.write_clip(path, np.random.default_rng(0).integers(0, 255, (6, 32, 64, 3), dtype=np.uint8))
+    probe = Probe(frame_caching.file_digest(str(path)), 6, (), ()) if probed else None
+    clip = replace(clip_of(path), probe=probe)
+    for spare, kept in ((-1, False), (0, True)):
+        monkeypatch.setattr(frame_caching, "WHOLE_BYTES", 6 * 16 * 32 * 3 + spare)
+        for form in (rectangle, SMALL, FrameForm(16, "centre", 16, "bicubic"), FrameForm(16, "centre", 16)):
+            fetched = [fetch_clip(clip, RANDOM, seed, form, cache) for seed in (0, 1)]
+            assert [f.cached for f in fetched][1] == (kept or form != rectangle)
+            for seed, one in enumerate(fetched):
+                assert np.array_equal(one.video, read_clip(clip, RANDOM, seed, form))
+    assert len(files_in(cache)) == 4
+
+
+@pytest.mark.parametrize("probed", [False, True])
 def test_of_a_long_clip_only_frames_that_everyone_asks_for_are_kept(videos, cache, monkeypatch, probed):
     monkeypatch.setattr(frame_caching, "WHOLE_BYTES", 16 * 16 * 3 * 5)
     probe = Probe(frame_caching.file_digest(str(videos / "0.mp4")), 6, (), ()) if probed else None

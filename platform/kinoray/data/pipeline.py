@@ -174,8 +174,11 @@ def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None
         for step, rows in groups:
             numbers = [(row.task, row.sample, row.seed, row.written, row.memory_slot) for row in rows]
             task, sample, seeds, written, memory_slots = np.array(numbers, dtype=np.int64).T
-            video = _joined([row.video for row in rows])  # type: ignore[misc]  # each row of a step has one
-            yield DecodedRows(step, task, sample, seeds, written, memory_slots, *video, num_current, *_about(rows))
+            video, sizes = _joined([row.video for row in rows])  # type: ignore[misc]  # each row of a step has one
+            bad, cached, trouble = _about(rows)
+            yield DecodedRows(
+                step, task, sample, seeds, written, memory_slots, video, sizes, num_current, bad, cached, trouble
+            )
 
 
 def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, None, None]:
@@ -185,8 +188,8 @@ def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, Non
         for _, rows in groups:
             good = [(row.sample, row.video) for row in rows if row.video is not None]
             numbers = np.array([sample for sample, _ in good], dtype=np.int64)
-            video = _joined([video for _, video in good]) if good else none
-            yield DecodedClips(numbers, *video, *_about(rows))
+            video, sizes = _joined([video for _, video in good]) if good else none
+            yield DecodedClips(numbers, video, sizes, *_about(rows))
 
 
 def _joined(videos: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -244,13 +244,14 @@ def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarr
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
     filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
-    first, video = None, np.empty((len(filled), 0), np.uint8)
+    one: np.ndarray | None = None
+    video = np.empty((len(filled), 0), np.uint8)
     numbers, notes = np.empty((len(filled), 6), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
         row = feed.decode(*slot)
         if row.video is not None:
-            first = row.video if first is None else first
-            if mixed([first, row.video]):
+            one = row.video if one is None else one
+            if mixed([one, row.video]):
                 row.video, row.failure = None, ("data", MIXED)
             else:
                 video = _with_room(video, place, row.video.nbytes)
