@@ -396,13 +396,6 @@ def _scale(video: Tensor, factor: Sequence[float], offset: Sequence[float], out:
     return torch.mul(video, factors, out=out).sub_(offsets)
 
 
-def check_replay_views(names: Sequence[str]) -> None:
-    """Raises: UsageError, with the nearest names, for an entry that is neither a preset nor one of the two words."""
-    for name in names:
-        if name not in (PLAIN, AS_WRITTEN):
-            find_preset(name)
-
-
 def replay_views(
     video: Tensor,
     seeds: np.ndarray,

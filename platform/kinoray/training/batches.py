@@ -18,7 +18,7 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Recipe
-from kinoray.data.augment import augment_views, check_replay_views, normalise, plain_view, replay_views
+from kinoray.data.augment import augment_views, normalise, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN, PLAIN
 from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
@@ -89,7 +89,6 @@ class Feed:
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
         self.replay_views = self.needs.replay.views if self.needs.replay else ()
-        check_replay_views(self.replay_views)
         replayed = [find_preset(name) for name in self.replay_views if name not in (PLAIN, AS_WRITTEN)]
         self.train_form = train_form(self.preset, self.recipe.size_px, replayed)
         self.test_form = test_form(self.preset, self.recipe.size_px)
