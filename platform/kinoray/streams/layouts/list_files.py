@@ -31,9 +31,9 @@ def read(folder: Path) -> Listing | None:
         str(file.relative_to(folder)): [_row(path, names.get(label, str(label)), splits[file]) for path, label in lines]
         for file, lines in lists.items()
     }
-    lines = () if named else ("labels are numbers, and captions with them: no file of class names is near",)
+    notes = () if named else ("labels are numbers, and captions with them: no file of class names is near",)
     layout = f"lists of paths and labels ({', '.join(rows)})" + (f" with {named.name}" if named else "")
-    return Listing(layout, next(iter(lists)) if len(lists) == 1 else folder, rows, folder, lines)
+    return Listing(layout, next(iter(lists)) if len(lists) == 1 else folder, rows, folder, notes)
 
 
 def _row(path: str, label: str, split: str | None) -> Row:
