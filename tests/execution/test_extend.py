@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.clips import grey_ramp, write_clip
 from support.growth import Late, Rings, learned, tree
 from support.toys import Exemplars, PerBlock, Replays
 from typer.testing import CliRunner
@@ -126,6 +127,17 @@ def test_a_stopped_extension_goes_on_with_the_same_call(micro, tmp_path) -> None
     new = grown(old, two, method=Interrupted)
     whole = local(Interrupted, two, tmp_path / "whole")
     assert learned(new.folder) == learned(whole.folder)
+
+
+def test_videos_that_were_replaced_since_are_not_taken_for_what_was_learned(micro, tmp_path) -> None:
+    folder = tmp_path / "mine"
+    for number in range(6):
+        write_clip(folder / f"{number}.mp4", grey_ramp(8, step=4 + number))
+    (folder / "captions.csv").write_text("video,caption\n" + "".join(f"{n}.mp4,a {n}\n" for n in range(6)))
+    old = run("base_moco", stream=str(folder), num_workers=0, runs=tmp_path, quiet=True, smoke=True)
+    shutil.copy(folder / "1.mp4", folder / "0.mp4")
+    with pytest.raises(ConfigMismatch, match="learned from other videos: files of mine were replaced since"):
+        extend(old, micro.tasks[0], quiet=True)
 
 
 def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, tmp_path, monkeypatch) -> None:

@@ -15,6 +15,7 @@ and threads. Some methods and ring memories make room for the number of tasks at
 extended, unless they planned for it: `kinoray run ... --set planned_tasks=8` makes room for eight.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
+from kinoray.data.manifest import read_manifest
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
 from kinoray.execution.commits import check_log
 from kinoray.execution.run import run
@@ -35,6 +37,7 @@ from kinoray.runs.resolve import Resolved, counts_tasks, resolve
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.own_folder import is_own_folder
 from kinoray.streams.rendering import checked_first
 from kinoray.system.durable import sha256, storage_error, whole_file, write_text
 from kinoray.system.folders import expanded, own_file
@@ -137,6 +140,7 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
+    _check_videos(old)
     assert isinstance(request.stream, Stream)
     request = replace(request, stream=replace(request.stream, tasks=(*request.stream.tasks, new)))
     longer = resolve(request)
@@ -158,6 +162,20 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
             f"would have learned otherwise. Run it anew with --set planned_tasks={made_for + 1} or more."
         )
     return request, longer
+
+
+def _check_videos(old: Result) -> None:
+    """Raises: ConfigMismatch where videos of one's own folder, as far as it is there, were replaced since the run."""
+    known, source = old.run["digests"].get("files", {}), old.run.get("stream_source", {}).get("made_from", "")
+    now: dict[str, str | None] = {}
+    if known and is_own_folder(source):
+        with contextlib.suppress(UsageError):
+            now = {task.name: read_manifest(task.manifest).files for task in load_stream(source).tasks}
+    if replaced := [task for task, files in now.items() if known.get(task, files) != files]:
+        raise ConfigMismatch(
+            f"{label_of(old)} learned from other videos: files of {', '.join(replaced)} were replaced since. Put them "
+            "back, or run it anew."
+        )
 
 
 def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
