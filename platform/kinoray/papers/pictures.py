@@ -8,10 +8,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, PUBLISHED, SHARED, TableEntry
+from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, SHARED, TableEntry
 from kinoray.report.estimates import Row
 from kinoray.report.page import first_queries
-from kinoray.report.pictures import draw_estimates
+from kinoray.report.pictures import Panel, overall_figure
+from kinoray.report.statistics import NONE
 from kinoray.runs.result import Result
 from kinoray.system.plots import COLOURS, STYLE, Picture, draw_course, loss_figure, plain_text
 
@@ -37,33 +38,17 @@ class Drawn(Protocol):
 
 def overall(made: Drawn) -> Figure:
     """Overall metrics of each row: published as hollow diamonds, measured with 95 % intervals."""
-    labels = [row.label for row in made.entry.rows]
-    metrics = made.entry.drawn or made.columns[-3:]
-    with mpl.rc_context(STYLE):
-        figure = Picture(figsize=(11, 0.42 * len(labels) + 1.3), layout="constrained")
-        for axes, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics), sharey=True)), metrics, strict=True):
-            published = [made.published.get(name, {}).get(metric) for name in labels]
-            known = [(y, value) for y, value in enumerate(published) if value is not None]
-            if known:
-                y, x = zip(*known, strict=True)
-                axes.plot(x, y, "D", markerfacecolor="none", color=COLOURS[0], markersize=5, label=PUBLISHED)
-            for number, (column, rows) in enumerate(made.rows.items()):
-                ys = [y + 0.16 * (2 * number - len(made.rows) + 1) for y, n in enumerate(labels) if n in rows]
-                estimates = [rows[n].estimate(metric) for n in labels if n in rows]
-                draw_estimates(axes, estimates, ys, COLOURS[1 + number], column)
-            arrow = "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
-            head = metric if metric in made.entry.across else f"Overall {metric}"
-            axes.set_title(plain_text(f"{head} ({arrow})"))
-            axes.grid(axis="y", color="#0001")
-            axes.set_yticks(range(len(labels)), [plain_text(name) for name in labels])
-        figure.axes[0].invert_yaxis()
-        handles = {
-            label: handle
-            for axes in figure.axes
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    labels, panels = [row.label for row in made.entry.rows], []
+    for metric in made.entry.drawn or made.columns[-3:]:
+        arrow = "lower is better" if metric in LOWER_IS_BETTER else "higher is better"
+        head = metric if metric in made.entry.across else f"Overall {metric}"
+        published = [made.published.get(label, {}).get(metric) for label in labels]
+        series = {
+            column: [rows[label].estimate(metric) if label in rows else NONE for label in labels]
+            for column, rows in made.rows.items()
         }
-        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles))
-    return figure
+        panels.append(Panel(f"{head} ({arrow})", series, published))
+    return overall_figure(labels, panels)
 
 
 def _tasks(made: Drawn) -> list[int]:

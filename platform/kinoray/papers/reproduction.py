@@ -23,8 +23,8 @@ from kinoray.config import digest_of
 from kinoray.papers.claims import Claim
 from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted, judged
+from kinoray.report.columns import TextTable
 from kinoray.report.statistics import NO, SMALLER, YES, Sample
-from kinoray.report.text_table import TextTable
 from kinoray.system.cores import usable_cores
 from kinoray.system.text import markdown_table, printable
 
@@ -252,16 +252,13 @@ class Reproduction(ABC):
         return TextTable([("", name) for name in head], body, notes).latex()
 
     def __repr__(self) -> str:
-        rows = self.cells()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(_set(cell, w, i) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows
-        ]
+        names, *body = self.cells()
+        table = pd.DataFrame(body, columns=names).to_string(index=False, justify="left", max_colwidth=None)
         head = f"{self.name} on {self.stream}, test splits, {len(self.seeds)} seeds"
         statements = [f"- {statement}" for statement in self.statements]
         missing = [f"Missing: {line}" for line in self.missing]
         notes = [*self.facts.cautions, *self.notes()]
-        everything = [head, *lines, *notes, self.verdict, *statements, *missing, str(self.folder)]
+        everything = [head, *table.splitlines(), *notes, self.verdict, *statements, *missing, str(self.folder)]
         return "\n".join(printable(line.rstrip()) for line in everything)
 
 
@@ -291,10 +288,6 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows for JSON."""
     return [as_json(row) for row in frame.to_dict("records")]  # type: ignore[arg-type]
-
-
-def _set(cell: str, width: int, column: int) -> str:
-    return cell.rjust(width) if column else cell.ljust(width)
 
 
 def _safe(text: str) -> str:

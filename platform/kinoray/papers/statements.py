@@ -64,7 +64,7 @@ class Statement(NamedTuple):
         parts += [] if known.claimed is None else [f"the paper by {known.claimed:.1f}"]
         if self.answer == UNSEEN and known.visible is not None:
             parts.append(f"{known.visible:.1f} would be seen in four of five repetitions")
-        if self.answer == UNSEEN and known.needed is not None and known.needed > known.spread.count:
+        if self.answer == UNSEEN and known.needed is not None and known.needed > known.spread.units:
             shown = "an effect like this" if known.claimed is None else "the paper's"
             parts.append(f"{known.needed} {known.spread.level} would show {shown}")
         return f"{head}: {self.words} ({'; '.join(parts)})"
@@ -86,7 +86,7 @@ def judged(
     published: the metric at places as the paper has it, whose differences are the effects claimed.
     """
     groups = claim.groups(list(samples))
-    known = (published or {}) | {ZERO: 0.0}
+    known: dict[Any, float] = {**(published or {}), ZERO: 0.0}
 
     def margin(high: Any, low: Any) -> Margin:
         gap = samples.get(high, {}) if low is ZERO else difference(samples.get(high, {}), samples.get(low, {}))

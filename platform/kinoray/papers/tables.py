@@ -281,12 +281,9 @@ class RowAcross(Row):
         return difference(self._part(first), self._part(second)) if second else self._part(first)
 
     def _part(self, column: str) -> Sample:
-        score = self.metric
-        return {
-            Unit("", (), result.seed): Number(result.metrics[score], drawn_columns(result, score).get(score))
-            for result in self.parts.get(column, ())
-            if result.state == "finished"
-        }
+        runs = [run for run in self.parts.get(column, ()) if run.state == "finished"]
+        known = {run.seed: (run.metrics[self.metric], drawn_columns(run, self.metric).get(self.metric)) for run in runs}
+        return {Unit("", (), seed): Number(value, draws) for seed, (value, draws) in known.items() if value is not None}
 
 
 def late_score(result: "Result", score: str) -> float:

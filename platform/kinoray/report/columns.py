@@ -1,11 +1,14 @@
-"""Columns of a comparison: heads that say which direction is better, what they mean, and which fit a terminal."""
+"""Columns of tables: heads that say which direction is better, what they mean, which fit a terminal; tables as text."""
 
+import html
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import pandas as pd
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +16,7 @@ from rich.text import Text
 from kinoray.runs.finding import find_runs
 from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.result import Result
-from kinoray.system.text import printable
+from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
 
 OVERALL = "Overall"
 BETTER = {"max": "↑", "min": "↓"}
@@ -93,6 +96,58 @@ def _group_names(columns: Sequence[Column]) -> list[str]:
     """The group of each column where it begins, else ""."""
     before = ["", *(column.group for column in columns)]
     return ["" if c.group == b else printable(c.group) for c, b in zip(columns, before, strict=False)]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Lines of cells under heads, as they are handed on; the first column names the lines."""
+
+    heads: Sequence[tuple[str, str]]
+    """(group, name) of each column; all groups are "" where there are none."""
+    lines: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+    """What must be read with it."""
+    bold: frozenset[tuple[int, int]] = frozenset()
+    """(line, column) of the cells that stand out."""
+
+    def markdown(self) -> str:
+        """A GitHub table, without the notes."""
+        heads = [f"{group} {name}".strip() for group, name in self.heads]
+        return markdown_table([heads, *self._cells(str, "**{}**")])
+
+    def latex(self) -> str:
+        """A booktabs table, its notes as comments."""
+        text = self._frame(latex_text, r"\textbf{{{}}}").to_latex(
+            index=False, column_format=f"l{'r' * (len(self.heads) - 1)}", multicolumn_format="c"
+        )
+        return text + "".join(f"% {printable(note)}\n" for note in self.notes)
+
+    def html(self) -> str:
+        """A `<table>`, its notes as lines below."""
+        notes = "".join(f"<div style='opacity:.7'>{_escaped(note)}</div>" for note in self.notes)
+        return self._frame(_escaped, "<b>{}</b>").to_html(index=False, escape=False, border=0) + notes
+
+    def _frame(self, escape: Callable[[str], str], strong: str) -> pd.DataFrame:
+        """All texts escaped."""
+        heads = [(escape(group), escape(name)) for group, name in self.heads]
+        grouped = any(group for group, _ in heads)
+        columns = pd.MultiIndex.from_tuples(heads) if grouped else pd.Index([name for _, name in heads])
+        return pd.DataFrame(self._cells(escape, strong), columns=columns)
+
+    def _cells(self, escape: Callable[[str], str], strong: str) -> list[list[str]]:
+        return [
+            [strong.format(escape(cell)) if (y, x) in self.bold else escape(cell) for x, cell in enumerate(line)]
+            for y, line in enumerate(self.lines)
+        ]
+
+
+def notes_markdown(notes: Sequence[str]) -> str:
+    """Notes as a list."""
+    return "\n".join(f"- {markdown_text(note)}" for note in notes)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text))
 
 
 class Downstream(NamedTuple):

@@ -35,20 +35,21 @@ def draws_of(result: Result, numbers: Numbers) -> dict[str, Floats]:
     {} where there are no ranks, or ranks that do not give the run's own matrices.
     """
     ranks, matrices = result.ranks, result.outcome.get("matrix", {})
-    chosen = {int(task): _chosen(part) for task, part in ranks.groupby("task")}
+    chosen = {part["task"].iloc[0]: _chosen(part) for _, part in ranks.groupby("task")}
     size, protocol = len(result.tasks), result.protocol
     drawn = {name: np.full((DRAWS, size, size), np.nan) for name in protocol.matrix_names}
-    for (reading, row, task), part in ranks.groupby(["reading", "after_task", "task"]):
-        ids, counts_BV = chosen[int(task)]
-        place_Q = ids.get_indexer(part["clip_id"])
+    for _, part in ranks.groupby(["reading", "after_task", "task"]):
+        reading, row, task = part[["reading", "after_task", "task"]].iloc[0]
+        ids, counts_BV = chosen[task]
+        place_Q = ids.get_indexer(pd.Index(part["clip_id"]))
         queries_V = np.bincount(place_Q, minlength=len(ids))
         for score, k in protocol.scores.items():
             name = matrix_name(reading, score)
             hits_V = np.bincount(place_Q, hits_at(part["rank"], k, part["ties"]), minlength=len(ids))
-            known = matrices.get(name, [[None] * size] * size)[int(row)][int(task)]
+            known = matrices.get(name, [[None] * size] * size)[row][task]
             if known is None or abs(known - 100 * hits_V.sum() / len(part)) > CLOSE:
                 return {}
-            drawn[name][:, int(row), int(task)] = 100 * (counts_BV @ hits_V) / (counts_BV @ queries_V)
+            drawn[name][:, row, task] = 100 * (counts_BV @ hits_V) / (counts_BV @ queries_V)
     if not chosen:
         return {}
     final = _final(ranks, chosen)
@@ -71,17 +72,15 @@ def _final(ranks: pd.DataFrame, chosen: Mapping[int, tuple[pd.Index, Counts]]) -
     main = ranks[ranks["reading"] == ""]
     last = main[main["after_task"] == main["after_task"].max()]
     final = []
-    for task, part in sorted(last.groupby("task")):
-        ids, counts_BV = chosen[int(task)]
+    for _, part in last.groupby("task"):
+        ids, counts_BV = chosen[part["task"].iloc[0]]
         of_task = Ranks(*(part[name].to_numpy() for name in ("rank", "ties", "gallery")))
-        final.append((of_task, counts_BV[:, ids.get_indexer(part["clip_id"])]))
+        final.append((of_task, counts_BV[:, ids.get_indexer(pd.Index(part["clip_id"]))]))
     return final
 
 
 def _queries(final: Sequence[tuple[Ranks, Counts]], draw: int) -> tuple[list[int], list[Ranks]]:
     """Number and ranks of each task's queries in one draw."""
-    parts = [
-        Ranks(*(np.repeat(column, counts_BQ[draw]) for column in (ranks.middle, ranks.ties, ranks.gallery)))
-        for ranks, counts_BQ in final
-    ]
+    rows = [np.repeat(np.arange(len(ranks)), counts_BQ[draw]) for ranks, counts_BQ in final]
+    parts = [Ranks(r.middle[q], r.ties[q], r.gallery[q]) for (r, _), q in zip(final, rows, strict=True)]
     return [len(part) for part in parts], parts

@@ -75,8 +75,8 @@ class Spread(NamedTuple):
     mean: float
     level: str
     """worlds, orders, seeds or queries."""
-    count: int
-    """Units of that level."""
+    units: int
+    """How many there are of that level."""
     runs: int
     of_units: float
     """Variance of the units' means (s^2); 0 where there is one."""
@@ -87,22 +87,22 @@ class Spread(NamedTuple):
 
     def at(self, count: int) -> tuple[float, float]:
         """Standard error and degrees of freedom of the mean of so many units; (0, inf) where nothing spreads it."""
-        units, queries = self.of_units / count, self.of_queries
-        total = units + queries
+        own, queries = self.of_units / count, self.of_queries
+        total = own + queries
         if total <= 0.0:
             return 0.0, np.inf
-        share = units**2 / max(1, count - 1) + queries**2 / max(1, self.draws - 1)
-        return float(np.sqrt(total)), total**2 / share
+        shares = (own / total) ** 2 / max(1, count - 1) + (queries / total) ** 2 / max(1, self.draws - 1)
+        return float(np.sqrt(total)), 1 / shares
 
     @property
     def is_known(self) -> bool:
         """Whether it has an interval."""
-        return self.count > 1 or self.draws > 0
+        return self.units > 1 or self.draws > 0
 
     @property
     def p(self) -> float:
         """Two-sided, of a mean of 0; 1 where there is no interval."""
-        error, freedom = self.at(self.count)
+        error, freedom = self.at(self.units)
         if not self.is_known:
             return 1.0
         if error == 0.0:
@@ -113,18 +113,18 @@ class Spread(NamedTuple):
         """error: what it leaves out."""
         if not self.is_known:
             return Estimate(self.mean, None, None, self.runs)
-        size, freedom = self.at(self.count)
+        size, freedom = self.at(self.units)
         half = float(stdtrit(freedom, 1 - error / 2)) * size if size else 0.0
         return Estimate(self.mean, self.mean - half, self.mean + half, self.runs)
 
     def visible(self, error: float = ERROR, count: int | None = None) -> float:
         """The smallest effect that so many units (those there are) show in `POWER` of all repetitions."""
-        size, freedom = self.at(count or self.count)
+        size, freedom = self.at(count or self.units)
         return float(stdtrit(freedom, 1 - error / 2) + stdtrit(freedom, POWER)) * size if size else 0.0
 
     def needed(self, effect: float, error: float = ERROR) -> int | None:
         """How many units would show an effect of that size; None: not even `MOST_UNITS`."""
-        if effect <= 0 or self.count < 2 or self.visible(error, MOST_UNITS) > effect:
+        if effect <= 0 or self.units < 2 or self.visible(error, MOST_UNITS) > effect:
             return None
         low, high = 1, MOST_UNITS  # the first does not, the last does
         while high - low > 1:
@@ -136,11 +136,11 @@ class Spread(NamedTuple):
     def over(self) -> str:
         """What the interval is over, in words."""
         if self.level == "worlds":
-            return f"{self.count} worlds, {self.runs} runs"
+            return f"{self.units} worlds, {self.runs} runs"
         where = "in this world"
         if self.level == "queries":
             return f"one run {where}"
-        return f"{self.count} {self.level} {where}"
+        return f"{self.units} {self.level} {where}"
 
 
 def spread(sample: Sample) -> Spread | None:
@@ -240,7 +240,7 @@ class Verdict(NamedTuple):
     @property
     def visible(self) -> float | None:
         """The smallest effect that four of five repetitions would have shown; None where nothing was repeated."""
-        if self.spread is None or self.spread.count < 2:
+        if self.spread is None or self.spread.units < 2:
             return None
         return self.spread.visible(self.error)
 
@@ -278,7 +278,7 @@ def _of_one(margin: Margin, known: Spread, error: float, place: int) -> Verdict:
     interval = known.interval(error)
     claimed = margin.claimed if margin.claimed is not None and margin.claimed > 0 else None
     answer = UNSEEN
-    if known.count > 1 and interval.low is not None and interval.high is not None:
+    if known.units > 1 and interval.low is not None and interval.high is not None:
         if interval.high <= 0:
             answer = NO
         elif claimed is not None and interval.high < claimed / 2:

@@ -11,10 +11,20 @@ from rich.table import Table
 
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import BaseProtocol
-from kinoray.report.columns import OVERALL, Column, Line, downstream_scores, fitting, head, legend, table_of
+from kinoray.report.columns import (
+    OVERALL,
+    Column,
+    Line,
+    TextTable,
+    downstream_scores,
+    fitting,
+    head,
+    legend,
+    notes_markdown,
+    table_of,
+)
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
 from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, spread, verdict
-from kinoray.report.text_table import TextTable, notes_markdown
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
@@ -144,16 +154,12 @@ class Comparison:
 
     def plot(self) -> "Figure":
         """The headline figure: overall metrics of each row, means with 95 % intervals."""
-        from kinoray.report.pictures import overall_figure
+        from kinoray.report.pictures import Panel, overall_figure
 
         arrows = {"max": "higher is better", "min": "lower is better"}
-        columns = [column for column in self.overall if column.name in (self.metric, *self.protocol.brief)]
-        panels = {
-            f"Overall {column.name} ({arrows[self.protocol.metrics[column.name]]})": [
-                row.estimate(column.key) for row in self.rows
-            ]
-            for column in columns
-        }
+        better, drawn = self.protocol.metrics, (self.metric, *self.protocol.brief)
+        shown = {c.name: [row.estimate(c.key) for row in self.rows] for c in self.overall if c.name in drawn}
+        panels = [Panel(f"Overall {name} ({arrows[better[name]]})", {"": of_all}) for name, of_all in shown.items()]
         return overall_figure([row.label for row in self.rows], panels)
 
     def __repr__(self) -> str:
@@ -366,6 +372,6 @@ def _worded(gap: Spread, error: float) -> str:
     if found.low is None or found.high is None:
         return f"{gap.mean:+z.1f}, {gap.over}, no interval"
     head = f"{gap.mean:+z.1f} [{found.low:z.1f}, {found.high:z.1f}], {gap.over}"
-    if gap.count < 2 or not found.low <= 0.0 <= found.high:
+    if gap.units < 2 or not found.low <= 0.0 <= found.high:
         return head
     return f"{head}: {UNSEEN}, which shows {gap.visible(error):.1f} in four of five repetitions"
