@@ -399,7 +399,9 @@ def forms_cost(folder: Path, rounds: int) -> None:
                 "rectangle": FrameForm(short_px, "rectangle"),
                 "centre": FrameForm(cut[0], "centre", case.size_px, cut[1]),  # type: ignore[arg-type]
             }
-            rule, took, held = Sampling(case.kind, case.count), {name: [] for name in forms}, {}  # type: ignore[arg-type]
+            rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
+            took: dict[str, list[float]] = {name: [] for name in forms}
+            held: dict[str, int] = {}
             for _ in range(rounds):
                 for name, form in forms.items():
                     begun = time.process_time()

@@ -85,7 +85,7 @@ def test_frames_are_labelled_by_number_and_time_within_the_clip(manifest: Path) 
         "frame 0, 0.00 s",
         "frame 3, 0.30 s",
     ]
-    assert frames.pixels.shape == (2, CELL_PX, CELL_PX, 3)
+    assert frames.pixels.shape == (2, CELL_PX // 2, CELL_PX, 3)
 
 
 def test_pictures_and_items_are_one_frame_of_their_own_shape(manifest: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def contact_sheet(manifest: Manifest, row: int, frames: int = 8) -> tuple[Image.
         facts |= _probed(clip)
     taken = _frames(clip, frames)
     text = sheet_text(facts)
-    return _draw(taken, _cell_size(facts), text), text
+    return _draw(taken, text), text
 
 
 def sheet_text(facts: dict[str, Any]) -> list[str]:
@@ -220,19 +220,17 @@ def _frames(clip: Clip, count: int) -> Frames:
 
 
 def shown_frames(clip: Clip, choose: Choose, size_px: int) -> np.ndarray:
-    """Frames uint8 (T, size, size, 3) as `read_frames` gives them; blank where the clip is a file of vectors."""
-    frames = read_frames(clip, choose, FrameForm(size_px))
-    return frames if frames.ndim == 4 else np.full((len(frames), size_px, size_px, 3), 255, dtype=np.uint8)
+    """Frames uint8 (T, H, W, 3) as the video is, up to 4:1, their longer side `size_px`; of vectors blank squares."""
+    frames = read_frames(clip, choose, FrameForm(size_px, "rectangle"))
+    if frames.ndim != 4:
+        return np.full((len(frames), size_px, size_px, 3), 255, dtype=np.uint8)
+    height, width = (round(size_px * side / max(frames.shape[1:3])) for side in frames.shape[1:3])
+    smaller = (Image.fromarray(frame).resize((width, height), Image.Resampling.BILINEAR) for frame in frames)
+    return np.stack([np.asarray(frame) for frame in smaller])
 
 
-def _cell_size(facts: dict[str, Any]) -> tuple[int, int]:
-    """Width and height of a frame on the sheet, px: as the video is, its longer side `CELL_PX`."""
-    width, height = facts["width_px"] or 1, facts["height_px"] or 1
-    longer = max(width, height)
-    return max(1, round(CELL_PX * width / longer)), max(1, round(CELL_PX * height / longer))
-
-
-def _draw(frames: Frames, cell: tuple[int, int], text: list[str]) -> Image.Image:
+def _draw(frames: Frames, text: list[str]) -> Image.Image:
+    cell = frames.pixels.shape[2], frames.pixels.shape[1]
     columns = min(COLUMNS, len(frames.labels))
     rows = math.ceil(len(frames.labels) / columns)
     width = max(MIN_WIDTH_PX, columns * (cell[0] + MARGIN_PX) + MARGIN_PX)
@@ -252,7 +250,7 @@ def _draw(frames: Frames, cell: tuple[int, int], text: list[str]) -> Image.Image
     for number, (pixels, label) in enumerate(zip(frames.pixels, frames.labels, strict=True)):
         x = MARGIN_PX + (number % columns) * (cell[0] + MARGIN_PX)
         y = MARGIN_PX + (number // columns) * step
-        sheet.paste(Image.fromarray(pixels).resize(cell, Image.Resampling.BILINEAR), (x, y))
+        sheet.paste(Image.fromarray(pixels), (x, y))
         pen.text((x, y + cell[1] + 2), label, fill=FAINT, font=font(SMALL_PX))
     for number, (line, used, colour) in enumerate(lines):
         pen.text((MARGIN_PX, MARGIN_PX + rows * step + number * LINE_PX), line, fill=colour, font=used)

@@ -110,7 +110,7 @@ class _Frames:
     def hit(self, clip_id: str, right: bool) -> Hit:
         if clip_id not in self.read:
             manifest, row = self.places[clip_id]
-            frame = strip(manifest.clip(row), float(manifest.aspects[row]), HIT_PX, num_frames=1)
+            frame = strip(manifest.clip(row), HIT_PX, num_frames=1)
             self.read[clip_id] = data_uri(frame)
         return Hit(clip_id, self.read[clip_id], right)
 
@@ -121,7 +121,7 @@ def _example(task: str, what: str, row: dict[Any, Any], manifest: Manifest, clip
     if manifest.id(place) != row["clip_id"]:
         raise LookupError("the manifest has other samples than the run was tested on")
     query = manifest.caption(place, int(numbers[row["sample"]])) or manifest.labels([place])[0] or row["clip_id"]
-    picture = strip(manifest.clip(place), float(manifest.aspects[place]), FRAME_PX)
+    picture = strip(manifest.clip(place), FRAME_PX)
     then, now = (tuple(clips.hit(i, i == row["clip_id"]) for i in row[f"best_{when}"]) for when in ("then", "now"))
     return Example(task, what, query, _place(row, "then"), _place(row, "now"), data_uri(picture), then, now)
 
@@ -136,21 +136,19 @@ FRAMES = 4
 GAP_PX = 4
 
 
-def strip(clip: Clip, aspect: float, frame_px: int, num_frames: int = FRAMES) -> Image.Image:
+def strip(clip: Clip, frame_px: int, num_frames: int = FRAMES) -> Image.Image:
     """Some frames of a clip side by side, as its video is; an empty frame where it can no longer be read.
 
-    aspect: width / height of its frames. frame_px: their longer side.
+    frame_px: their longer side.
     """
     try:
         frames = apart(_spread_frames, clip, frame_px, num_frames)
     except (VideoError, OSError):
         frames = np.full((1, frame_px, frame_px, 3), 255, dtype=np.uint8)
-    longest = max(1.0, aspect)
-    width, height = max(1, round(frame_px * aspect / longest)), max(1, round(frame_px / longest))
+    height, width = frames.shape[1:3]
     picture = Image.new("RGB", (len(frames) * (width + GAP_PX) - GAP_PX, height), PAPER)
     for number, pixels in enumerate(frames):
-        frame = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
-        picture.paste(frame, (number * (width + GAP_PX), 0))
+        picture.paste(Image.fromarray(pixels), (number * (width + GAP_PX), 0))
     return picture
 
 

@@ -54,8 +54,6 @@ class Hit:
     id: str
     captions: tuple[str, ...]
     clip: Clip
-    aspect: float
-    """Width / height of its frames."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def _hit(opened: OpenedMethod, score: float, task: int, id: str) -> Hit:
     manifest: Manifest = read_manifest(opened.spec.tests[task])
     row = pc.index(manifest.table["id"], id).as_py()
     captions = tuple(manifest.table["captions"][row].as_py() or ())
-    return Hit(score, opened.spec.names[task], id, captions, manifest.clip(row), float(manifest.aspects[row]))
+    return Hit(score, opened.spec.names[task], id, captions, manifest.clip(row))
 
 
 def _words(number: int, hit: Hit) -> str:
@@ -214,7 +212,7 @@ def _words(number: int, hit: Hit) -> str:
 
 
 def _strip(hit: Hit) -> Image.Image:
-    return strip(hit.clip, hit.aspect, FRAME_PX)
+    return strip(hit.clip, FRAME_PX)
 
 
 def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
