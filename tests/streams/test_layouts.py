@@ -135,6 +135,21 @@ def test_a_table_for_each_split_is_told_by_its_name_and_two_for_one_are_refused(
     refused(tmp_path, "several tables of clips", "mine_train_7k.json, mine_train_9k.json", "Keep one")
 
 
+def test_the_files_of_one_table_and_other_tables_beside_a_folder_per_class(tmp_path):
+    for name in NAMES:
+        write(tmp_path / "shards" / "videos" / name)
+    for split, words in OURS.items():
+        part = [{k: v for k, v in row.items() if k != "split"} for row in rows() if row["split"] == split]
+        for number in range(3):
+            path = write(tmp_path / "shards" / "data" / f"{words}-{number:05d}-of-00003.parquet")
+            pq.write_table(pa.Table.from_pylist(part[number : number + 1]), path)
+    assert clips_of(tmp_path / "shards") == captioned("videos/")
+    for label in ("wave", "run"):
+        write(tmp_path / "classes" / label / "a.mp4")
+    write(tmp_path / "classes" / "metadata.csv", "id,fps\n1,25\n")
+    assert clips_of(tmp_path / "classes").keys() == {"run/a.mp4", "wave/a.mp4"}
+
+
 @pytest.mark.parametrize("file", ["metadata.csv", "metadata.jsonl", "metadata.parquet"])
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_video_folder_of_hugging_face(tmp_path, file, apart):

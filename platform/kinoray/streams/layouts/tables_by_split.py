@@ -1,5 +1,6 @@
 """Tables under names of their own: one file (`annotations.json`, `MSRVTT_test.parquet`), or one for each split."""
 
+import re
 from pathlib import Path
 
 from kinoray.errors import UsageError
@@ -7,6 +8,8 @@ from kinoray.streams.layouts import Listing, Row, split_of
 from kinoray.streams.layouts.tables import annotation_files, columns_of, is_listed, rows_of
 
 RANK = 5
+SHARD = re.compile(r"-\d+-of-\d+")
+"""What the names of one table's files differ in."""
 
 
 def read(folder: Path) -> Listing | None:
@@ -15,7 +18,8 @@ def read(folder: Path) -> Listing | None:
     if not files:
         return None
     splits = {file: split_of(str(file.relative_to(folder))) for file in files}
-    if len(files) > 1 and len({*splits.values()} - {None}) < len(files):
+    tables = {SHARD.sub("", str(file)): split for file, split in splits.items()}
+    if len(tables) > 1 and len({*tables.values()} - {None}) < len(tables):
         names = ", ".join(str(file.relative_to(folder)) for file in files)
         raise UsageError(
             f"{folder} has several tables of clips, {names}. Keep one, or one for each split (train, val, test)."

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kinoray.errors import UsageError
 from kinoray.streams.layouts import SPLITS, Listing, Row, listed_in
-from kinoray.streams.layouts.tables import rows_of
+from kinoray.streams.layouts.tables import columns_of, is_listed, rows_of
 
 RANK = 2
 NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -12,7 +12,7 @@ NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 def read(folder: Path) -> Listing | None:
     """Names are relative to the folder of their metadata; its name, or the first part of theirs, tells the split."""
-    files = [file for file in listed_in(folder, *NAMES) if file.name in NAMES]
+    files = [file for file in listed_in(folder, *NAMES) if file.name in NAMES and is_listed(columns_of(file))]
     if not files:
         return None
     homes = [file.parent for file in files]
