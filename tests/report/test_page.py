@@ -6,14 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import create_trial
 from support.run_folders import TASKS, make_run
 
 from kinoray.errors import UsageError
 from kinoray.report.examples import Example, Hit
-from kinoray.report.page import write_report
+from kinoray.report.page import other_galleries, write_report
 from kinoray.runs.finding import find_runs
-from kinoray.runs.result import Result
+from kinoray.runs.result import SWEEP_RECORD, Result
+from kinoray.sweeps.study import open_study
 from kinoray.system import plots
+from kinoray.system.durable import write_json
 
 
 class Elements(HTMLParser):
@@ -144,3 +148,32 @@ def test_a_single_task_can_be_drawn(tmp_path: Path) -> None:
     make_run(tmp_path, tasks=["only"])
     plots.overview(find_runs(tmp_path)).savefig(tmp_path / "overview.png")
     assert write_report(next(tmp_path.glob("*/seed-0"))).exists()
+
+
+@pytest.mark.parametrize(("trials", "told"), [(4, "4 trials over 2 knobs, fewer"), (20, "20 trials over 2 knobs<")])
+def test_a_sweeps_page_says_what_importances_rest_on(trials: int, told: str, tmp_path: Path) -> None:
+    record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
+    record |= {"num_tasks": 5}
+    write_json(tmp_path / SWEEP_RECORD, record)
+    study, _ = open_study(tmp_path, record, create=True)
+    knobs = {name: FloatDistribution(0.0, 1.0) for name in "ab"}
+    for n in range(trials):
+        params = {"a": n / trials, "b": (7 * n % trials) / trials}
+        study.add_trial(create_trial(params=params, distributions=knobs, value=params["a"]))
+    assert f"Importance, from {told}" in write_report(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("cvlm", "Validation ranks among 120 clips, the test among 300: compare neither number with the other."),
+        ("ctvr", "Validation ranks among 600 clips, the test among 1500: compare neither number with the other."),
+        ("ucl", ""),
+    ],
+)
+def test_a_sweeps_page_says_where_test_and_validation_rank_among_others(protocol, told, tmp_path, monkeypatch) -> None:
+    run = Result(make_run(tmp_path, protocol=protocol))
+    monkeypatch.setattr("kinoray.report.page._clips", lambda result, task: [1000, 120, 300])
+    assert other_galleries(run) == told
+    monkeypatch.setattr("kinoray.report.page._clips", lambda result, task: [1000, 300, 300])
+    assert other_galleries(run) == ""

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
@@ -36,6 +37,7 @@ from kinoray.report.estimates import Numbers, Row, cell_text, columns_of, drawn_
 from kinoray.report.page import query_drift
 from kinoray.report.resampling import Floats
 from kinoray.report.statistics import Number, Sample, Unit, difference
+from kinoray.system.plots import STYLE
 from kinoray.system.text import show, words
 
 if TYPE_CHECKING:
@@ -211,7 +213,8 @@ class TableReproduction(Reproduction):
 
     def plot(self) -> "Figure":
         """The figure that the entry names."""
-        return PICTURES[self.entry.picture](self)
+        with mpl.rc_context(STYLE):
+            return PICTURES[self.entry.picture](self)
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,8 @@ def _provenance(result: Result) -> list[tuple[str, str]]:
     return [(str(name), str(value)) for name, value in rows]
 
 
+TELLING = 10
+"""Trials for each knob below which importances are mostly chance."""
 MOST_ROWS = 500
 """Trials in the table; the study has them all."""
 
@@ -169,12 +171,36 @@ def _sweep_content(sweep: SweepResult) -> dict[str, Any]:
         "best": best,
         "tests": best.metrics if best else {},
         "headlines": sweep.protocol.headlines,
-        "figures": [(title, Markup(svg(figure))) for title, figure in sweep.figures().items()],
+        "figures": [(_titled(title, sweep), Markup(svg(figure))) for title, figure in sweep.figures().items()],
+        "galleries": other_galleries(best.runs[0]) if best and best.runs else "",
         "columns": list(shown.columns),
         "rows": [[_cell(value) for value in row] for row in shown.itertuples(index=False)],
         "left_out": len(frame) - len(shown),
         "record": json.dumps(without_password(sweep.record), indent=1, ensure_ascii=False),
     }
+
+
+def _titled(title: str, sweep: SweepResult) -> str:
+    """The importances' title with what they rest on."""
+    if title != "Importance":
+        return title
+    trials, knobs = len(sweep.complete), len(sweep.importance)
+    few = f", fewer than {TELLING} a knob: chance may order them" if trials < TELLING * knobs else ""
+    return f"{title}, from {trials} trials over {knobs} knob{'s' if knobs > 1 else ''}{few}"
+
+
+def other_galleries(run: Result) -> str:
+    """Among how many clips validation and test rank, where that differs; "" where classes are, or data are gone."""
+    clips = [_clips(run, task) for task in range(len(run.tasks))]
+    if not all(clips):
+        return ""
+    validation, test = (
+        run.protocol.galleries([of_task[SPLITS.index(split)] for of_task in clips]) for split in ("validation", "test")
+    )
+    if validation == test:
+        return ""
+    sizes = [f"{min(of)} to {max(of)}" if min(of) < max(of) else str(min(of)) for of in (validation, test)]
+    return f"Validation ranks among {sizes[0]} clips, the test among {sizes[1]}: compare neither number with the other."
 
 
 def without_password(record: dict[str, Any]) -> dict[str, Any]:
