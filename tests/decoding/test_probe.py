@@ -19,7 +19,7 @@ from kinoray.decoding.sampling import Sampling
 from kinoray.decoding.video import Limits
 from kinoray.errors import VideoError
 
-TINY = FrameForm(8)
+TINY, SIXTEEN = FrameForm(8), FrameForm(16)
 
 SMALL = 1 << 24
 """Pixels of all frames: the clips that the fast test reads."""
@@ -277,10 +277,10 @@ def test_where_packets_were_lost_a_frame_is_the_same_however_it_is_drawn(tmp_pat
     parameters = "keyint=24:scenecut=0:bframes=3:b-pyramid=normal:ref=3"
     whole = write_x264(tmp_path / "whole.mkv", moving_stripes(80), parameters)
     clip = Clip("a", str(without(whole, tmp_path / f"lost.{ending}", lost)))
-    through, drawn = decode_clip(clip, all_frames, 16), probed(clip)
+    through, drawn = decode_clip(clip, all_frames, SIXTEEN), probed(clip)
     assert len(through) == 80 - len(lost)
     for number in range(len(through)):
-        (frame,) = decode_clip(drawn, lambda _, number=number: np.array([number]), 16)
+        (frame,) = decode_clip(drawn, lambda _, number=number: np.array([number]), SIXTEEN)
         assert np.array_equal(frame, through[number]), number
 
 
@@ -289,11 +289,11 @@ def test_where_packets_were_lost_a_frame_is_the_same_however_it_is_drawn(tmp_pat
 def test_a_span_of_a_video_that_is_renewed_part_by_part_has_all_its_frames(tmp_path, keyint, start_s, ending):
     parameters = f"keyint={keyint}:intra-refresh=1:scenecut=0:bframes=2"
     path = write_x264(tmp_path / f"a.{ending}", moving_stripes(300), parameters)
-    through = decode_clip(Clip("a", str(path)), all_frames, 16)
+    through = decode_clip(Clip("a", str(path)), all_frames, SIXTEEN)
     clip = Clip("a", str(path), start_s, 9.0)
     assert len(through) == 300
     for given in (clip, probed(clip)):
-        assert np.array_equal(decode_clip(given, all_frames, 16), through[round(30 * start_s) : 270])
+        assert np.array_equal(decode_clip(given, all_frames, SIXTEEN), through[round(30 * start_s) : 270])
 
 
 def test_pictures_of_vp8_that_are_never_shown_do_not_move_the_times_of_others(tmp_path):
@@ -318,8 +318,10 @@ def test_pictures_of_vp8_that_are_never_shown_do_not_move_the_times_of_others(tm
         return np.arange(timeline.num_frames)
 
     clip = Clip("a", str(path))
-    through, drawn = decode_clip(clip, choose, 16), probed(clip)
+    through, drawn = decode_clip(clip, choose, SIXTEEN), probed(clip)
     assert np.allclose(times, [number / 10 for number in range(60) if number not in hidden])
     assert drawn.probe.num_frames == len(through) == 58 and drawn.probe.key_frames[0] == 0
     for number in (0, 6, 7, 29, 30, 57):
-        assert np.array_equal(decode_clip(drawn, lambda _, number=number: np.array([number]), 16)[0], through[number])
+        assert np.array_equal(
+            decode_clip(drawn, lambda _, number=number: np.array([number]), SIXTEEN)[0], through[number]
+        )

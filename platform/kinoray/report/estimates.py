@@ -119,7 +119,7 @@ def key_of(name: Downstream) -> str:
 
 
 def columns_of(result: Result, metric: str) -> Numbers:
-    """Every number of one run that a table may show: the headline metrics, and "1:R@1", "1:FR", ... by task.
+    """Every number of one run that a table may show: the headline metrics, and by task, as "1:FR".
 
     What follows from a score, as FR and HM, also per task, is that of the score asked for (BMU-MoCo, supplement, Tables
     1 and 2).
