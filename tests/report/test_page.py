@@ -150,7 +150,7 @@ def test_a_single_task_can_be_drawn(tmp_path: Path) -> None:
     assert write_report(next(tmp_path.glob("*/seed-0"))).exists()
 
 
-@pytest.mark.parametrize(("trials", "told"), [(4, "4 trials over 2 knobs, fewer"), (20, "20 trials over 2 knobs<")])
+@pytest.mark.parametrize(("trials", "told"), [(10, "10 trials over 2 knobs, fewer"), (20, "20 trials over 2 knobs<")])
 def test_a_sweeps_page_says_what_importances_rest_on(trials: int, told: str, tmp_path: Path) -> None:
     record = {"protocol": "cvlm", "name": "s", "method": "x", "stream": "y", "storage": None, "objectives": ["HM"]}
     record |= {"num_tasks": 5}

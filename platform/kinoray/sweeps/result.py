@@ -52,7 +52,7 @@ class BestTrial:
         tests = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in brief)
         values = ", ".join(f"{name} {show(value, 2)}" for name, value in self.values.items())
         head = f"trial {self.number}: {words(self.params)}\nvalidation {values}; test {tests} ({len(self.runs)} seeds"
-        return f"{head}; the splits differ in size, so that one number says nothing of the other)"
+        return f"{head}; galleries of the two may differ in size)"
 
 
 def means(runs: Results) -> dict[str, float]:
