@@ -9,9 +9,10 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.trial import TrialState
+from support.clips import grey_ramp, write_clip
 from support.sweeps import FIXED
 
-from kinoray.errors import UsageError
+from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.sweeps import owner
 from kinoray.sweeps.owner import BEAT, OWNER, owned
 from kinoray.sweeps.plan import make_plan, open_record
@@ -149,3 +150,18 @@ def test_a_copy_of_a_sweeps_folder_leaves_the_trials_of_the_living_one_alone(
     with owned(study, tmp_path / "alice", pytest.fail), pytest.raises(UsageError, match=r"is being run by .*alice"):
         sweep(request_of(micro, tmp_path, "bob"))
     assert [trial.state for trial in study.trials] == [TrialState.RUNNING] and study.trials[running].number == running
+
+
+def test_a_sweep_on_videos_that_were_replaced_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    for number in range(6):
+        write_clip(folder / f"{number}.mp4", grey_ramp(8, step=4 + number))
+    (folder / "captions.csv").write_text("video,caption\n" + "".join(f"{n}.mp4,a {n}\n" for n in range(6)))
+    request = SweepRequest("base_moco", stream=str(folder), runs=tmp_path / "runs", name="s", smoke=True)
+    plan = make_plan(request)
+    plan.folder.mkdir(parents=True)
+    record = open_record(plan, pytest.fail)
+    assert open_record(make_plan(request), pytest.fail) == record
+    shutil.copy(folder / "1.mp4", folder / "0.mp4")
+    with pytest.raises(ConfigMismatch, match="a sweep on other videos: files of mine were replaced"):
+        open_record(make_plan(request), pytest.fail)

@@ -51,7 +51,8 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "stream_source": _stream_source(run),
         "method_source": _method_source(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
-        "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest} | _files(run),
+        "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest}
+        | file_digests(run),
         "versions": versions(),
         "threads": threads,
         "num_workers": num_workers,
@@ -60,7 +61,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
     }
 
 
-def _files(run: Resolved) -> dict[str, dict[str, str]]:
+def file_digests(run: Resolved) -> dict[str, dict[str, str]]:
     """Digests of the videos' files by task, where its manifest has one. They are no part of the run's name."""
     digests = {task.name: read_manifest(task.manifest).files for task in run.stream.tasks}
     known = {name: digest for name, digest in digests.items() if digest}
@@ -156,15 +157,20 @@ def open_run(
             f"{run.folder} holds a run with other settings: {'; '.join(changed)}. Use other --runs, or --fresh to "
             "start over."
         )
-    files, known = now["digests"].get("files", {}), then["digests"].get("files", {})
-    if replaced := [task for task in files if known.get(task, files[task]) != files[task]]:
+    if replaced := replaced_files(then, now):
         raise ConfigMismatch(
-            f"{run.folder} holds a run on other videos: files of {', '.join(replaced)} were replaced since it was "
-            "started. Put them back, use other --runs, or --fresh to start over."
+            f"{run.folder} holds a run on other videos: files of {replaced} were replaced since it was started. Put "
+            "them back, use other --runs, or --fresh to start over."
         )
     for note in changes_since(then, now, run.label):
         say(note)
     return now | {"threads": then["threads"]}
+
+
+def replaced_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The tasks whose videos were replaced since a record was written, by both records' digests; "" if none."""
+    files, known = now["digests"].get("files", {}), then["digests"].get("files", {})
+    return ", ".join(task for task in files if known.get(task, files[task]) != files[task])
 
 
 def note_clips(folder: Path, cached: int, decoded: int) -> None:

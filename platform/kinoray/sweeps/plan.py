@@ -16,7 +16,7 @@ from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
-from kinoray.runs.record import changes, code_digest
+from kinoray.runs.record import changes, code_digest, file_digests, replaced_files
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, check_division, resolve, tested
 from kinoray.runs.result import SWEEP_RECORD, read_sweep
@@ -203,7 +203,7 @@ def _default_workers(base: Resolved) -> int:
 def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Write sweep.json, or check the one that is there. Raises: ConfigMismatch with what differs."""
     path = plan.folder / SWEEP_RECORD
-    digests = {"code": code_digest(), "method": plan.base.method.digest}
+    digests = {"code": code_digest(), "method": plan.base.method.digest} | file_digests(plan.base)
     if not path.exists():
         record = plan.record | {"digests": digests, "study": _study_name(plan)}
         write_json(path, record)
@@ -214,7 +214,12 @@ def open_record(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     if changed:
         others = [line for line in changed if not line.startswith("run:")] or ["the stream's data or the backbone"]
         raise ConfigMismatch(f"{plan.folder} holds another sweep: {'; '.join(others)}. Give another --name.")
-    if then["digests"] != digests:
+    if replaced := replaced_files(then, {"digests": digests}):
+        raise ConfigMismatch(
+            f"{plan.folder} holds a sweep on other videos: files of {replaced} were replaced since it was started. Put "
+            "them back, or give another --name."
+        )
+    if any(then["digests"][name] != digests[name] for name in ("code", "method")):
         say(f"Note: the source code changed since {plan.label} was started.")
     return then
 
