@@ -215,7 +215,6 @@ class Method(BaseMethod):
     suits = ("ctvr",)
     backbones = ClipTowers
     whole = True
-    encoder_by_task = True
     per_block = True
     uses_num_tasks = False  # a prototype is made as its task comes
 

@@ -248,7 +248,7 @@ class BaseMethod(nn.Module, ABC):
     """What the backbone must be."""
     per_block: bool = False
     """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once. Settings
-    may decide it in `__init__`."""
+    may decide it in `__init__`. Rules that compare encoders are then refused."""
     encoder_by_task: ClassVar[bool] = False
     """Whether `encoder()` is another one for each task: gets weights with it, or goes another way. Rules that compare
     it with what it was are then refused."""

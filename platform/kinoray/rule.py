@@ -139,7 +139,7 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     `RECIPES` and `RELEASED` are the learner's, then the rule's; `uses_num_tasks` and `per_block` hold if they hold for
     either; protocols are those that both suit, in the learner's order; backbones are the learner's; `needs` are joined.
     Raises: UsageError where the first is no rule, the second is one, both name the same setting, no protocol suits
-    both, or the rule compares encoders and the learner has one for each task.
+    both, or the rule compares encoders and the learner has one for each task or block.
     """
     label = f"{title(rule)}:{title(learner)}"
     if not issubclass(rule, Rule) or rule.parts:
@@ -151,7 +151,7 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
         raise UsageError(
             f"{label}: both have a setting {both[0]}. Name the rule's by its role, as distill_{both[0]} or the like."
         )
-    if rule.compares_encoders and learner.encoder_by_task:
+    if rule.compares_encoders and (learner.encoder_by_task or learner.per_block):
         raise UsageError(
             f"{label}: {title(rule)} compares the encoder with what it was, and that of {title(learner)} is another "
             "one for each task. Take another learner."

@@ -154,7 +154,7 @@ def learns_two_tasks(subject: Subject) -> None:
 
 
 def tests_its_encoder(subject: Subject) -> None:
-    """`embed_video`, `embed_text` and `probe_features` give what `encoder()` gives, unless it is another by task."""
+    """What is tested is what `encoder()` gives, unless `encoder_by_task` or, of texts, `per_block` says otherwise."""
     if subject.cls.encoder_by_task:
         return
     method, last = learned(subject), len(subject.stream.tasks) - 1
@@ -165,7 +165,7 @@ def tests_its_encoder(subject: Subject) -> None:
         embedded = method.embed_video(video, last)
         if not method.tested_by and embedded.dim() == 2:  # frames are scored against each text; no encoder does that
             pairs["embed_video"] = embedded, encoder.embed_video(video)
-            if isinstance(encoder, TwoTower):
+            if isinstance(encoder, TwoTower) and not method.per_block:
                 pairs["embed_text"] = method.embed_text(text, last), encoder.embed_text(text)
     for verb, (tested, encoded) in pairs.items():
         what = f"`{verb}` is not what `encoder()` gives: rules, probes and exports would see another network"
