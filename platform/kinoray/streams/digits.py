@@ -27,7 +27,7 @@ NAMES = ("digits-5",)
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
 """Of a class's pictures, and of those that are not test."""
 
-RECIPE = replace(ucl.RECIPE, epochs=20, batch_size=64, augmentation="digits", knn_k=5, knn_bank="all")
+RECIPE = replace(ucl.RECIPE, epochs=20, batch_size=64, augmentation="digits", knn_k=5)
 """The other `ucl` streams' but for epochs and batch, so that a task takes seconds, and for the neighbours that vote: 5
 of a task's 260 pictures, the share of 200 in CIFAR-10's 10,000."""
 
