@@ -71,6 +71,16 @@ def split_of(name: str) -> str | None:
     return told.pop() if len(told) == 1 else None
 
 
+def in_split(rows: Iterable[Row], split: str | None) -> list[Row]:
+    """Rows of a file or folder whose name tells a split, unless a row has its own."""
+    return [{"split": split, **row} for row in rows] if split else [*rows]
+
+
+def of_class(path: str, label: str) -> Row:
+    """The row of a video of which the class alone is known: its name is the caption, too."""
+    return {"video": path, "label": label, "caption": label.replace("_", " ")}
+
+
 def listed_in(folder: Path, *endings: str) -> list[Path]:
     """Files with one of these endings in a folder, in those of its splits, and where annotations usually lie."""
     places = [folder, *(folder / name for name in FOLDERS[1:])]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kinoray.datasets.readers import FOLDERS, VIDEOS, media_files
-from kinoray.streams.layouts import SPLITS, Listing, Row
+from kinoray.streams.layouts import SPLITS, Listing, Row, in_split, of_class
 
 RANK = 8
 NO_CLASSES = {*FOLDERS, "videos", "video", "clips", *SPLITS}
@@ -19,8 +19,7 @@ def read(folder: Path) -> Listing | None:
         split = SPLITS.get(parts[0].lower()) if has_splits else None
         label = parts[-2] if len(parts) == 2 + has_splits else ""
         if label and label.lower() not in NO_CLASSES and bool(split) == has_splits:
-            row = {"video": path, "label": label, "caption": label.replace("_", " ")}
-            rows.append(row | ({"split": split} if split else {}))
+            rows += in_split([of_class(path, label)], split)
     if len({row["label"] for row in rows}) < 2:
         return None
     layout = "a folder per class" + " in a folder per split" * has_splits

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from kinoray.errors import UsageError
-from kinoray.streams.layouts import Listing, Row, is_video, listed_in, split_of
+from kinoray.streams.layouts import Listing, in_split, is_video, listed_in, of_class, split_of
 from kinoray.streams.layouts.tables import text_of
 
 RANK = 7
@@ -28,17 +28,14 @@ def read(folder: Path) -> Listing | None:
     numbers = {label for lines in lists.values() for _, label in lines}
     named, names = _classes(folder, {*lists}, numbers)
     rows = {
-        str(file.relative_to(folder)): [_row(path, names.get(label, str(label)), splits[file]) for path, label in lines]
+        str(file.relative_to(folder)): in_split(
+            (of_class(path, names.get(label, str(label))) for path, label in lines), splits[file]
+        )
         for file, lines in lists.items()
     }
     notes = () if named else ("labels are numbers, and captions with them: no file of class names is near",)
     layout = f"lists of paths and labels ({', '.join(rows)})" + (f" with {named.name}" if named else "")
     return Listing(layout, next(iter(lists)) if len(lists) == 1 else folder, rows, folder, notes)
-
-
-def _row(path: str, label: str, split: str | None) -> Row:
-    row = {"video": path, "label": label, "caption": label.replace("_", " ")}
-    return row | ({"split": split} if split else {})
 
 
 def _lines(file: Path) -> list[tuple[str, int]]:

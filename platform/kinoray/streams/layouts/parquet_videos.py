@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kinoray.streams.layouts import Listing, Row, is_video, listed_in
-from kinoray.streams.layouts.tables import COLUMNS, OTHER_NAMES, filled, holds_bytes, is_listed, our_names
+from kinoray.streams.layouts.tables import COLUMNS, OTHER_NAMES, filled, has_text, holds_bytes, is_listed, our_names
 from kinoray.streams.layouts.unpacking import new_file, unpacked
 
 RANK = 1
@@ -50,7 +50,7 @@ def _unpack(file: Path, place: Path) -> tuple[list[Row], list[str]]:
         for number, values in enumerate((row for batch in batches for row in batch), start=1):
             data, name = _video(values.pop(video))
             row = filled({ours.get(k, k): v for k, v in values.items()})
-            if not data or not {"caption", "captions", "label"} & row.keys():
+            if not data or not has_text(row):
                 left_out.append(f"row {number}")
                 continue
             path = new_file(file, place, f"{number:06d}-{name}" if name else f"{number:06d}.mp4")

@@ -9,7 +9,7 @@ from kinoray.errors import UsageError
 from kinoray.families import stated
 from kinoray.streams import layouts
 from kinoray.streams.layouts import Listing, is_video, several
-from kinoray.streams.layouts.tables import OTHER_NAMES, annotation_files, columns_of, missing, our_names
+from kinoray.streams.layouts.tables import OTHER_NAMES, annotation_files, columns_of, has_text, missing, our_names
 
 NESTED = 3
 """Folders in each other without a video beside them, as archives leave them."""
@@ -53,7 +53,7 @@ def _nearest(names: Iterable[str], seen: Mapping[Path, list[str]]) -> str:
         return f"Looked for captions.csv, captions.jsonl, captions.parquet. Rename {near[0]!r}?"
     for file, columns in seen.items():
         ours = {*columns, *our_names(columns).values()}
-        if "video" not in ours and (ours & {"caption", "captions", "label"} or len(columns) > 1):
+        if "video" not in ours and (has_text(ours) or len(columns) > 1):
             return f"{missing(file, 'video', columns)} Other names for it: {', '.join(OTHER_NAMES['video'])}."
         if "video" in ours:
             return f"{missing(file, 'caption', columns)} Other names for it: {', '.join(OTHER_NAMES['caption'])}."

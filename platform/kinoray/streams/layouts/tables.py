@@ -71,7 +71,12 @@ def is_listed(names: Iterable[str]) -> bool:
     """Whether columns are those of a table of clips: they name a video, and a caption or a label."""
     there = {*names}
     there |= {*our_names(there).values()}
-    return "video" in there and bool({"caption", "captions", "label"} & there)
+    return "video" in there and has_text(there)
+
+
+def has_text(names: Iterable[str]) -> bool:
+    """Whether columns, or the filled cells of a row, say what is in a video: by a caption or a label."""
+    return not {"caption", "captions", "label"}.isdisjoint(names)
 
 
 def filled(row: Mapping[str, Any]) -> Row:
@@ -233,7 +238,7 @@ def _check_columns(file: Path, names: list[str], ours: Mapping[str, str]) -> Non
     there = {*names, *ours.values()}
     if "video" not in there:
         raise UsageError(missing(file, "video", names))
-    if not {"caption", "captions", "label"} & there:
+    if not has_text(there):
         raise UsageError(missing(file, "caption", names))
     ignored = [name for name in names if name not in COLUMNS and name not in ours]
     if ignored:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from kinoray.errors import UsageError
-from kinoray.streams.layouts import Listing, Row, split_of
+from kinoray.streams.layouts import Listing, in_split, split_of
 from kinoray.streams.layouts.tables import annotation_files, columns_of, is_listed, rows_of
 
 RANK = 5
@@ -24,9 +24,5 @@ def read(folder: Path) -> Listing | None:
         raise UsageError(
             f"{folder} has several tables of clips, {names}. Keep one, or one for each split (train, val, test)."
         )
-    rows = {str(file.relative_to(folder)): _marked(rows_of(file), split) for file, split in splits.items()}
+    rows = {str(file.relative_to(folder)): in_split(rows_of(file), split) for file, split in splits.items()}
     return Listing(f"a table ({', '.join(rows)})", files[0] if len(files) == 1 else folder, rows, folder)
-
-
-def _marked(rows: list[Row], split: str | None) -> list[Row]:
-    return [{"split": split, **row} for row in rows] if split else rows

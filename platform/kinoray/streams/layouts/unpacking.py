@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kinoray.data.manifest import check_uri
 from kinoray.errors import UsageError
-from kinoray.streams.layouts import Listing, Row, split_of
+from kinoray.streams.layouts import Listing, Row, in_split, split_of
 from kinoray.system.folders import cache_folder, writing
 
 CHUNK = 1 << 20
@@ -52,10 +52,8 @@ def _unpack_all(draft: Path, folder: Path, archives: Iterable[Path], unpack: Unp
         place = draft / "videos" / name.replace(os.sep, "-")
         place.mkdir(parents=True)
         found, others = unpack(archive, place)
-        split = split_of(name)
-        rows[name] = [
-            ({"split": split} if split else {}) | row | {"video": f"{place.name}/{row['video']}"} for row in found
-        ]
+        placed = (row | {"video": f"{place.name}/{row['video']}"} for row in found)
+        rows[name] = in_split(placed, split_of(name))
         left_out += [f"{name}: {other}" for other in others]
     (draft / "rows.json").write_text(json.dumps({"rows": rows, "left_out": left_out}), encoding="utf-8")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kinoray.errors import UsageError
 from kinoray.streams.layouts import Listing, Row, is_video, listed_in
-from kinoray.streams.layouts.tables import COLUMNS, filled, our_names
+from kinoray.streams.layouts.tables import COLUMNS, filled, has_text, our_names
 from kinoray.streams.layouts.unpacking import CHUNK, new_file, unpacked
 
 RANK = 3
@@ -52,9 +52,7 @@ def _unpack(file: Path, place: Path) -> tuple[list[Row], list[str]]:
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}. Get it again.") from None
     rows = {key: filled(sample) for key, sample in samples.items()}
-    partial = [
-        key for key, row in rows.items() if "video" not in row or not {"caption", "captions", "label"} & row.keys()
-    ]
+    partial = [key for key, row in rows.items() if "video" not in row or not has_text(row)]
     for key in partial:
         if video := rows.pop(key).get("video"):
             (place / video).unlink()
