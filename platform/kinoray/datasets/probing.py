@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from kinoray.data.manifest import PROBED
@@ -68,7 +69,7 @@ def probe_parts(
 
 def check_parts(parts: Sequence[Part], root: str) -> Iterator[list[tuple[Part, Finding]]]:
     """As `probe_parts` in processes of this one's own, in half the time: no key frames are looked for."""
-    yield from _in_processes(parts, root, check_batch)
+    yield from _in_processes(parts, root, partial(probe_batch, proves=False))
 
 
 def probe_part(part: Part, root: str, proves: bool = True) -> Finding:
@@ -110,15 +111,9 @@ def probe_clip_or_picture(clip: Clip, proves: bool = True) -> dict[str, Any]:
 
 
 @ends_without_memory
-def probe_batch(parts: Sequence[Part], root: str) -> list[Finding]:
+def probe_batch(parts: Sequence[Part], root: str, proves: bool = True) -> list[Finding]:
     """What a Ray task does."""
-    return [probe_part(part, root) for part in parts]
-
-
-@ends_without_memory
-def check_batch(parts: Sequence[Part], root: str) -> list[Finding]:
-    """What a process does for `check_parts`."""
-    return [probe_part(part, root, proves=False) for part in parts]
+    return [probe_part(part, root, proves) for part in parts]
 
 
 def _inside(root: str, uri: str) -> str:
