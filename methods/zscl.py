@@ -105,10 +105,10 @@ class Method(Rule):
 
     def _term(self, now_RD: Tensor, old_RD: Tensor, others_RD: Tensor, batch: Batch) -> Tensor:
         """This rank's share: rows against all of the other side, and the columns of the same matrix."""
-        settings, count = self.config, len(others_RD) * batch.global_size // len(batch.ids)
+        settings, ranks = self.config, batch.global_size // len(batch.ids)
         temperature = settings.distill_temperature / settings.distill_scale
         rows, columns = scores_kept(batch, now_RD, old_RD, others_RD, temperature)
-        return settings.distill_temperature**2 * (rows + columns) / count
+        return settings.distill_temperature**2 * (rows + columns) / (ranks * len(others_RD))
 
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """The learner's, then the mean."""

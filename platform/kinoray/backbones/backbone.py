@@ -101,7 +101,7 @@ class TwoTower(Backbone):
 
 
 class TextTowers(TwoTower):
-    """Base of what embeds videos in a way of its own around a pair of towers, and captions as these do."""
+    """Base for another way to embed videos around a pair of towers, which go on embedding the captions."""
 
     def __init__(self, towers: TwoTower) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ def weights_folder(name: str, argument: str) -> Path:
 def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:
     """Every weight is in the files: the seed does not matter."""
     towers = load_towers(weights_folder(name, argument))
-    towers.resize(size_px or towers.size_px)
+    towers.resize(size_px)
     return towers
 
 

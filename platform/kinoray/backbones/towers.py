@@ -68,12 +68,12 @@ class VitBertTowers(FrameTowers):
         states = self.vision(frames_BTCHW.flatten(0, 1), interpolate_pos_encoding=not native).last_hidden_state
         return self.vision_projection(states[:, 0]).view(num_videos, num_frames, self.dim)  # Eqs. 1-2; 3: `embed_video`
 
-    def resize(self, size_px: int) -> None:
+    def resize(self, size_px: int | None) -> None:
         """Take frames of another size: position embeddings are interpolated once, bicubic, as open_clip does at load.
 
-        Done in every step it would have a gradient that CUDA cannot repeat.
+        Done in every step it would have a gradient that CUDA cannot repeat. None: frames of the own size.
         """
-        if size_px == self.size_px:
+        if size_px is None or size_px == self.size_px:
             return
         patches = (size_px // self.multiple_px) ** 2
         embeddings = self.vision.embeddings

@@ -69,7 +69,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTow
         towers = random_towers(RANDOM_SHAPE, random_vocabulary(), seed)
     else:
         towers = load_vit_bert(weights_folder(name, argument), seed=seed)
-    towers.resize(size_px or towers.size_px)
+    towers.resize(size_px)
     return towers
 
 

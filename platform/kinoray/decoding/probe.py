@@ -5,8 +5,8 @@ decoding on gave bit-equal frames up to the next one in the list; the first fram
 nothing is sought. The list stays empty where the frames' times cannot name them: times missing, repeated or going
 backwards (B-frames in AVI), or other than the packets' times (hidden or packed frames); and where the decoder patched
 up damage without an error, for it does that with whatever frames it has at hand. Such clips are decoded through.
-Where H.264 lost frames on its way, which gaps between the times tell, the bits must be the same with every second
-picture that no other needs left out, too: the decoder fills what is lost with what it showed last.
+Where gaps between the times tell that H.264 frames were lost, the bits must stay the same also when runs skip pictures
+that no other needs, every second one in turn: the decoder fills a gap with what it showed last.
 
 Memory holds the compressed clip and 16 bytes a frame, never the decoded frames.
 """
