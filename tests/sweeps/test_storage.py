@@ -117,7 +117,8 @@ def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkey
 
         return patiently(once)
 
-    monkeypatch.setattr("kinoray.sweeps.study_search.patiently", noting)
+    for asking in ("owner", "study", "study_search"):
+        monkeypatch.setattr(f"kinoray.sweeps.{asking}.patiently", noting)
     file = tmp_path / "s.db"
 
     def lock() -> None:
