@@ -1,6 +1,6 @@
 """How long a user waits: for a run's first optimizer step, for a finished run, for a thousand runs in a list.
 
-    python benchmarks/first_step.py [--json] [--no-ray] [--rounds N] [--stream digits-5]
+    python benchmarks/first_step.py [--json] [--no-ray] [--rounds N] [--stream moving-cvlm]
 
 Cold, a run starts a Ray of its own; joined, it uses one that runs already (RAY_ADDRESS). Beside both stands a plain
 `TorchTrainer` whose loop does nothing: what Ray Train takes by itself, cold and on the same Ray.
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-ray", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--stream", default="digits-5")
+    parser.add_argument("--stream", default="moving-cvlm")
     asked = parser.parse_args()
     os.environ.pop("RAY_ADDRESS", None)
     # As runs have it, so that both sides wait for the same: a trainer looks at its workers twice a second.

@@ -40,7 +40,7 @@ FIRST = {"train": 0, "validation": 6513, "test": 7010}
 
 def write_sets(root: Path, splits: dict[str, int] = SPLITS) -> None:
     """Both data sets as their downloads leave them, so many videos to a split."""
-    from kinoray.streams.rendering import write_video
+    from kinoray.decoding.write_video import write_video
 
     rng = np.random.default_rng(0)
 

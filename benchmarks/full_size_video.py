@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def write_videos(folder: Path) -> Path:
     """Noise of 128 x 171 px, some of it shorter than the clips that are read of it."""
-    from kinoray.streams.rendering import write_video
+    from kinoray.decoding.write_video import write_video
 
     rng = np.random.default_rng(0)
     folder.mkdir()

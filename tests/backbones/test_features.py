@@ -20,11 +20,11 @@ from kinoray.decoding.clip import Clip
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
+from kinoray.decoding.write_video import write_video
 from kinoray.errors import BadData, UsageError, VideoError
 from kinoray.execution.run import run
 from kinoray.report.contact_sheet import shown_frames
 from kinoray.streams import Stream, load_stream
-from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import resolved, run_spec, spec_of
 
 FORM = FrameForm(32)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.run_folders import make_run
 
+from kinoray.decoding.write_video import write_video
 from kinoray.errors import UsageError
 from kinoray.papers import maps
 from kinoray.papers.catalogue import REPRODUCTIONS
@@ -15,7 +16,6 @@ from kinoray.papers.entries import LEAN, MapEntry
 from kinoray.papers.reproduce import reproduce
 from kinoray.papers.reproduction import Facts
 from kinoray.runs.result import Result
-from kinoray.streams.rendering import write_video
 from kinoray.testing.engine import run_spec, spec_of
 from kinoray.testing.small_stream import suited
 

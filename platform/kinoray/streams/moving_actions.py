@@ -17,8 +17,9 @@ import numpy as np
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS
+from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
 from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-actions",)

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, read_manifest, write_table
+from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import ENCODER, Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
 from kinoray.system.folders import cache_folder, writing
 
 NAMES = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")

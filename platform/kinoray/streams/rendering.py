@@ -20,18 +20,13 @@ from typing import Any
 import numpy as np
 
 from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.decoding.write_video import write_video
 from kinoray.errors import RunFailed, UsageError
 from kinoray.streams import Stream
 from kinoray.system.cores import usable_cores
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
 from kinoray.system.progress import counting_bar
-
-ENCODER = {"preset": "ultrafast", "tune": "fastdecode", "crf": "20", "g": "30", "threads": "1"}
-"""x264 on one thread and without look-ahead: the same frames give the same bytes.
-
-The slower presets' macroblock tree reads memory that it never wrote, so their bytes differ now and then.
-"""
 
 RENDERS_S = 6 * 3600.0
 """How long another process may take to render what this one waits for."""
@@ -140,18 +135,6 @@ def _planned(source: Source, path: Path, folder: Path) -> Path:
     rows = [drawing.row for drawing in source.drawings(path.parent.name)]
     draft = folder / path.parent.parent.name / path.parent.name / path.name
     return write_manifest(rows, draft, path.parent).path
-
-
-def write_video(frames: np.ndarray, path: Path, rate_fps: int) -> None:
-    """Encode uint8 frames (T, H, W, 3), even sides, as H.264 in MP4."""
-    import av  # a stream that is opened to look at a finished run renders nothing
-
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=rate_fps, options=ENCODER)
-        stream.height, stream.width, stream.pix_fmt = frames.shape[1], frames.shape[2], "yuv420p"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
 
 
 def _render(source: Source, names: list[str], folder: Path, progress: bool, processes: int) -> None:
