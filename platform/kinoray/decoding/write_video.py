@@ -1,4 +1,4 @@
-"""Clips that a program draws, as H.264 files."""
+"""Clips that a program draws, as H.264 or PNG files."""
 
 from pathlib import Path
 
@@ -11,11 +11,18 @@ The slower presets' macroblock tree reads memory that it never wrote, so their b
 """
 
 
+def write_picture(frame: np.ndarray, path: Path) -> None:
+    """Write a uint8 picture (H, W, 3) as PNG."""
+    from PIL import Image
+
+    Image.fromarray(frame).save(path, format="PNG")
+
+
 def write_video(frames: np.ndarray, path: Path, rate_fps: int) -> None:
     """Encode uint8 frames (T, H, W, 3), even sides, as H.264 in MP4."""
     import av  # a stream that is opened to look at a finished run renders nothing
 
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=rate_fps, options=ENCODER)
         stream.height, stream.width, stream.pix_fmt = frames.shape[1], frames.shape[2], "yuv420p"
         for frame in frames:

@@ -46,8 +46,10 @@ class Drawn:
     task: str
     """The part of the family that it belongs to."""
     frames: Callable[[], tuple[np.ndarray, float]]
-    """Draws it: (T, H, W, 3) uint8, and frames per second; a picture has one frame. It can be pickled
-    (`functools.partial` of a function of a module)."""
+    """Draws it: (T, H, W, 3) uint8, even sides, and frames per second. It can be pickled (`functools.partial` of a
+    function of a module). Raises: UsageError for a clip that cannot be drawn, on any machine: it is left out."""
+    is_picture: bool = False
+    """Whether it is a picture, of one frame; else a video."""
 
 
 class Family(Protocol):

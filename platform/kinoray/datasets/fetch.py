@@ -1,0 +1,150 @@
+"""`kinoray data fetch`: a family's packages from the user's own registries, and the clips that are drawn of them.
+
+In `KINORAY_DATA/NAME` lie `packages/` (files as the registries give them), `unpacked/`, `clips/`, and written last
+`clips.jsonl`, a line for each clip, and `fetched.json`, which says what it was made of. A file takes its name when it
+is whole, so the same command goes on where it was stopped.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kinoray.datasets.download import get_package
+from kinoray.datasets.packages import Drawn, Family, find_family
+from kinoray.datasets.unpack import unpack
+from kinoray.decoding.write_video import write_picture, write_video
+from kinoray.errors import RunFailed, UsageError
+from kinoray.system.cores import usable_cores
+from kinoray.system.durable import remove_drafts, sha256, storage_error, whole_file, write_json, write_text
+from kinoray.system.locks import wait_for_lock
+from kinoray.system.pool import BrokenProcessPool, done_of, in_pool
+from kinoray.system.progress import counting_bar
+
+LIST, RECORD = "clips.jsonl", "fetched.json"
+LOT = 16
+"""Clips that a process draws in one go."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What lies in a family's folder."""
+
+    name: str
+    folder: str
+    packages: list[dict[str, str]]
+    """Name, version, file, SHA-256 and licence of each."""
+    clips: int
+    left_out: list[str]
+    """A line for each clip that cannot be drawn."""
+    notes: list[str]
+    """A line for each package of another version."""
+    is_new: bool = True
+    """Whether this call made it."""
+
+
+def fetch(
+    name: str, folder: Path, source: Path | None = None, processes: int | None = None, progress: bool = True
+) -> Fetched:
+    """Get a family's packages, unpack them and draw their clips.
+
+    folder: where they lie. source: a folder with the packages' files; None: the registries. processes: that draw; None:
+    one for each core.
+    Raises: UsageError for an unknown family, a missing tool, a wrong checksum; RunFailed where a registry gives nothing
+    or a drawing process dies; StorageFull. What was got stays.
+    """
+    family = find_family(name)
+    try:
+        with wait_for_lock(folder):
+            return _known(name, folder) or _fetch(family, name, folder, source, processes or usable_cores(), progress)
+    except OSError as error:
+        raise storage_error(error, folder) from None
+
+
+def _known(name: str, folder: Path) -> Fetched | None:
+    """What an earlier call made, whole."""
+    try:
+        return Fetched(**(json.loads((folder / RECORD).read_text(encoding="utf-8")) | {"is_new": False}))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _fetch(family: Family, name: str, folder: Path, source: Path | None, processes: int, progress: bool) -> Fetched:
+    remove_drafts(folder)
+    packages, notes, unpacked = [], [], {}
+    with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
+        for package in family.PACKAGES:
+            file, note = get_package(package, folder / "packages", source)
+            known = {key: str(value) for key, value in asdict(package).items()}
+            packages.append(known | {"file": file.name, "sha256": sha256(file)})
+            notes += [note] if note else []
+            unpacked[package.name] = folder / "unpacked" / package.name.replace("/", "-")
+            unpack(file, unpacked[package.name])
+            advance(1, 0)
+    drawn = list(family.clips(unpacked))
+    uris = _uris(drawn)
+    left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
+    lines = [
+        json.dumps({"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task})
+        for clip, uri in zip(drawn, uris, strict=True)
+        if clip.id not in left_out
+    ]
+    write_text(folder / LIST, "".join(f"{line}\n" for line in lines))
+    fetched = Fetched(name, str(folder), packages, len(lines), [f"{k}: {v}" for k, v in left_out.items()], notes)
+    write_json(folder / RECORD, asdict(fetched))
+    return fetched
+
+
+def _uris(drawn: Sequence[Drawn]) -> list[str]:
+    """A file for each clip, named by its id. Raises: RunFailed for two clips of one name."""
+    names = [re.sub(r"[^a-z0-9]+", "-", clip.id.lower()).strip("-") for clip in drawn]
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise RunFailed(f"Two clips are called {twice!r}. The packages are not as they were: fetch their own versions.")
+    return [f"clips/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
+
+
+def _draw_all(
+    name: str, drawn: Sequence[Drawn], paths: Sequence[Path], processes: int, progress: bool
+) -> dict[str, str]:
+    """Draw what is not there, side by side; the ids of those that cannot be drawn, with why."""
+    todo = [(clip, path) for clip, path in zip(drawn, paths, strict=True) if not path.is_file()]
+    lots = [todo[first : first + LOT] for first in range(0, len(todo), LOT)]
+    left_out: dict[str, str] = {}
+    waiting = {in_pool(processes, draw_lot, lot): len(lot) for lot in lots}
+    try:
+        with counting_bar(f"Drawing {name}", len(todo), progress) as advance:
+            while waiting:
+                if not (done := done_of(waiting)):
+                    raise RunFailed(f"No clip of {name} was drawn for half an hour. Run the same command again.")
+                for future in done:
+                    failed = future.result()
+                    left_out |= failed
+                    advance(waiting.pop(future), len(failed))
+    except BrokenProcessPool:
+        raise RunFailed(
+            f"A process that draws {name} ended. Is there memory? Run the same command again: what is drawn stays."
+        ) from None
+    finally:
+        for future in waiting:
+            future.cancel()
+    return left_out
+
+
+def draw_lot(lot: Sequence[tuple[Drawn, Path]]) -> dict[str, str]:
+    """Draw some clips into their files, each whole or not at all; the ids of those that cannot be drawn, with why."""
+    failed = {}
+    for clip, path in lot:
+        try:
+            frames, rate_fps = clip.frames()
+        except UsageError as error:
+            failed[clip.id] = str(error)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as draft:
+            if clip.is_picture:
+                write_picture(frames[0], draft)
+            else:
+                write_video(frames, draft, max(1, round(rate_fps)))
+    return failed
