@@ -9,7 +9,6 @@ from pathlib import Path
 from kinoray.datasets.packages import Package
 from kinoray.errors import RunFailed, UsageError
 from kinoray.system.durable import sha256, sync
-from kinoray.system.text import one_line
 
 LONGEST_S = 3600.0
 """For one package."""
@@ -94,7 +93,7 @@ def _download(package: Package, folder: Path) -> Path:
             raise RunFailed(f"{package.name} has not come for {LONGEST_S / 60:g} minutes. Run it again.") from None
         if ended.returncode == 0 and (files := [path for path in folder.iterdir() if path.is_file()]):
             return files[0]
-        failed = failed or one_line(_last_words(ended.stderr))
+        failed = failed or _last_words(ended.stderr)
     raise RunFailed(
         f"{package.name} {package.version} cannot be got: {failed}. Is there a network? Run the same command again, or "
         f"get {package.file} elsewhere and give its folder with --from FOLDER."

@@ -38,8 +38,8 @@ def task_manifests(
         for part in (name.encode(), np.ascontiguousarray(rows, dtype="<i8").tobytes()):
             digest.update(len(part).to_bytes(8, "little") + part)
     home = cache_folder() / "tasks" / digest.hexdigest()[:24]
-    is_prepared = manifest.path == manifest_of(manifest.path.parent.name)
-    data_set = manifest.path.parent.name if is_prepared else ""
+    folder = manifest.path.parent
+    data_set = folder.name if folder == manifest_of(folder.name).parent else ""
     tasks = [
         TaskData(name, home / f"task-{number}.parquet", data_set) for number, (name, _) in enumerate(groups, start=1)
     ]
