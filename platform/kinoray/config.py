@@ -19,6 +19,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0.0)]
 Capacity = Annotated[int, Field(ge=0)]
+Order = Literal["", "shuffled", "first"]
+"""Of a clip's frames: as they are; drawn by its place in the plan; or each the first, of every run of frames."""
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
 from kinoray.data.manifest import read_manifest
-from kinoray.data.slots import Feed, Row, as_many, holds
+from kinoray.data.slots import Feed, Row, as_ordered, holds
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
 from kinoray.system import pool
@@ -115,5 +115,5 @@ def _with_frames(feed: Feed, slot: Slot, row: Row, in_cache: bool) -> Row:
     if in_cache:
         manifest, clip_row, seed = feed.source(row)
         fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.form, feed.cache)
-        row.video = as_many(fetched.video, feed.sampling.count)
+        row.video = as_ordered(fetched.video, feed, row.seed, row.sample)
     return row

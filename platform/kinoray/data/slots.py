@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from kinoray.config import Order
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN
 from kinoray.data.plan import (
@@ -33,6 +34,7 @@ from kinoray.decoding.forms import FrameForm, frame_bytes
 from kinoray.decoding.frame_cache import Cache, Fetched, cached_clip, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import MissingVideo, VideoError
+from kinoray.seeds import generator
 
 BAD_IN_A_ROW = 100
 """Substitutes of a row that may fail before its task counts as unreadable; the caller limits the share of bad clips."""
@@ -91,6 +93,8 @@ class Feed(Protocol):
     def holds(self, group: int, slot: int) -> bool: ...
     @property
     def deadly(self) -> frozenset[Place]: ...
+    @property
+    def order(self) -> Order: ...
     def next_clip(self, group: int, slot: int) -> Place | None: ...
     def source(self, row: Row) -> tuple[Manifest, int, int]: ...
 
@@ -112,6 +116,7 @@ class TrainFeed:
     start_step: int = 0
     cache: Cache = field(default_factory=frame_cache)
     deadly: frozenset[Place] = frozenset()
+    order: Order = ""
 
     @property
     def label(self) -> str:
@@ -174,6 +179,7 @@ class ClipFeed:
     world: int = 1
     """Ranks that decode side by side."""
     deadly: frozenset[Place] = frozenset()
+    order: Order = ""
 
     @property
     def label(self) -> str:
@@ -298,7 +304,7 @@ def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | No
         if outcome is None:
             return None
         if isinstance(outcome, Fetched):
-            video = as_many(outcome.video, feed.sampling.count)
+            video = as_ordered(outcome.video, feed, planned.seed, chosen)
             return Row(step, task, chosen, *seeds, video, list(bad.values()), None, outcome.cached, outcome.trouble)
         if isinstance(outcome, UnreadableStorage):
             return Row(step, task, chosen, *seeds, None, list(bad.values()), ("storage", str(outcome)))
@@ -334,7 +340,7 @@ def _clip_row(feed: ClipFeed, group: int, slot: int, decodes: bool) -> Row | Non
     if outcome is None:
         return None
     if isinstance(outcome, Fetched):
-        video = as_many(outcome.video, feed.sampling.count)
+        video = as_ordered(outcome.video, feed, 0, row)
         return Row(group, 0, row, 0, 0, -1, video, [], None, outcome.cached, outcome.trouble)
     if isinstance(outcome, UnreadableStorage):
         return Row(group, 0, row, 0, 0, -1, None, [], ("storage", str(outcome)))
@@ -357,9 +363,20 @@ def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) 
     return {"id": id, "uri": uri, "stage": stage, "error": error, "message": message}
 
 
-def as_many(video: np.ndarray, count: int) -> np.ndarray:
-    """The frame of a picture as often as a video's frames are wanted."""
-    return video if len(video) == count else np.repeat(video, count, axis=0)
+def as_ordered(video: np.ndarray, feed: Feed, seed: int, sample: int) -> np.ndarray:
+    """The frames that a row shows, (T, ...), in the feed's order; the one of a picture as often as frames are wanted.
+
+    seed, sample: those of the row, which draw the order anew for each clip.
+    """
+    if len(video) != feed.sampling.count:
+        video = np.repeat(video, feed.sampling.count, axis=0)
+    if not feed.order:
+        return video
+    runs = video.reshape(max(1, feed.sampling.clips), -1, *video.shape[1:])
+    if feed.order == "first":
+        return np.repeat(runs[:, :1], runs.shape[1], axis=1).reshape(video.shape)
+    draws = generator(seed, sample)
+    return np.concatenate([run[draws.permutation(len(run))] for run in runs])
 
 
 def mixed(videos: Sequence[np.ndarray]) -> bool:

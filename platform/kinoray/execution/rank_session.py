@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
+from kinoray.backbones.fresh import draw_anew
 from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.errors import BadData
@@ -81,6 +82,8 @@ def built(
     """A run's method with its initial weights, on a rank's device, and the rank's reader of the run's stream."""
     run = spec.run
     towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    if run.control.is_fresh:
+        draw_anew(towers, seed_of("fresh", run.seed))
     method = build_method(spec, towers).to(world.device)
     feed = Feed(
         names=list(spec.train_names),
@@ -96,6 +99,7 @@ def built(
         note=note,
         cache=spec.cache or frame_cache(),
         reference=spec.reference,
+        order=run.control.order,
     )
     return method, feed
 

@@ -2,8 +2,8 @@
 
 A word is a folder, a name in the runs folder (of a run, a seed of one as RUN/seed-0, or a sweep), or a pattern of these
 (`'bmu_moco-*'`). `KEY=VALUE` keeps the runs of which that is so: KEY is method, stream, backbone, protocol, seed,
-state, sweep, joint, zero_shot, or a setting; VALUE a value, a pattern, or several with commas between. Selectors alone
-are asked of all runs. Patterns and selectors leave the trials of sweeps out unless `sweep=` names them.
+state, sweep, joint, zero_shot, control, or a setting; VALUE a value, a pattern, or several with commas between.
+Selectors alone are asked of all runs. Patterns and selectors leave the trials of sweeps out unless `sweep=` names them.
 """
 
 import logging
@@ -159,7 +159,8 @@ def _is_own(folder: Path, trials: bool) -> bool:
 def _facts(run: Result) -> dict[str, Any]:
     """What may be selected by."""
     facts = {name: run.run[name] for name in ("method", "stream", "backbone", "protocol", "seed", "joint", "zero_shot")}
-    return {**run.config["recipe"], **run.config["method"], **facts, "state": run.state, "sweep": run.sweep}
+    facts |= {"state": run.state, "sweep": run.sweep, "control": run.control}
+    return {**run.config["recipe"], **run.config["method"], **facts}
 
 
 def _is_so(run: Result, key: str, value: str) -> bool:

@@ -47,6 +47,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "joint": run.joint,
         "zero_shot": run.zero_shot,
         "as_released": run.as_released,
+        "control": run.control.name,
         "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
         "stream_source": _stream_source(run),
         "method_source": _method_source(run),

@@ -130,8 +130,9 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
         seed=run.seed,
         num_workers=run.run["num_workers"],
         settings=run.overrides,
-        joint=run.joint,
-        zero_shot=run.zero_shot,
+        joint=run.joint and not run.control,
+        zero_shot=run.zero_shot and not run.control,
+        control=run.control,
         as_released=run.run.get("as_released", False),
         runs=run.folder.parent.parent,
     )

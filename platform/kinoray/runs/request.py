@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import dataclass_transform
 
 from kinoray.errors import UsageError, unknown
+from kinoray.runs.controls import check_control, control_of
 from kinoray.system.folders import runs_root
 from kinoray.system.remote import check_uri
 
@@ -127,6 +128,8 @@ class RunRequest:
     zero_shot: Annotated[bool, Option("No training: the lower bound.", bool)] = False
     as_released: Annotated[bool, Option("Settings of the authors' code, where it differs.", bool)] = False
     """`RELEASED` of the method."""
+    control: Annotated[str, Option("rate/N, random-encoder, from-scratch, order-blind or first-frame.", str)] = ""
+    """What the method's gain is held against (`runs/controls.py`)."""
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
     log: Log = ()
@@ -146,6 +149,7 @@ class RunRequest:
                     raise UsageError(f"`{name}` needs Ray, which num_workers=0 does without.")
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
+        check_control(control_of(self.control), self.joint, self.zero_shot)
 
     @property
     def all_seeds(self) -> list[int]:

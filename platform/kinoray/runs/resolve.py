@@ -16,9 +16,11 @@ from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
 from kinoray.data.plan import rank_slice, steps_for
 from kinoray.data.presets import preset_of
+from kinoray.decoding.pictures import media_of
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod, Needs, TaskFacts
+from kinoray.runs.controls import NONE, Control, control_of
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
@@ -47,6 +49,8 @@ class Resolved:
     """Settings that differ from what the method and the stream would use by themselves."""
     joint: bool
     zero_shot: bool
+    control: Control = NONE
+    """What of it is changed, for others to be held against."""
     as_released: bool = False
     """Whether the method's `RELEASED` settings stand where its paper's would."""
     reference: Stream | None = None
@@ -108,6 +112,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
                     f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
                 )
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
+    control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = load_stream(needs.reference.source) if needs.reference is not None else None
     resolved = Resolved(
@@ -117,16 +122,33 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         backbone=backbone,
         seed=request.seed if seed is None else seed,
         settings=plain(config),
-        recipe=recipe,
+        recipe=replace(recipe, learning_rate=recipe.learning_rate / control.rate),
         overrides=overrides,
-        joint=request.joint,
-        zero_shot=request.zero_shot,
+        joint=request.joint or control.joint,
+        zero_shot=request.zero_shot or control.zero_shot,
+        control=control,
         as_released=request.as_released,
         reference=reference,
     )
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{source.name}-{stream.name}").strip("-.")
+    words = "-".join(filter(None, [source.name, control.name, stream.name]))
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", words).strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
+
+
+def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
+    """The control of a run. Raises: UsageError for one that changes nothing there."""
+    control = control_of(name)
+    why = ""
+    if backbone_class(backbone).reads_vectors and (control.is_fresh or control.order):
+        why = "its towers are frozen, and what they made of each clip is given"
+    elif control.order and max(recipe.frames, recipe.test_frames) == 1:
+        why = "a clip is one frame"
+    elif control.order and all(media_of(read_manifest(task.manifest).clip(0)) != "video" for task in stream.tasks):
+        why = "its clips are pictures"
+    if why:
+        raise UsageError(f"`control` {name} has no meaning on {stream.name} with {backbone}: {why}. Choose another.")
+    return control
 
 
 def _configured(
@@ -186,6 +208,7 @@ def identity(run: Resolved) -> dict[str, Any]:
         "settings": differing(run.settings, run.method.load().Config),
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
+        **({"control": run.control.name} if run.control.name else {}),
         **({"as_released": True} if run.as_released else {}),
         **({"reference": [read_manifest(t.manifest).digest for t in run.reference.tasks]} if run.reference else {}),
     }

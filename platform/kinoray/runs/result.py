@@ -51,6 +51,7 @@ class Result:
         self.tasks: list[str] = self.run["tasks"]
         self.joint: bool = self.run["joint"]
         self.zero_shot: bool = self.run["zero_shot"]
+        self.control: str = self.run.get("control", "")
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -117,8 +118,9 @@ class Result:
         """The label without overrides that go without saying, and, if asked, with the backbone."""
         overrides = {"backbone": self.run["backbone"]} | self.overrides if with_backbone else self.overrides
         changed = ", ".join(f"{name}={value}" for name, value in overrides.items() if name not in shared)
-        marks = {"joint": self.joint, "zero-shot": self.zero_shot, "as released": self.run.get("as_released", False)}
-        kinds = [kind for kind, is_so in marks.items() if is_so]
+        marks = {"joint": self.joint, "zero-shot": self.zero_shot}
+        kinds = [self.control] if self.control else [kind for kind, is_so in marks.items() if is_so]
+        kinds += ["as released"] if self.run.get("as_released", False) else []
         return " ".join([self.method, *(f"({words})" for words in (changed, *kinds) if words)])
 
     @property
@@ -322,7 +324,9 @@ def command_of(result: Result) -> str:
     stream = run.get("stream_source", {}).get("made_from")
     if not stream or any(part["kind"] != "kinoray" for part in source.get("parts", [source])):
         return ""
-    flags = [f"--{name.replace('_', '-')}" for name in ("joint", "zero_shot", "as_released") if run.get(name)]
+    kinds = ("as_released",) if result.control else ("joint", "zero_shot", "as_released")
+    flags = [f"--{name.replace('_', '-')}" for name in kinds if run.get(name)]
+    flags += ["--control", result.control] if result.control else []
     words = run_words(run["method"], str(stream), run["backbone"], result.overrides, flags)
     return shlex.join([*words, "--seed", str(result.seed)])
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
-from kinoray.config import Recipe
+from kinoray.config import Order, Recipe
 from kinoray.data.augment import augment_views, normalise, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN, PLAIN
@@ -85,6 +85,8 @@ class Feed:
     cache: Cache = field(default_factory=frame_cache)
     reference: str = ""
     """The manifest of the reference set, where `Needs.reference` asks for one."""
+    order: Order = ""
+    """Of the stream's frames, in training and tests; the reference set's stay as they are."""
 
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
@@ -144,6 +146,7 @@ class Feed:
             world=self.world.size,
             start_step=start,
             cache=self.cache,
+            order=self.order,
         )
         rows = decode_rows(feed, self.decode_slots, own_processes())
         with closing(rows):
@@ -303,6 +306,7 @@ class Feed:
             batch=batch,
             cache=self.cache,
             world=self.world.size,
+            order=self.order,
         )
         decoded = decode_clips(feed, self.decode_slots, own_processes())
         batches: list[DecodedClips] = []
