@@ -1,0 +1,74 @@
+"""`sprites`: moving drawings with names and actions, drawn of the packages of three games and one set of emoji.
+
+Five parts, each in a style of its own: Widelands' tribes that are drawn large, Flare, Widelands' other drawings, The
+Battle for Wesnoth, and Fluent emoji. Within a part no two clips have one caption or the same frames.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kinoray.datasets.packages import Drawn, Package
+from kinoray.datasets.packages.games import flare, fluent, wesnoth, widelands
+
+NAMES = ("sprites",)
+ABOUT = "Moving drawings with names and actions, of three games and a set of emoji; no code of the packages is run."
+RESERVED = 0.3
+PARTS = (widelands.LARGE, flare.PART, widelands.SMALL, wesnoth.PART, fluent.PART)
+"""In the order in which a stream learns them."""
+
+WIDELANDS, FLARE, WESNOTH, FLUENT = PACKAGES = (
+    Package(
+        "debian",
+        "widelands-data",
+        "2:1.1-3",
+        "widelands-data_2%3a1.1-3_all.deb",
+        "0e23d645b15bcfb9e3bcae0de9bc1bdfa75a6ecb36b2e449759d6eb0b4bbd8fb",
+        "GPL-2+, CC-BY-SA-3.0",
+    ),
+    Package(
+        "debian",
+        "flare-game",
+        "1.14-1",
+        "flare-game_1.14-1_all.deb",
+        "4ab6a8298276013d35a0806257e130d992761af1b749041433b409c3dafec508",
+        "CC-BY-SA-3.0+",
+    ),
+    Package(
+        "debian",
+        "wesnoth-1.16-data",
+        "1:1.16.9-1",
+        "wesnoth-1.16-data_1%3a1.16.9-1_all.deb",
+        "1012b964bd412a6770685e3324ae3b61e176caff7846192d1ee63d55cd621e26",
+        "GPL-2+",
+    ),
+    Package(
+        "npm",
+        "@lobehub/fluent-emoji-anim-1",
+        "1.0.0",
+        "lobehub-fluent-emoji-anim-1-1.0.0.tgz",
+        "4c03ac178c1eabf2e2a16dd498f3cc2b92dc30ec3466ae38fdc497d4774c99ea",
+        "MIT",
+    ),
+)
+
+
+def clips(unpacked: Mapping[str, Path]) -> Iterator[Drawn]:
+    """All clips, part by part. unpacked: a folder for each package's name."""
+    found = [
+        *widelands.clips(unpacked[WIDELANDS.name]),
+        *flare.clips(unpacked[FLARE.name]),
+        *wesnoth.clips(unpacked[WESNOTH.name]),
+        *fluent.clips(unpacked[FLUENT.name]),
+    ]
+    for part in PARTS:
+        yield from _different([clip for clip in found if clip.task == part])
+
+
+def _different(part: list[Drawn]) -> Iterator[Drawn]:
+    """The clips without those whose id, caption or frames an earlier one has."""
+    seen: set[object] = set()
+    for clip in part:
+        marks = {clip.id, clip.captions, clip.frames.args}  # type: ignore[attr-defined]
+        if not marks & seen:
+            yield clip
+        seen |= marks
