@@ -1,11 +1,13 @@
 """Backbones by name: what a method trains. `NAME` or `NAME:ARGUMENT`; what an argument means is the family's to say.
 
 One file per family, found by the names that it states; `Family` is what such a file holds. A family whose class and
-size are those of another backbone says by `origin(argument)` which one that is.
+size are those of another backbone says by `origin(argument)` which one that is; one that has two classes says by
+`kind_of(argument)` which class, and whether it is small.
 """
 
 import hashlib
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -31,8 +33,9 @@ class Family(Protocol):
     def check(self, name: str, argument: str) -> None:
         """Refuse an argument that cannot be meant; cheap. Raises: UsageError."""
 
-    def weights_folder(self, name: str, argument: str) -> Path | None:
-        """The folder that the weights lie in; None where they are drawn by the seed or come from the hub."""
+    def weights_folder(self, name: str, argument: str) -> Path | Sequence[Path] | None:
+        """The folder, or the files, that the weights lie in; None where they are drawn by the seed or come from the
+        hub."""
 
     def load(self, name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
         """The backbone in float32 on the CPU; `seed` draws what no file holds and leaves the global state alone."""
@@ -69,17 +72,17 @@ def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Back
     return backbone
 
 
-def weights_folder(name: str) -> Path | None:
-    """The folder, or the one file, that a backbone's weights lie in; None where they are drawn by the seed or come from
+def weights_folder(name: str) -> Path | Sequence[Path] | None:
+    """The folder, or the files, that a backbone's weights lie in; None where they are drawn by the seed or come from
     the hub."""
     family, kind, argument = _find(name)
     return family.weights_folder(kind, argument)
 
 
-def weight_files(place: Path | None) -> list[Path]:
+def weight_files(place: Path | Sequence[Path] | None) -> list[Path]:
     """The files of weights in what `weights_folder` gives, in order."""
-    if place is None:
-        return []
+    if not isinstance(place, Path):
+        return list(place or ())
     return [place] if place.is_file() else sorted(place.rglob("*.safetensors"))
 
 
@@ -94,7 +97,7 @@ def weights_digest(name: str) -> str:
 
 def backbone_class(name: str) -> "type[Backbone]":
     """The class of a backbone, without its weights."""
-    return _origin(name).BACKBONE
+    return _kind(name)[0]
 
 
 def small_backbone(kind: type) -> str:
@@ -107,14 +110,16 @@ def small_backbone(kind: type) -> str:
 
 def is_small(name: str) -> bool:
     """Whether one CPU core trains it."""
-    return _origin(name).SMALL
+    return _kind(name)[1]
 
 
-def _origin(name: str) -> Family:
-    """The family whose class and size a backbone has: its own, or that of the backbone that it was made of."""
+def _kind(name: str) -> "tuple[type[Backbone], bool]":
+    """Class of a backbone, and whether it is small: its family's, or those of the backbone that it was made of."""
     family, _, argument = _find(name)
-    origin = vars(family).get("origin")
-    return _origin(origin(argument)) if origin and argument else family
+    if argument and (origin := vars(family).get("origin")):
+        return _kind(origin(argument))
+    kind_of = vars(family).get("kind_of")
+    return kind_of(argument) if kind_of else (family.BACKBONE, family.SMALL)
 
 
 def _find(name: str) -> tuple[Family, str, str]:

@@ -8,6 +8,7 @@ the text tower of the same CLIP (`features:clip`). W is linear, the identity at 
 
 # B batch   T frames   D embedding
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def check(name: str, argument: str) -> None:
         raise UsageError(f"{name}:{argument}: {argument} has no text tower of its own. Name one that has, as clip.")
 
 
-def weights_folder(name: str, argument: str) -> Path | None:
+def weights_folder(name: str, argument: str) -> Path | Sequence[Path] | None:
     """The other backbone's."""
     return backbones.weights_folder(argument or DEFAULT)
 

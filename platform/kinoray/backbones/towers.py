@@ -37,10 +37,63 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json", "vocab.txt"
 
 
-class VitBertTowers(FrameTowers):
-    """ViT per frame and BERT per token, each projected to `dim` and averaged."""
+class BertTowers(FrameTowers):
+    """Any network per frame and BERT per token, each projected to `dim` and averaged."""
 
     mixes = True
+
+    def __init__(
+        self,
+        vision: Any,
+        vision_width: int,
+        text: Any,
+        vocabulary: tuple[str, ...],
+        dim: int,
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+    ) -> None:
+        """vision: gives `vision_width` numbers of a frame. text: a BertModel of transformers. vocabulary: the word
+        pieces by id. mean, std: normalise pixels in [0, 1], per channel."""
+        super().__init__()
+        self.vision, self.text = vision, text
+        self.vision_projection = nn.Linear(vision_width, dim)
+        self.text_projection = nn.Linear(text.config.hidden_size, dim)
+        self.vocabulary = vocabulary
+        self.dim, self.mean, self.std = dim, mean, std
+
+    def forget_video(self) -> None:
+        """Let go of the video tower."""
+        del self.vision, self.vision_projection
+
+    def project_text(self, tokens: Tokens | MixedTokens) -> Tensor:
+        """(B, D) of tokenised captions, not normalised; padding changes nothing."""
+        if isinstance(tokens, MixedTokens):
+            vectors_of = self.text.get_input_embeddings()
+            words: dict[str, Tensor] = {
+                "inputs_embeds": vectors_of(tokens.other_ids).lerp(vectors_of(tokens.ids), tokens.share)
+            }
+        else:
+            words = {"input_ids": tokens.ids}
+        # Of a mask of two dimensions transformers asks whether it masks anything, which makes the host wait for a GPU.
+        mask = tokens.mask[:, None, None] if tokens.mask.is_cuda else tokens.mask
+        states_BLH = self.text(**words, attention_mask=mask).last_hidden_state
+        token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
+        kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
+        return (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """Any word pieces but padding, between [CLS] and [SEP]."""
+        return drawn_between(caption_ids(self.vocabulary)(""), len(self.vocabulary), count, length)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""
+        ids_of = caption_ids(self.vocabulary)
+        limit = min(max_tokens, self.text.config.max_position_embeddings)
+        return padded([ids_of(caption) for caption in captions], limit)
+
+
+class VitBertTowers(BertTowers):
+    """ViT per frame and BERT per token."""
 
     def __init__(
         self,
@@ -51,14 +104,8 @@ class VitBertTowers(FrameTowers):
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
     ) -> None:
-        """vision, text: a ViTModel and a BertModel of transformers. vocabulary: the word pieces by id. mean, std:
-        normalise pixels in [0, 1], per channel."""
-        super().__init__()
-        self.vision, self.text = vision, text
-        self.vision_projection = nn.Linear(vision.config.hidden_size, dim)
-        self.text_projection = nn.Linear(text.config.hidden_size, dim)
-        self.vocabulary = vocabulary
-        self.dim, self.mean, self.std = dim, mean, std
+        """vision: a ViTModel of transformers; the rest as of `BertTowers`."""
+        super().__init__(vision, vision.config.hidden_size, text, vocabulary, dim, mean, std)
         self.size_px, self.multiple_px = _single(vision.config.image_size), _single(vision.config.patch_size)
 
     def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
@@ -87,36 +134,6 @@ class VitBertTowers(FrameTowers):
             self.vision = transformers().ViTModel(config, add_pooling_layer=False)
         self.vision.load_state_dict(state)
         self.size_px = size_px
-
-    def forget_video(self) -> None:
-        """Let go of the ViT."""
-        del self.vision, self.vision_projection
-
-    def project_text(self, tokens: Tokens | MixedTokens) -> Tensor:
-        """(B, D) of tokenised captions, not normalised; padding changes nothing."""
-        if isinstance(tokens, MixedTokens):
-            vectors_of = self.text.get_input_embeddings()
-            words: dict[str, Tensor] = {
-                "inputs_embeds": vectors_of(tokens.other_ids).lerp(vectors_of(tokens.ids), tokens.share)
-            }
-        else:
-            words = {"input_ids": tokens.ids}
-        # Of a mask of two dimensions transformers asks whether it masks anything, which makes the host wait for a GPU.
-        mask = tokens.mask[:, None, None] if tokens.mask.is_cuda else tokens.mask
-        states_BLH = self.text(**words, attention_mask=mask).last_hidden_state
-        token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
-        kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
-        return (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
-
-    def random_tokens(self, count: int, length: int) -> Tokens:
-        """Any word pieces but padding, between [CLS] and [SEP]."""
-        return drawn_between(caption_ids(self.vocabulary)(""), len(self.vocabulary), count, length)
-
-    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); [CLS] and [SEP] are kept when cut."""
-        ids_of = caption_ids(self.vocabulary)
-        limit = min(max_tokens, self.text.config.max_position_embeddings)
-        return padded([ids_of(caption) for caption in captions], limit)
 
 
 def _single(sides: int | list[int] | tuple[int, ...]) -> int:

@@ -1,9 +1,9 @@
-"""The one door to torchvision, transformers' towers and open_clip, each imported with its first use.
+"""The one door to torchvision, transformers' towers, timm and open_clip, each imported with its first use.
 
 They take seconds, longer than torch itself, which a process that builds no towers need not spend: a driver, say.
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its operators do not load, and its import stops
-with "operator torchvision::nms does not exist"; transformers and open_clip import it in turn. Declaring the two missing
+with "operator torchvision::nms does not exist"; The others import it in turn. Declaring the two missing
 operators (their signatures only: calling one still fails) lets the pure-Python rest of torchvision work.
 """
 
@@ -39,6 +39,12 @@ def transformers() -> ModuleType:
         for name in ("BertModel", "ViTModel"):
             getattr(library, name)  # which imports it
     return library
+
+
+def timm() -> ModuleType:
+    """timm, which imports torchvision."""
+    torchvision()
+    return importlib.import_module("timm")
 
 
 def open_clip() -> ModuleType:

@@ -44,6 +44,17 @@ def prepared_folder(name: str) -> Path:
     return cache_folder() / "data" / name
 
 
+def unpacked_folder(family: str, command: str) -> Path:
+    """Where a family's packages lie, each unpacked into a folder of its own name.
+
+    command: what puts them there. Raises: UsageError where KINORAY_DATA names no folder.
+    """
+    parent = os.environ.get("KINORAY_DATA")
+    if not parent:
+        raise UsageError(f"Where are the {family}? Set KINORAY_DATA to your folder of data sets and run `{command}`.")
+    return expanded(parent) / family / "unpacked"
+
+
 def runs_root(given: str | Path | None = None) -> Path:
     """Where run folders lie: what is given, else `KINORAY_RUNS`, else ./runs."""
     return expanded(given or os.environ.get("KINORAY_RUNS") or "runs")
