@@ -165,6 +165,35 @@ def check_command(
     raise typer.Exit(int(bool(checked.problems)))
 
 
+@data_app.command("vectors")
+def vectors_command(
+    name: SetName,
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose towers see the clips, as `kinoray list backbones` names them.")
+    ] = "lite0-minilm",
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Towers at once on Ray; 0: in this process. [one a CPU]")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make what frozen towers see of a prepared set, once for all runs. The same command goes on where it stopped."""
+    from dataclasses import asdict
+
+    from kinoray.datasets.vectors import make_vectors
+
+    made = make_vectors(name, backbone, workers, progress=not quiet)
+    if as_json:
+        print(json.dumps(asdict(made), indent=1))
+        return
+    aligned = f"aligned on {made.aligned_on:,} reserved clips" if made.aligned_on else "none reserved to align on"
+    print_lines(
+        f"{name}: {made.made:,} clips made, {made.known:,} known from before, {made.captions:,} captions, {aligned}.",
+        f"Vectors: {made.folder}",
+    )
+
+
 @data_app.command("show")
 def show_command(
     name: AnyName,

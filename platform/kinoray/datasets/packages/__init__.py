@@ -19,6 +19,8 @@ from kinoray.families import families
 
 SHARES = {"train": 0.6, "validation": 0.15}
 """Of the concepts that are not reserved; the rest is test."""
+RESERVED_TASK = "reserved"
+"""The task of clips that stand in no stream: towers are aligned on them."""
 
 
 @dataclass(frozen=True)

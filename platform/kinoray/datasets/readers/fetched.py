@@ -8,7 +8,7 @@ reserved, which stands here as training clips of the task "reserved".
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.packages import concept_of, find_family, split_of_concept
+from kinoray.datasets.packages import RESERVED_TASK, concept_of, find_family, split_of_concept
 from kinoray.datasets.readers import Annotations, DataSet, need
 from kinoray.system.durable import read_jsonl
 
@@ -36,5 +36,5 @@ def read(name: str, root: Path) -> Annotations:
     rows: list[dict[str, Any]] = []
     for row in read_jsonl(path, "id", "uri", "captions", "label", "task"):
         split = split_of_concept(concept_of(row["id"]), 0, reserved)
-        rows.append(row | ({"split": split} if split else {"split": "train", "task": "reserved"}))
+        rows.append(row | ({"split": split} if split else {"split": "train", "task": RESERVED_TASK}))
     return Annotations(SETS[name], LIST, rows, [])
