@@ -93,7 +93,9 @@ def clips(folder: Path) -> Iterator[Drawn]:
 
 @lru_cache(maxsize=256)  # each layer of a hero is asked for again and again
 def sections(folder: Path, path: Path) -> dict[str, Section]:
-    """The actions of an animation file; those without packed frames are left out."""
+    """The actions of an animation file, if there is one; those without packed frames are left out."""
+    if not path.is_file():
+        return {}
     text = re.sub(r"(?m)^#.*$", "", path.read_text(encoding="utf-8"))
     sheet = re.search(r"(?m)^image=(\S+)", text)
     mods = (path.parents[len(path.relative_to(folder / MODS).parts) - 2], folder / CORE)
@@ -141,6 +143,8 @@ def _heroes(folder: Path) -> Iterator[Drawn]:
             files["head"] = files["head"] or HEADS[sex]
             home = folder / CORE / "animations/avatar" / sex
             worn = {layer: sections(folder, home / f"{file}.txt").get(action) for layer, file in files.items()}
+            if worn["main"] is None:
+                continue
             name = weapon.replace("_", " ")
             phrase = f"{USES[use] if action == use else f'{ACTIONS[action]} with'} {with_article(name)}"
             for turn in drawn_by(text, tuple(sorted(order)), HERO_TURNS):

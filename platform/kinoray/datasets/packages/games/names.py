@@ -18,14 +18,17 @@ DIRECTIONS = {
 
 VARIANTS = (
     "male female man woman tiny small little medium big large giant great grand high deep deeper weak young old elder "
-    "ancient adult mature ripe master chief senior junior apprentice elite boss king face"
+    "ancient adult mature ripe master chief senior junior apprentice elite boss king face "
+    "red green blue orange black white silver dark bay"
 )
-"""Words for sex, age, size and rank: two names that differ in these alone are one concept."""
+"""Words for sex, age, size, rank and colour: two names that differ in these alone are one concept."""
 PEOPLES = (
     "amazon atlantean barbarian imperial frisian elvish dwarvish orcish saurian drake dune merman mermaid naga nagini "
     "goblin hobgoblin skeleton troll ogre"
 )
 """Likewise, where another word is left: a goblin spearman is a spearman."""
+TAIL = re.compile(r"\b(?:with|without|of|in|on|at|behind|feeding)\b.*")
+"""What stands behind the noun of a name."""
 
 
 class Words(NamedTuple):
@@ -57,7 +60,7 @@ def concept(name: str) -> str:
 
     What follows "with", "of" and the like does not count: a cloud with rain is a cloud.
     """
-    plain = re.sub(r"\(.*?\)|['’]s?\b|\b(?:with|without|of|in|behind|at|feeding)\b.*", " ", name.lower())
+    plain = re.sub(r"\(.*?\)|['’]s?\b", " ", TAIL.sub("", name.lower()))
     words = re.findall(r"[a-z]+", plain)
     for dropped in (VARIANTS, PEOPLES):
         words = [word for word in words if word not in dropped.split()] or words
@@ -72,9 +75,8 @@ def _singular(word: str) -> str:
 
 def with_article(name: str) -> str:
     """A name as a caption begins: "an elvish archer", "eyes"."""
-    if _singular(name.rpartition(" ")[2]) != name.rpartition(" ")[2]:
-        return name
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    noun = TAIL.sub("", name).split()[-1]
+    return name if _singular(noun) != noun else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def key(text: str) -> str:

@@ -7,6 +7,8 @@ MAX_DEPTH = 12
 """Of macros within macros."""
 MAX_CHARACTERS = 1 << 20
 """Of one file with its macros written out: the largest of the game is a tenth of that."""
+MAX_RUN = 100
+"""Numbers that one range or one repeat stands for."""
 
 DEFINITION = re.compile(r"^[ \t]*#define +(\w+)([^\n]*)\n(.*?)#enddef", re.MULTILINE | re.DOTALL)
 TOKEN = re.compile(r'\[(/?)\+?(\w+)\]|([\w,]+)[ \t]*=[ \t]*(?:_[ \t]*)?(?:"((?:[^"]|"")*)"|([^\n]*))')
@@ -55,13 +57,9 @@ def spread(text: str) -> list[str]:
         run = [value]
         if first.isdecimal() and last.isdecimal():
             step = 1 if int(last) >= int(first) else -1
-            run = [str(n).zfill(len(first)) for n in range(int(first), int(last) + step, step)][:MAX_RUN]
+            run = [str(n).zfill(len(first)) for n in range(int(first), int(last) + step, step)[:MAX_RUN]]
         values += [value for value in run for _ in range(min(int(times), MAX_RUN) if times.isdecimal() else 1)]
     return values
-
-
-MAX_RUN = 100
-"""Numbers of one list."""
 
 
 def _without_comments(text: str) -> str:
