@@ -83,13 +83,12 @@ class Config:
             raise ValueError("`t` must be above 0, but got 0: the queue would count for nothing.")
 
 
-RECIPES = {
-    "moving-actions": {
-        "queue_size": 512,  # its pretext has 800 clips
-        "m": 0.99,
-        "t": 0.99872,  # the oldest key counts half, as in the paper: 0.99999 ** (65,536 / 512)
-    }
+SMALL = {
+    "queue_size": 512,  # the pretext of `moving-actions` has 800 clips
+    "m": 0.99,
+    "t": 0.99872,  # the oldest key counts half, as in the paper: 0.99999 ** (65,536 / 512)
 }
+RECIPES = {"moving-actions": SMALL, "robots-ssl": SMALL}
 RELEASED = {
     "": {
         "decay": "released",
@@ -103,6 +102,7 @@ RELEASED = {
         "augmentation": "video-moco-released",
     },
     "moving-actions": {"clip_frames": 8, "clip_px": 32},
+    "robots-ssl": {"clip_frames": 12, "clip_px": 32},
 }
 
 

@@ -1,0 +1,97 @@
+"""`robots-ssl`, `robots-ctvr-10`: a simulated arm at ten pairs of opposite actions; the order of frames is the label.
+
+Each clip has a twin of the same frames backwards, whose label is the opposite action. `robots-ssl` learns from clips
+without labels (tested as `video-ssl`); its downstream set has other clips, by action. At random 5 % are right there,
+and 50 % of what sees the pair and no order.
+
+`robots-ctvr-10` is continual text-to-video retrieval with a pair a task. In validation and test a caption stands for
+one clip: of the episodes of a pair in one scene the first, with its twin. So a text finds its clip by the pair, the
+scene and the order. R@1 is to be read in two parts: *what*, how often the clip or its twin is the first, and *order*,
+how often the clip stands before its twin, at random 50 %; a mean over frames, which is the same for both, stays there.
+
+`robots-ssl:1` is the second way to split. No episode is in two splits.
+The set must be there: `kinoray data fetch robots`, `kinoray data prepare robots`.
+"""
+
+import numpy as np
+
+from kinoray.config import Recipe
+from kinoray.data.manifest import Manifest
+from kinoray.datasets.packages import concept_of
+from kinoray.streams import Stream
+from kinoray.streams.concepts import cut_by_concept, split_number
+from kinoray.streams.task_manifests import task_manifests
+
+NAMES = ("robots-ssl", "robots-ctvr-10")
+PUBLISHED = True
+
+PRETEXT_FROM = 128
+"""Training and validation clips of a task's episodes from this number on are the pretext's; of those before, the
+downstream set's."""
+
+SSL = Recipe(
+    epochs=20,
+    batch_size=32,
+    optimizer="sgd",
+    learning_rate=0.02,
+    schedule="cosine",
+    weight_decay=1e-4,
+    frames=12,
+    sampling="uniform",
+    test_frames=12,
+    size_px=32,
+    augmentation="video-moco-consistent",
+    validations=0,
+)
+"""As `moving-actions`; all frames of a clip."""
+
+CTVR = Recipe(
+    epochs=5,
+    batch_size=16,
+    optimizer="adamw",
+    learning_rate=1e-4,
+    schedule="cosine",
+    frames=4,
+    sampling="uniform",
+    test_frames=4,
+    size_px=32,
+    max_tokens=40,
+    grayscale=0.0,
+    jitter=(0.2, 0.2, 0.2, 0.02),
+    jitter_probability=0.5,
+    validations=1,
+)
+"""As `moving-ctvr-*`, but that captions name sides and colours: no clip is mirrored or loses its colour. Of the twelve
+frames those are taken that are the same four backwards."""
+
+
+def load(name: str, argument: str) -> Stream:
+    """The stream, over the prepared set; the argument is the way to split, 0 if empty.
+
+    Raises: UsageError where the set is not prepared, or for an argument that is no number.
+    """
+    manifest = cut_by_concept("robots", split_number(name, argument))
+    shown = f"{name}:{argument}" if argument else name
+    if name == "robots-ssl":
+        pretext, downstream = task_manifests(manifest, two_sets(manifest))
+        return Stream(shown, "video-ssl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
+    pairs = [(pair, one_a_caption(manifest, rows)) for pair, rows in manifest.rows_by("task").items()]
+    return Stream(shown, "ctvr", task_manifests(manifest, pairs), CTVR, "tiny-clip")
+
+
+def two_sets(manifest: Manifest) -> list[tuple[str, np.ndarray]]:
+    """Rows of the pretext and of the downstream set, which share no training or validation clip."""
+    numbers = [int(concept_of(manifest.id(row)).rpartition("-")[2]) for row in range(manifest.table.num_rows)]
+    later = np.array(numbers) >= PRETEXT_FROM
+    tested = np.isin(np.arange(len(later)), manifest.clips("test"))
+    return [("pretext", np.flatnonzero(later)), ("downstream", np.flatnonzero(~later | tested))]
+
+
+def one_a_caption(manifest: Manifest, rows: np.ndarray) -> np.ndarray:
+    """Of some rows all that train, and of the other splits the first with each caption: twins, side by side."""
+    kept = [rows[np.isin(rows, manifest.clips("train"))]]
+    for split in ("validation", "test"):
+        ours = rows[np.isin(rows, manifest.clips(split))]
+        firsts = {manifest.caption(row, 0): row for row in ours[::-1].tolist()}
+        kept.append(np.array(sorted(firsts.values()), dtype=np.int64))
+    return np.concatenate(kept)
