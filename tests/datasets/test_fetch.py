@@ -106,7 +106,7 @@ def test_a_family_is_fetched_once_and_says_what_it_is_made_of(toy, given, tmp_pa
     home = tmp_path / "toy"
     fetched = fetch("toy", home, given, progress=False)
     assert fetched.is_new and fetched.clips == 6 and not fetched.notes
-    assert fetched.left_out == ["none/moves: the hand is not there"]
+    assert fetched.left_out == {"none/moves": "the hand is not there"}
     assert [p["sha256"] for p in fetched.packages] == [p.sha256 for p in toy.PACKAGES]
     rows = [json.loads(line) for line in (home / "clips.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [
@@ -115,6 +115,16 @@ def test_a_family_is_fetched_once_and_says_what_it_is_made_of(toy, given, tmp_pa
     assert all((home / row["uri"]).stat().st_size for row in rows)
     again = fetch("toy", home, None, progress=False)
     assert not again.is_new and again.packages == fetched.packages
+
+
+def test_clips_that_a_later_version_adds_are_drawn(toy, given, tmp_path) -> None:
+    whole = toy.clips
+    toy.clips = lambda unpacked: iter(list(whole(unpacked))[2:])
+    home = tmp_path / "toy"
+    assert fetch("toy", home, given, progress=False).clips == 4
+    toy.clips = whole
+    again = fetch("toy", home, progress=False)
+    assert again.is_new and again.clips == 6 and len((home / "clips.jsonl").read_text().splitlines()) == 6
 
 
 def test_what_was_stopped_on_its_way_ends_with_the_same_files(toy, given, tmp_path) -> None:

@@ -85,7 +85,7 @@ def fetch_command(
         return
     for package in fetched.packages:
         print_lines(f"{package['name']} {package['version']} ({package['licence']}): sha256 {package['sha256']}")
-    print_lines(*fetched.notes, *(f"Left out: {line}" for line in fetched.left_out))
+    print_lines(*fetched.notes, *(f"Left out: {id}: {why}" for id, why in fetched.left_out.items()))
     print_lines(f"{'Fetched' if fetched.is_new else 'All is there'}: {fetched.clips:,} clips in {fetched.folder}.")
 
 

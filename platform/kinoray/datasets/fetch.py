@@ -7,7 +7,7 @@ is whole, so the same command goes on where it was stopped.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -36,8 +36,8 @@ class Fetched:
     packages: list[dict[str, str]]
     """Name, version, file, SHA-256 and licence of each."""
     clips: int
-    left_out: list[str]
-    """A line for each clip that cannot be drawn."""
+    left_out: dict[str, str]
+    """Id of each clip that cannot be drawn, and why."""
     notes: list[str]
     """A line for each package of another version."""
     is_new: bool = True
@@ -57,17 +57,9 @@ def fetch(
     family = find_family(name)
     try:
         with wait_for_lock(folder):
-            return _known(name, folder) or _fetch(family, name, folder, source, processes or usable_cores(), progress)
+            return _fetch(family, name, folder, source, processes or usable_cores(), progress)
     except OSError as error:
         raise storage_error(error, folder) from None
-
-
-def _known(name: str, folder: Path) -> Fetched | None:
-    """What an earlier call made, whole."""
-    try:
-        return Fetched(**(json.loads((folder / RECORD).read_text(encoding="utf-8")) | {"is_new": False}))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
 
 
 def _fetch(family: Family, name: str, folder: Path, source: Path | None, processes: int, progress: bool) -> Fetched:
@@ -84,16 +76,30 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
             advance(1, 0)
     drawn = list(family.clips(unpacked))
     uris = _uris(drawn)
-    left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
-    lines = [
-        json.dumps({"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task})
+    lines = {
+        clip.id: json.dumps(
+            {"id": clip.id, "uri": uri, "captions": clip.captions, "label": clip.label, "task": clip.task}
+        )
         for clip, uri in zip(drawn, uris, strict=True)
-        if clip.id not in left_out
-    ]
-    write_text(folder / LIST, "".join(f"{line}\n" for line in lines))
-    fetched = Fetched(name, str(folder), packages, len(lines), [f"{k}: {v}" for k, v in left_out.items()], notes)
-    write_json(folder / RECORD, asdict(fetched))
+    }
+    known = _known(folder, lines)
+    paths = [folder / uri for uri in uris]
+    left_out = _draw_all(name, drawn, paths, processes, progress) if known is None else known
+    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, known is None)
+    if known is None:
+        write_text(folder / LIST, "".join(f"{line}\n" for id, line in lines.items() if id not in left_out))
+        write_json(folder / RECORD, asdict(fetched))
     return fetched
+
+
+def _known(folder: Path, lines: Mapping[str, str]) -> dict[str, str] | None:
+    """What an earlier call left out, where it made all else that is to be made; None where there is something to do."""
+    try:
+        left_out = json.loads((folder / RECORD).read_text(encoding="utf-8"))["left_out"]
+        made = (folder / LIST).read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    return left_out if made == [line for id, line in lines.items() if id not in left_out] else None
 
 
 def _uris(drawn: Sequence[Drawn]) -> list[str]:
