@@ -59,7 +59,7 @@ def ids(stream: Stream, split: str) -> list[list[str]]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["sprites-cvlm", "sprites-ctvr-10"])
 def test_no_concept_is_in_two_splits_of_a_stream_and_none_is_reserved(clips, name, way):
-    stream = load_stream(f"{name}:{way}")
+    stream = load_stream(f"{name}:{way},videos")
     concepts = {split: {concept_of(id) for task in ids(stream, split) for id in task} for split in SPLITS}
     assert all(concepts.values())
     assert sum(map(len, concepts.values())) == len(set.union(*concepts.values()))
@@ -68,13 +68,13 @@ def test_no_concept_is_in_two_splits_of_a_stream_and_none_is_reserved(clips, nam
 
 
 def test_another_number_is_another_way_to_split(clips):
-    ways = [{id for task in ids(load_stream(f"sprites-cvlm:{way}"), "train") for id in task} for way in WAYS]
+    ways = [{id for task in ids(load_stream(f"sprites-cvlm:{way},videos"), "train") for id in task} for way in WAYS]
     assert ways[0] != ways[1] != ways[2]
-    assert ids(load_stream("sprites-cvlm"), "test") == ids(load_stream("sprites-cvlm:0"), "test")
+    assert ids(load_stream("sprites-cvlm:videos"), "test") == ids(load_stream("sprites-cvlm:0,videos"), "test")
 
 
 def test_a_stream_is_the_same_twice(clips):
-    for name in ("sprites-cvlm:1", "sprites-ctvr-10:1"):
+    for name in ("sprites-cvlm:1,videos", "sprites-ctvr-10:videos,1"):
         first, again = load_stream(name), load_stream(name)
         assert first == again
         assert [read_manifest(task.manifest).digest for task in first.tasks] == [
@@ -83,7 +83,7 @@ def test_a_stream_is_the_same_twice(clips):
 
 
 def test_cvlm_has_the_parts_as_tasks_and_at_most_four_clips_a_name_in_a_gallery(clips):
-    stream = load_stream("sprites-cvlm")
+    stream = load_stream("sprites-cvlm:videos")
     assert (stream.protocol, [task.name for task in stream.tasks]) == ("cvlm", list(PARTS))
     whole = [id for id, _ in clips if split_of_concept(concept_of(id), 0, RESERVED) == "test"]
     for task in ids(stream, "test"):
@@ -93,7 +93,7 @@ def test_cvlm_has_the_parts_as_tasks_and_at_most_four_clips_a_name_in_a_gallery(
 
 
 def test_ctvr_cuts_each_part_into_halves_that_share_no_concept(clips):
-    stream = load_stream("sprites-ctvr-10")
+    stream = load_stream("sprites-ctvr-10:videos")
     assert stream.protocol == "ctvr"
     assert [task.name for task in stream.tasks] == [f"{part}-{half}" for part in PARTS for half in (1, 2)]
     for split in SPLITS:

@@ -5,8 +5,10 @@ Five tasks, one for each part of the set: Widelands drawn large, Flare, Wideland
 weigh alike. `sprites-ctvr-10` cuts each part in two by names and is tested as `ctvr-*` are, in one gallery that grows.
 
 A name is in one split, with all its variants and in all tasks: `sprites-cvlm:1` is the second way to split. What is
-reserved for aligning towers is in none. The set must be there: `kinoray data fetch sprites`, `kinoray data prepare
-sprites`.
+reserved for aligning towers is in none. By default the towers are frozen, and what they saw was made once;
+`sprites-cvlm:videos` and `sprites-cvlm:1,videos` have the clips themselves, for whole towers.
+
+The set must be there: `kinoray data fetch sprites`, `kinoray data prepare sprites`, `kinoray data vectors sprites`.
 """
 
 import hashlib
@@ -19,7 +21,7 @@ from kinoray.data.manifest import SPLITS, Manifest
 from kinoray.datasets.packages import concept_of
 from kinoray.datasets.packages.sprites import PARTS
 from kinoray.streams import Stream
-from kinoray.streams.concepts import cut_by_concept, split_number
+from kinoray.streams.concepts import cut_by_concept, split_and_media
 from kinoray.streams.task_manifests import task_manifests
 
 NAMES = ("sprites-cvlm", "sprites-ctvr-10")
@@ -33,11 +35,12 @@ split of the first task; frames, size and tokens are ours: drawings are small, t
 
 
 def load(name: str, argument: str) -> Stream:
-    """The stream, over the prepared set; the argument is the way to split, 0 if empty.
+    """The stream, over the vectors of the prepared set; the argument is the way to split, 0 if empty, and `videos`.
 
-    Raises: UsageError where the set is not prepared, or for an argument that is no number.
+    Raises: UsageError where the set is not prepared or has no vectors, or for an argument that is no number.
     """
-    manifest = cut_by_concept("sprites", split_number(name, argument))
+    number, is_vectors = split_and_media(name, argument)
+    manifest = cut_by_concept("sprites", number, is_vectors)
     parts = manifest.rows_by("task")
     groups = [(part, parts.get(part, np.empty(0, np.int64))) for part in PARTS]
     if name == "sprites-cvlm":
@@ -46,7 +49,8 @@ def load(name: str, argument: str) -> Stream:
         groups = [half for part, rows in groups for half in _halves(manifest, part, rows)]
     tasks = task_manifests(manifest, groups)
     protocol = "cvlm" if name == "sprites-cvlm" else "ctvr"
-    return Stream(f"{name}:{argument}" if argument else name, protocol, tasks, RECIPE, "tiny")
+    backbone = "lite0-minilm:frozen,aligned" if is_vectors else "lite0-minilm:aligned"
+    return Stream(f"{name}:{argument}" if argument else name, protocol, tasks, RECIPE, backbone)
 
 
 def _evened(manifest: Manifest, rows: np.ndarray) -> np.ndarray:
