@@ -1,0 +1,213 @@
+"""Can the streams over fetched packages judge anything? Conditions that the plain learner and its bounds set alone.
+
+    python benchmarks/conditions.py STREAM [--splits 1 2 3] [--seeds 5] [--runs DIR] [--keep] [--set NAME=VALUE]
+
+Runs Base-MoCo (SimSiam on pictures) on each split with each seed, its controls, joint training and zero-shot, and says
+which condition holds. What all methods share (rate, epochs) was chosen on split 0, which is not among the defaults: so
+these splits are unsearched. No compared method is run here. A finished run is returned, not repeated. `--keep` writes
+the table into `benchmarks/results/`.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kinoray.execution.run import run_all
+from kinoray.runs.experiment_file import parse_settings
+from kinoray.runs.request import RunRequest
+from kinoray.runs.result import Result
+from kinoray.streams import load_stream
+
+RESULTS = Path(__file__).parent / "results"
+Runs = Mapping[str, list[list[Result]]]
+"""Row -> the runs of each split, by seed."""
+PLAIN: dict[str, dict[str, Any]] = {"base": {}, "joint": {"joint": True}}
+RATES = {f"rate/{number}": {"control": f"rate/{number}"} for number in (2, 3, 6)}
+FRESH = {name: {"control": name} for name in ("random-encoder", "from-scratch")}
+BLIND = {name: {"control": name} for name in ("order-blind", "first-frame")}
+
+
+class Ground(NamedTuple):
+    """A stream that is to judge."""
+
+    method: str
+    rows: dict[str, dict[str, Any]]
+    conditions: Callable[[Runs], list[tuple[str, str, bool]]]
+    """Condition in words, what was measured, and whether it holds."""
+
+
+def mean_of(runs: list[list[Result]], value: Callable[[Result], float]) -> float:
+    """Over splits and seeds."""
+    return float(np.mean([value(run) for of_split in runs for run in of_split]))
+
+
+def metric(name: str) -> Callable[[Result], float]:
+    return lambda run: float(run.metrics[name])
+
+
+def forgotten(run: Result) -> float:
+    """Percent of what each task but the last had when it was learned, in the mean."""
+    matrix = run.matrix.to_numpy()
+    learned, kept = np.diagonal(matrix)[:-1], matrix[-1, :-1]
+    return float(100 * np.mean((learned - kept) / learned))
+
+
+def largest_loss(run: Result) -> float:
+    """Percent of all lost points that the task lost that lost most."""
+    matrix = run.matrix.to_numpy()
+    lost = np.maximum(np.diagonal(matrix)[:-1] - matrix[-1, :-1], 0)
+    return float(100 * lost.max() / max(lost.sum(), 1e-9))
+
+
+def above_chance(run: Result) -> np.ndarray:
+    """How many times chance R@1 is, task by task."""
+    galleries = last_test(run).groupby("task")["gallery"].first()
+    return run.matrix.to_numpy()[-1] / (100 / galleries.to_numpy())
+
+
+def last_test(run: Result) -> Any:
+    """A row for each query of the last test."""
+    ranks = run.ranks
+    ranks = ranks[ranks["reading"] == ""]
+    return ranks[ranks["after_task"] == ranks["after_task"].max()]
+
+
+def of_cvlm(runs: Runs) -> list[tuple[str, str, bool]]:
+    ratios = np.mean([above_chance(run) for of_split in runs["zero-shot"] for run in of_split], axis=0)
+    loss = mean_of(runs["base"], forgotten)
+    most = mean_of(runs["base"], largest_loss)
+    gap = mean_of(runs["joint"], metric("R@1")) - mean_of(runs["base"], metric("R@1"))
+    slower = mean_of(runs["rate/2"], metric("HM")) - mean_of(runs["base"], metric("HM"))
+    differences = [
+        np.mean([half.metrics["R@1"] - base.metrics["R@1"] for half, base in zip(halves, bases, strict=True)])
+        for halves, bases in zip(runs["rate/2"], runs["base"], strict=True)
+    ]
+    sd = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")
+    shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    return [
+        ("zero-shot at least 10 times chance in the mean", f"{ratios.mean():.1f}", ratios.mean() >= 10),
+        ("zero-shot at least 5 times chance on each task", shown, bool((ratios >= 5).all())),
+        ("the baseline forgets 20 to 50 %", f"{loss:.1f} %", 20 <= loss <= 50),
+        ("no task loses more than half of all points", f"{most:.0f} % is the most", most <= 50),
+        ("joint training above final by at least 8", f"{gap:.1f}", gap >= 8),
+        ("HM moves by less than 3 at half the rate", f"{slower:+.1f}", abs(slower) < 3),
+        ("sd over splits of (half the rate - baseline) at most 1.5", f"{sd:.2f}", sd <= 1.5),
+    ]
+
+
+def of_ctvr(runs: Runs) -> list[tuple[str, str, bool]]:
+    joint = mean_of(runs["joint"], metric("R@1"))
+    lines = [
+        (
+            f"joint above {name}",
+            f"{joint:.1f} against {(other := mean_of(runs[name], metric('R@1'))):.1f}",
+            joint > other,
+        )
+        for name in BLIND
+        if name in runs
+    ]
+    queries = len(last_test(runs["joint"][0][0]))
+    return [*lines, ("at least 600 queries", f"{queries:,}", queries >= 600)]
+
+
+def of_pictures(score: str) -> Callable[[Runs], list[tuple[str, str, bool]]]:
+    def conditions(runs: Runs) -> list[tuple[str, str, bool]]:
+        joint, random = (mean_of(runs[name], metric(score)) for name in ("joint", "random-encoder"))
+        longer = mean_of(runs["twice the epochs"], metric(score)) - joint
+        return [
+            (
+                "a random encoder at least 15 points below joint",
+                f"{random:.1f} against {joint:.1f}",
+                joint - random >= 15,
+            ),
+            ("joint with twice the epochs less than 2 points away", f"{longer:+.1f}", abs(longer) < 2),
+        ]
+
+    return conditions
+
+
+GROUNDS = {
+    "sprites-cvlm": Ground("base_moco", PLAIN | {"zero-shot": {"zero_shot": True}} | RATES, of_cvlm),
+    "sprites-ctvr-10": Ground("avg_pool", PLAIN | {"zero-shot": {"zero_shot": True}}, of_ctvr),
+    "robots-ctvr-10": Ground("avg_pool", PLAIN | BLIND | {"zero-shot": {"zero_shot": True}}, of_ctvr),
+    "glyphs-cssl": Ground("moco", PLAIN | FRESH, of_pictures("accuracy")),
+    "glyphs-ucl": Ground("simsiam", PLAIN | FRESH, of_pictures("accuracy")),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stream", choices=GROUNDS)
+    parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--runs", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--keep", action="store_true")
+    asked = parser.parse_args()
+    ground, splits, seeds = GROUNDS[asked.stream], asked.splits, asked.seeds
+    settings = parse_settings(asked.set)
+    rows = dict(ground.rows)
+    if asked.stream.startswith("glyphs"):
+        epochs = settings.get("epochs", load_stream(f"{asked.stream}:{splits[0]}").recipe.epochs)
+        rows["twice the epochs"] = {"joint": True, "settings": {"epochs": 2 * epochs}}
+    requests = [
+        RunRequest(ground.method, stream=f"{asked.stream}:{split}", seeds=seeds, runs=asked.runs, quiet=True, **options)
+        for row in rows.values()
+        for split in splits
+        for options in [row | {"settings": settings | row.get("settings", {})}]
+    ]
+    results = run_all(requests)
+    runs = {name: results[place * len(splits) : (place + 1) * len(splits)] for place, name in enumerate(rows)}
+    page = "\n".join(
+        [*head(asked.stream, ground.method, splits, seeds, settings), *table(runs), "", *told(ground, runs)]
+    )
+    print(page)
+    if asked.keep:
+        (RESULTS / f"conditions-{asked.stream}.md").write_text(f"{page}\n", encoding="utf-8")
+
+
+def head(stream: str, method: str, splits: list[int], seeds: int, settings: Mapping[str, Any]) -> list[str]:
+    changed = "".join(f", {name}={value}" for name, value in settings.items())
+    return [
+        f"Conditions of `{stream}`, set by {method} and its bounds alone: splits {', '.join(map(str, splits))},",
+        f"seeds 0 to {seeds - 1}{changed}. Each number is the mean over splits and seeds, ± the standard deviation of",
+        "the splits' means. Split 0 chose what all methods share.",
+        "",
+    ]
+
+
+def table(runs: Runs) -> list[str]:
+    """A row for each kind of run."""
+    first = runs["base"][0][0]
+    names = [*first.tasks, *(name for name in first.protocol.metrics if name in first.metrics)]
+    lines = [f"| row | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+    for row, of_row in runs.items():
+        cells = []
+        for name in names:
+            values = [[number_of(run, name) for run in of_split] for of_split in of_row]
+            means = np.mean(values, axis=1)
+            spread = f" ±{np.std(means, ddof=1):.1f}" if len(means) > 1 and name not in first.tasks else ""
+            cells.append("-" if np.isnan(means).all() else f"{np.mean(means):.1f}{spread}")
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return lines
+
+
+def number_of(run: Result, name: str) -> float:
+    """A metric, or the last score of a task."""
+    if name in run.tasks:
+        return float(run.matrix.to_numpy()[-1, run.tasks.index(name)])
+    return float(run.metrics.get(name, float("nan")))
+
+
+def told(ground: Ground, runs: Runs) -> list[str]:
+    """A line for each condition."""
+    said = ground.conditions(runs)
+    lines = [f"| {words} | {seen} | {'yes' if holds else '**no**'} |" for words, seen, holds in said]
+    return ["| condition | measured | |", "| --- | --- | --- |", *lines]
+
+
+if __name__ == "__main__":
+    main()
