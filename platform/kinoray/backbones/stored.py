@@ -55,6 +55,10 @@ class StoredTowers(FrameTowers):
             raise UsageError(f"Clips have vectors of {width} numbers, not of {wanted}. Run `{self.made_by}`.")
         return self.vision_projection(frames_BTD)
 
+    def embed_video(self, frames_BTD: Tensor) -> Tensor:
+        """The mean over frames, as unit vectors (B, dim): averaged first, which is the same for a T-th of the work."""
+        return nn.functional.normalize(self.embed_frames(frames_BTD.mean(dim=1, keepdim=True))[:, 0], dim=-1)
+
     def project_text(self, tokens: Tokens | MixedTokens) -> Tensor:
         """(B, dim) of captions, not normalised."""
         vectors_BE = self._vectors(tokens.ids)

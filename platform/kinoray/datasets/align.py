@@ -4,7 +4,7 @@ These towers have seen the games, not the names: reserved clips are drawn by the
 what they show stands in no task and in no gallery. So zero-shot is many times chance, and there is something to forget.
 """
 
-# N captions   B pairs of a step   D, E widths of both towers
+# N clips   B pairs of a step   D, E widths of both towers
 
 from pathlib import Path
 
@@ -39,7 +39,8 @@ def align(manifest: Manifest, folder: Path, made_by: str) -> int:
     rows = sorted({row for clips in clips_of.values() for row in clips})
     place = {row: number for number, row in enumerate(rows)}
     # A projection of the mean over frames is the mean of their projections.
-    video_D = torch.stack([torch.from_numpy(read_vectors(manifest.clip(row))).float().mean(dim=0) for row in rows])
+    means = [read_vectors(manifest.clip(row)).mean(axis=0, dtype=np.float32) for row in rows]
+    video_ND = torch.from_numpy(np.stack(means))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         towers = stored.load_stored(folder, WIDTH, DIM, made_by)
@@ -50,7 +51,7 @@ def align(manifest: Manifest, folder: Path, made_by: str) -> int:
     for _ in range(STEPS):
         chosen = draws.permutation(len(clips))[:BATCH]
         drawn = torch.from_numpy(np.array([draws.choice(clips[number]) for number in chosen]))
-        loss = _contrast(towers, video_D[drawn], torch.from_numpy(ids[chosen]))
+        loss = _contrast(towers, video_ND[drawn], torch.from_numpy(ids[chosen]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -6,7 +6,7 @@ their form, and the version of the code that decodes. So a renamed file is found
 - Frames that depend on no seed (all test clips; training at mid-points or by time) are cached as they were chosen.
 - Where they do, the whole clip is cached if it is short, so that any draw finds its frames; a longer one is decoded for
   each draw: only a run of the same seed would ask for the same frames.
-- Pictures and items of array files are not cached: reading them again costs about as much.
+- Pictures, items of array files and files of vectors are not cached: reading them again costs about as much.
 - What cannot be decoded is not cached either, and fails again with the same message.
 
 A hit and a miss give the same frames, bit for bit. A file's digest is computed once and noted with its size, time and
@@ -76,6 +76,8 @@ BLOCK_BYTES = 4096
 TOUCH_S = 3600.0
 DRAFT_S = 600.0
 """A draft so old has lost its writer."""
+ARRAYS = ("item", "vectors")
+"""What is read without decoding."""
 DRAFTS, ENTRY, EARLIER = "drafts", "frames", "npy"
 FOLDER = re.compile(r"[0-9a-f]{2}")
 FILE = re.compile(r"[0-9a-f]{32}\.(frames|npy|txt)")
@@ -306,7 +308,7 @@ class Cache:
 
 @dataclass(slots=True)
 class Fetched:
-    """Frames, uint8 (T, H, W, 3).
+    """Frames, uint8 (T, H, W, 3), or vectors, float32 (T, D).
 
     `cached`: nothing was decoded, they were in the cache or in an array file; `trouble`: what is wrong with the cache,
     empty if nothing.
@@ -358,9 +360,9 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache
 def cached_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache: Cache) -> Fetched | None:
     """The frames of a clip that the cache or an array file holds; None where they have to be decoded.
 
-    Raises: as `read_clip.read_clip` for an item of an array file.
+    Raises: as `read_clip.read_clip` for an array file.
     """
-    if clip.item is not None:
+    if media_of(clip) in ARRAYS:
         return Fetched(read_clip(clip, sampling, seed, form), True)
     entry = _entry_of(clip, sampling, form, cache)
     if entry is None:
@@ -371,7 +373,7 @@ def cached_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cach
 
 def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> bool:
     """Whether reading a clip needs no decoding: it is in the cache, as far as its name shows, or in an array file."""
-    if clip.item is not None:
+    if media_of(clip) in ARRAYS:
         return True
     state = _cacheable_state(clip, sampling, form, cache)
     if state is None:

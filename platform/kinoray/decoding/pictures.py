@@ -12,7 +12,7 @@ Differs: the usual loaders ignore the EXIF orientation, and clip 16-bit grey at 
 
 Vectors of frames may stand in place of a video: a `.npy` file of floats (T frames, D numbers). They are sampled,
 checked and resumed as frames are, and reach the backbone as they are, without augmentation. The frame cache keeps
-none: a file of them is read as fast.
+none: a file of them is read as fast, by the process that wants it.
 """
 
 import io
@@ -20,6 +20,7 @@ import os
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
@@ -52,6 +53,10 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 """What makes a picture of each EXIF orientation upright."""
+
+HELD_BYTES, HELD_FILES = 1 << 16, 1 << 11
+"""A file of vectors up to the first size is held in memory, so many of them: 128 MB. To open one takes longer than to
+find it there, and each epoch wants it again."""
 
 # What the decoders of pictures raise for damaged files.
 DAMAGE = (OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error, zlib.error)
@@ -163,9 +168,17 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def open_array(clip: Clip) -> np.ndarray:
     """The array of a clip's `.npy` file, mapped. Raises: VideoError where the file is none, UnreadableStorage."""
+    return _read_array(clip, lambda size: _mapped)
+
+
+def _read_array(clip: Clip, reader_for: Callable[[int], Callable[[str, int, int], np.ndarray]]) -> np.ndarray:
+    """What a reader makes of the version of a file that has this time and size; both only tell versions apart.
+
+    reader_for: by the file's bytes. Raises: as `open_array`.
+    """
     try:
         state = _check_file(clip.path)
-        return _mapped(clip.path, state.st_mtime_ns, state.st_size)
+        return reader_for(state.st_size)(clip.path, state.st_mtime_ns, state.st_size)
     except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
         raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
     except OSError as error:
@@ -174,7 +187,6 @@ def open_array(clip: Clip) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _mapped(path: str, mtime_ns: int, size: int) -> np.ndarray:
-    """Map the version of a file that has this time and size; both only tell versions apart."""
     return np.lib.format.open_memmap(path, mode="r")  # of the array formats the one that never unpickles
 
 
@@ -190,11 +202,19 @@ def decode_vectors(clip: Clip, choose: Choose) -> np.ndarray:
 
 
 def read_vectors(clip: Clip) -> np.ndarray:
-    """All vectors of a file, (T, D). Raises: as `decode_vectors`."""
-    array = open_array(clip)
+    """All vectors of a file, (T, D), not to be written. Raises: as `decode_vectors`."""
+    return _read_array(clip, lambda size: _held_vectors if size <= HELD_BYTES else _vectors)
+
+
+def _vectors(path: str, mtime_ns: int, size: int) -> np.ndarray:
+    array = _mapped(path, mtime_ns, size)
     if array.dtype not in (np.float16, np.float32) or array.ndim != 2 or not array.size:
         raise VideoError("open", f"vectors must be float16 or float32 (T, D), but are {array.dtype} {array.shape}")
     rows = np.array(array)
     if not np.isfinite(rows).all():
         raise VideoError("decode", "some of its numbers are not finite")
+    rows.flags.writeable = False
     return rows
+
+
+_held_vectors = lru_cache(maxsize=HELD_FILES)(_vectors)
