@@ -1,14 +1,16 @@
 """`sprites`: moving drawings with names and actions, drawn of the packages of three games and one set of emoji.
 
 Five parts, each in a style of its own: Widelands' tribes that are drawn large, Flare, Widelands' other drawings, The
-Battle for Wesnoth, and Fluent emoji. Within a part no two clips have one caption or the same frames.
+Battle for Wesnoth, and Fluent emoji. No two clips have one caption or the same frames.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 from kinoray.datasets.packages import Drawn, Package
 from kinoray.datasets.packages.games import flare, fluent, wesnoth, widelands
+from kinoray.system.durable import sha256
 
 NAMES = ("sprites",)
 ABOUT = "Moving drawings with names and actions, of three games and a set of emoji; no code of the packages is run."
@@ -60,15 +62,20 @@ def clips(unpacked: Mapping[str, Path]) -> Iterator[Drawn]:
         *wesnoth.clips(unpacked[WESNOTH.name]),
         *fluent.clips(unpacked[FLUENT.name]),
     ]
-    for part in PARTS:
-        yield from _different([clip for clip in found if clip.task == part])
-
-
-def _different(part: list[Drawn]) -> Iterator[Drawn]:
-    """The clips without those whose id, caption or frames an earlier one has."""
+    digest = cache(sha256)
     seen: set[object] = set()
-    for clip in part:
-        marks = {clip.id, clip.captions, clip.frames.args}  # type: ignore[attr-defined]
-        if not marks & seen:
-            yield clip
-        seen |= marks
+    for part in PARTS:
+        for clip in found:
+            marks = {clip.id, clip.captions, _drawing(clip, digest)}
+            if clip.task == part and not marks & seen:
+                yield clip
+                seen |= marks
+
+
+def _drawing(clip: Drawn, digest: Callable[[Path], str]) -> object:
+    """What is drawn, by what the files hold: some lie there twice under two names."""
+    assert isinstance(clip.frames, partial)
+    folder, shown = clip.frames.args[:2]
+    if isinstance(shown, str):
+        return digest(folder / shown)
+    return tuple(tuple((digest(folder / piece.file), *piece[1:]) for piece in frame) for frame in shown)

@@ -1,4 +1,4 @@
-"""Flare: monsters and heroes in eight directions, spells, and things that drop to the ground.
+"""Flare: monsters and heroes in eight directions, spells, and things to find.
 
 `animations/**/NAME.txt` names a sheet (`image=`) and has a section for each action: how many `frames`, the `duration`
 of all of them, `type`, and lines `frame=NUMBER,DIRECTION,X,Y,WIDTH,HEIGHT,OFFSET_X,OFFSET_Y`. A hero is drawn in
@@ -80,9 +80,14 @@ class Section(NamedTuple):
         """How many frames it has."""
         return len({number for number, _ in self.pieces})
 
+    def centred(self) -> "Section":
+        """The same, where every frame has its middle at the origin."""
+        middles = {key: (-(piece.box[2] // 2), -(piece.box[3] // 2)) for key, piece in self.pieces.items()}
+        return self._replace(pieces={key: piece._replace(place=middles[key]) for key, piece in self.pieces.items()})
+
 
 def clips(folder: Path) -> Iterator[Drawn]:
-    """Monsters, people, spells, dropping things, then heroes; in the order of their files."""
+    """Monsters, people, spells, things, then heroes; in the order of their files."""
     for mod in ("fantasycore", "empyrean_campaign"):
         for kind in ("enemies", "npcs", "powers", "loot"):
             for path in sorted((folder / MODS / mod / "animations" / kind).glob("*.txt")):
@@ -125,7 +130,8 @@ def _clips_of(folder: Path, path: Path, kind: str) -> Iterator[Drawn]:
         turns = section.turns()
         is_turned = len(turns) > 1
         phrase = "flying" if kind == "powers" and is_turned else ACTIONS.get(action, "")
-        phrase = "dropping to the ground" if kind == "loot" else phrase
+        if kind == "loot":  # small things on a long way: they turn in the middle instead
+            phrase, section = "tumbling through the air", section.centred()
         for turn in drawn_by(f"{path.stem} {action}", turns, MONSTER_TURNS) if is_turned else turns:
             said = Words(stem, name, action, phrase, TURNS[turn] if is_turned else "")
             yield from _clip(folder, said, [section], turn)

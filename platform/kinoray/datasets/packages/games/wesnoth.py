@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 from kinoray.datasets.packages import Drawn
 from kinoray.datasets.packages.games.names import Words, concept, with_article
-from kinoray.datasets.packages.games.pictures import MAX_FRAMES, MIN_FRAMES, Piece, draw, size_of
+from kinoray.datasets.packages.games.pictures import MIN_FRAMES, Piece, draw, size_of
 from kinoray.datasets.packages.games.wml import Tag, parse, spread
 
 PART = "wesnoth"
 CORE = Path("usr/share/games/wesnoth/1.16/data/core")
 TICK_MS = 50
 """A clip shows each picture for a whole number of these."""
+MAX_TICKS = 20
+"""How many a picture shows at most: some stand still for a minute."""
 PHRASES = {
     "death": "dying", "idle_anim": "idling", "standing_anim": "standing", "movement_anim": "moving",
     "defend": "defending", "leading_anim": "leading others", "healing_anim": "healing others",
@@ -118,5 +120,5 @@ def _clip(folder: Path, said: Words, shots: list[Shot]) -> Iterator[Drawn]:
     for file, shot in zip(files, shots, strict=True):
         width, height = size_of(folder, file)
         piece = Piece(file, (0, 0, width, height), (-(width // 2), -(height // 2)))
-        frames += [(piece,)] * max(1, min(round(shot.ms / TICK_MS), MAX_FRAMES))
+        frames += [(piece,)] * max(1, min(round(shot.ms / TICK_MS), MAX_TICKS))
     yield said.drawn(PART, partial(draw, folder, tuple(frames), 1000 / TICK_MS))
