@@ -76,7 +76,7 @@ class Section(NamedTuple):
         """Directions that it has, by number."""
         return sorted({turn for _, turn in self.pieces})
 
-    def count(self) -> int:
+    def length(self) -> int:
         """How many frames it has."""
         return len({number for number, _ in self.pieces})
 
@@ -160,7 +160,7 @@ def _heroes(folder: Path) -> Iterator[Drawn]:
 
 def _clip(folder: Path, said: Words, layers: list[Section], turn: int) -> Iterator[Drawn]:
     """The clip of some layers, from the back to the front, in one direction; if it is long enough."""
-    count = max((section.count() for section in layers), default=0)
+    count = max((section.length() for section in layers), default=0)
     if count < MIN_FRAMES:
         return
     frames: list[Frame] = [
