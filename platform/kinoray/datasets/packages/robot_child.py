@@ -68,12 +68,11 @@ def played(env: Any, expert: Any, goal: Any) -> tuple[np.ndarray, np.ndarray] | 
     return None
 
 
-def moments(places: np.ndarray, window: Sequence[float], frames: int) -> np.ndarray:
-    """Times of the frames (frames,), steps with fractions, of a window of the object's path."""
+def moments(places: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """When so much of the object's path is done (len(shares),), steps with fractions."""
     moves = np.linalg.norm(np.diff(places, axis=0), axis=1)
     path = np.concatenate([[0.0], np.cumsum(np.where(moves < STILL_M, 0.0, moves))])
-    start, end = (np.interp(share * path[-1], path, np.arange(len(path))) for share in window)
-    return np.linspace(start, end, frames)
+    return np.interp(np.multiply(shares, path[-1]), path, np.arange(len(path)))
 
 
 def episode(
@@ -82,29 +81,31 @@ def episode(
     frames: int,
     size_px: int,
     window: Sequence[float],
-    camera: dict[str, float],
+    camera: dict[str, Any],
     table: Sequence[float],
     light: float,
 ) -> np.ndarray | None:
     """Frames (frames, size_px, size_px, 3) uint8 of the `number`-th episode of a task; None where the expert fails.
 
-    window: two shares of the object's path. camera: azimuth and elevation in degrees, distance in metres. table: its
-    colour, red, green and blue in [0, 1]. light: brightness, 1 is Meta-World's.
+    window: two shares of the object's path. camera: azimuth and elevation in degrees, distance in metres from where it
+    looks, which is so far `beside` (x, y and z in metres) the middle of the object's whole path, whatever the window.
+    table: its colour, red, green and blue in [0, 1]. light: brightness, 1 is Meta-World's.
     """
     env, expert, renderer = stage(task, size_px)
     play = played(env, expert, goals(task, number // GOALS)[number % GOALS])
     if play is None:
         return None
     states, places = play
+    start, middle, end = moments(places, [window[0], 0.5, window[1]])
     view = mujoco.MjvCamera()
-    view.lookat[:] = [0.0, 0.7, 0.1]
+    view.lookat[:] = places[round(middle)] + camera["beside"]
     view.azimuth, view.elevation, view.distance = camera["azimuth"], camera["elevation"], camera["distance"]
     no_sites = mujoco.MjvOption()
     no_sites.sitegroup[:] = 0  # marks of goals would tell what the expert is about to do
     env.model.material("table_wood").rgba[:3] = table
     env.model.vis.headlight.ambient[:] = env.model.vis.headlight.diffuse[:] = 0.4 * light
     drawn = []
-    for moment in moments(places, window, frames):
+    for moment in np.linspace(start, end, frames):
         before = min(int(moment), len(states) - 2)
         part = moment - before
         mujoco.mj_setState(env.model, env.data, (1 - part) * states[before] + part * states[before + 1], STATE)
@@ -124,10 +125,10 @@ def main() -> None:
             asked = json.loads(line)
             frames = episode(**asked)
             if frames is None:
-                head, body = {"failed": f"the expert of {asked['task']} fails in episode {asked['number']}"}, b""
+                head = json.dumps({"failed": f"the expert of {asked['task']} fails in episode {asked['number']}"})
+                answers.write(f"{head}\n".encode())
             else:
-                head, body = {"shape": frames.shape}, frames.tobytes()
-            answers.write(json.dumps(head).encode() + b"\n" + body)
+                answers.write(json.dumps({"shape": frames.shape}).encode() + b"\n" + frames.tobytes())
             answers.flush()
 
 

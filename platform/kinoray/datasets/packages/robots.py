@@ -69,19 +69,19 @@ PAIRS = {
     "door": {"door-open": "opens the door", "door-close": "closes the door"},
     "drawer": {"drawer-open": "opens the drawer", "drawer-close": "closes the drawer"},
     "window": {"window-open": "opens the window", "window-close": "closes the window"},
-    "faucet": {"faucet-open": "opens the tap", "faucet-close": "closes the tap"},
-    "handle": {"handle-press": "presses the lever", "handle-pull": "lifts the lever"},
+    "tap": {"faucet-open": "opens the tap", "faucet-close": "closes the tap"},
+    "lever": {"handle-press": "presses the lever", "handle-pull": "lifts the lever"},
     "puck": {"plate-slide": "slides the puck in", "plate-slide-back": "slides the puck out"},
     "mug": {"coffee-push": "pushes the mug in", "coffee-pull": "pulls the mug out"},
     "peg": {"peg-insert-side": "pushes the peg in", "peg-unplug-side": "pulls the peg out"},
-    "ring": {"assembly": "puts the ring on", "disassemble": "takes the ring off"},
+    "bar": {"handle-press-side": "presses the bar", "handle-pull-side": "lifts the bar"},
     "lock": {"door-lock": "locks the box", "door-unlock": "unlocks the box"},
 }
-"""Pair -> Meta-World's two tasks -> what is done."""
+"""Pair -> Meta-World's two tasks -> what is done. The object goes one way, so that any part of its path tells which."""
 EPISODES = 300
 """Of each task."""
 TABLES = {
-    "white": (0.95, 0.95, 0.95),
+    "white": (0.8, 0.8, 0.8),
     "grey": (0.45, 0.45, 0.45),
     "black": (0.06, 0.06, 0.06),
     "blue": (0.15, 0.35, 0.9),
@@ -90,14 +90,14 @@ TABLES = {
     "purple": (0.5, 0.15, 0.7),
     "brown": (0.45, 0.25, 0.12),
 }
-AZIMUTH = {"left": 0.0, "right": 180.0}
-"""Degrees, give or take `SWAY`: from the side, so that the arm hides little."""
-SWAY = 35.0
-DISTANCE_M = {"near": (0.75, 0.9), "far": (1.1, 1.3)}
-ELEVATION = {"low": (-24.0, -12.0), "above": (-56.0, -40.0)}
+AZIMUTH = {"left": (-15.0, 20.0), "right": (150.0, 185.0)}
+"""Degrees: from the side; further behind, the arm would fill the picture."""
+DISTANCE_M = {"near": (0.65, 0.75), "far": (0.9, 1.05)}
+ELEVATION = {"low": (-24.0, -12.0), "above": (-48.0, -36.0)}
+BESIDE_M = 0.06
 SCENES = list(product(TABLES, AZIMUTH, DISTANCE_M, ELEVATION))
 LIGHT = (0.6, 1.4)
-WINDOW = (0.25, 0.35)
+WINDOW = (0.15, 0.25)
 """Shares of the object's path that a clip shows, least and most."""
 EDGE = 0.03
 """Share at either end of the path that no clip shows."""
@@ -138,9 +138,10 @@ def wish(task: str, number: int) -> dict[str, Any]:
         "size_px": SIDE_PX,
         "window": [start, start + length],
         "camera": {
-            "azimuth": AZIMUTH[side] + draws.uniform(-SWAY, SWAY),
+            "azimuth": draws.uniform(*AZIMUTH[side]),
             "elevation": draws.uniform(*ELEVATION[height]),
             "distance": draws.uniform(*DISTANCE_M[distance]),
+            "beside": [draws.uniform(-BESIDE_M, BESIDE_M) for _ in "xyz"],
         },
         "table": TABLES[table],
         "light": draws.uniform(*LIGHT),
