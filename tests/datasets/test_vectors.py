@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from kinoray.decoding.read_clip import read_clip
 from kinoray.errors import RunFailed, UsageError
 from kinoray.execution.run import run
 from kinoray.streams import Stream
-from kinoray.streams.concepts import split_and_media
+from kinoray.streams.concepts import cut_by_concept, split_and_media
 from kinoray.streams.moving import RECIPE
 from kinoray.streams.task_manifests import task_manifests
 
@@ -143,12 +144,20 @@ def test_a_stream_says_whether_its_clips_are_videos() -> None:
         split_and_media("s", "two,videos")
 
 
-def test_a_run_learns_from_vectors(toy, tmp_path: Path) -> None:
-    manifest = vectors_manifest(NAME)
+def test_a_set_is_cut_alike_whether_its_clips_are_videos_or_vectors(toy, monkeypatch) -> None:
+    monkeypatch.setattr("kinoray.streams.concepts.find_family", lambda name: SimpleNamespace(RESERVED=0.2))
+    videos, made = (cut_by_concept(NAME, 1, is_made) for is_made in (False, True))
+    assert (videos.num_vectors, made.num_vectors) == (0, 16)
+    for column in ("id", "split", "task", "captions"):
+        assert videos.table[column].to_pylist() == made.table[column].to_pylist()
+    assert "reserved" not in made.table["task"].to_pylist() and made.clip(0).path.endswith(".npy")
+
+
+@pytest.mark.parametrize("backbone", ["lite0-minilm:frozen,aligned,toy", "lite0-minilm"])
+def test_a_run_learns_with_frozen_towers_or_whole_ones(backbone: str, toy, tmp_path: Path) -> None:
+    manifest = vectors_manifest(NAME) if "frozen" in backbone else prepared(NAME)
     tasks = task_manifests(manifest, [(name, manifest.rows_by("task")[name]) for name in ("first", "second")])
-    stream = Stream("toy", "cvlm", tasks, RECIPE, "lite0-minilm:frozen,aligned,toy")
-    settings = {"batch_size": 4, "max_steps": 3}
-    result = run(
-        "base_moco", stream=stream, settings=settings, num_workers=0, runs=tmp_path, quiet=True
-    )  # fmt: skip
+    settings = {"batch_size": 4, "max_steps": 2, "queue_size": 32}
+    stream = Stream("toy", "cvlm", tasks, RECIPE, backbone)
+    result = run("base_moco", stream=stream, settings=settings, num_workers=0, runs=tmp_path, quiet=True)
     assert result.state == "finished" and result.matrix.iloc[-1].notna().all()

@@ -56,8 +56,8 @@ class BertTowers(FrameTowers):
         pieces by id. mean, std: normalise pixels in [0, 1], per channel."""
         super().__init__()
         self.vision, self.text = vision, text
-        self.vision_projection = nn.Linear(vision_width, dim)
-        self.text_projection = nn.Linear(text.config.hidden_size, dim)
+        self.vision_projection: nn.Module = nn.Linear(vision_width, dim)
+        self.text_projection: nn.Module = nn.Linear(text.config.hidden_size, dim)
         self.vocabulary = vocabulary
         self.dim, self.mean, self.std = dim, mean, std
 

@@ -9,9 +9,11 @@ without Ray.
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,9 @@ BLOCK_CLIPS = 8
 CLIPS_OF_A_DECODER = 4
 """Towers that one decoding task feeds, which takes a quarter of a CPU for each."""
 DECODER_CPUS = 0.25
+
+Seen = Generator[dict[str, Any], None, None]
+"""Of each clip its place in the list of those to do, its vectors, and what is wrong with it, if anything."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,8 @@ def bare_towers(backbone: str) -> Lite0MiniLM:
     if not isinstance(towers, Lite0MiniLM):
         raise UsageError(f"Vectors are made by {NAME} or {NAME}:/FOLDER, not by {backbone}.")
     towers.vision_projection = towers.text_projection = nn.Identity()
-    return towers.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # the faster one on a CPU
+    # This order of a picture's numbers is the faster one on a CPU.
+    return towers.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _file_of(manifest: Manifest, row: int) -> str:
@@ -159,22 +165,23 @@ def _make(
             advance(1, 0)
 
 
-def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Sequence[Todo]) -> Iterator[dict[str, Any]]:
+def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Sequence[Todo]) -> Seen:
     for number, clip in enumerate(todo):
         yield _seen(_decoded({"number": number, "row": clip.row}, str(whole.path)), towers)
 
 
-def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int | None) -> Iterator[dict[str, Any]]:
+def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int | None) -> Seen:
     """In the order in which they are ready."""
     import ray
     import ray.data
     from ray.data import DataContext
     from ray.exceptions import RayError
+    from ray.util.annotations import RayDeprecationWarning
 
     from kinoray.system.ray_session import num_cpus, ray_session
 
     with noted_signals() as noted, ray_session("data vectors"):
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # it warns that its bars are switched off
         context = DataContext.get_current().copy()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
@@ -183,18 +190,19 @@ def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int |
         # Both kinds together take as many CPUs as there are towers, so that neither waits for the other's.
         tower_cpus = (at_once - decoders * DECODER_CPUS) / at_once
         numbers = [{"number": number, "row": clip.row} for number, clip in enumerate(todo)]
-        with DataContext.current(context):
+        # Ray 2.60 has no other way to say that an actor is not restarted, and says that this one will go.
+        with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
             clips = ray.data.from_items(numbers, override_num_blocks=-(-len(numbers) // BLOCK_CLIPS))
             decoded = clips.map(
-                _decoded,
-                fn_kwargs={"manifest": str(whole.path)},
+                partial(_decoded, manifest=str(whole.path)),
                 num_cpus=DECODER_CPUS,
                 compute=ray.data.TaskPoolStrategy(size=decoders),
             )
             seen = decoded.map(
-                Tower,
+                Tower,  # type: ignore[arg-type]  # a class will do, too
                 fn_constructor_args=(f"{NAME}:{towers_folder(backbone.partition(':')[2])}",),  # whatever it has set
                 num_cpus=tower_cpus,
+                max_restarts=0,  # else it prints that restarts may fail; what was made is kept
                 compute=ray.data.ActorPoolStrategy(size=at_once),
             )
             try:
