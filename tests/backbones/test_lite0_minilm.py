@@ -152,5 +152,3 @@ def test_the_published_towers_agree_on_likeness() -> None:
     towers.text_projection = torch.nn.Identity()
     dog, puppy, stocks = towers.embed_text(tokens_of(towers, "A dog runs", "a puppy is running", "stock prices fell"))
     assert dog @ puppy > 0.7 and dog @ stocks < 0.2
-    with torch.no_grad():
-        assert 0.1 < towers.vision(torch.zeros(1, 3, 224, 224)).mean() < 2

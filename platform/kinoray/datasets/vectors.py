@@ -102,7 +102,7 @@ def make_vectors(name: str, backbone: str = NAME, workers: int | None = None, pr
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     whole = prepared(name)
     towers, kind = bare_towers(backbone), check_backbone(backbone)
-    rule = f"{weights_digest(backbone)} {SAMPLING.key()} {FORM}"
+    rule = f"{weights_digest(backbone)} {SAMPLING.key()} {FORM} {towers.mean} {towers.std}"
     folder = stored.pointer(kind, name).parent / f"{kind}-{hashlib.sha256(rule.encode()).hexdigest()[:16]}"
     with writing(f"the vectors of {name} into {folder}"), hold(folder, BUSY), one_thread():
         (folder / CLIPS).mkdir(exist_ok=True)
