@@ -82,13 +82,12 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
         )
         for clip, uri in zip(drawn, uris, strict=True)
     }
-    known = _known(folder, lines)
-    paths = [folder / uri for uri in uris]
-    left_out = _draw_all(name, drawn, paths, processes, progress) if known is None else known
-    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes, known is None)
-    if known is None:
-        write_text(folder / LIST, "".join(f"{line}\n" for id, line in lines.items() if id not in left_out))
-        write_json(folder / RECORD, asdict(fetched))
+    if (known := _known(folder, lines)) is not None:
+        return Fetched(name, str(folder), packages, len(lines) - len(known), known, notes, is_new=False)
+    left_out = _draw_all(name, drawn, [folder / uri for uri in uris], processes, progress)
+    fetched = Fetched(name, str(folder), packages, len(lines) - len(left_out), left_out, notes)
+    write_text(folder / LIST, "".join(f"{line}\n" for id, line in lines.items() if id not in left_out))
+    write_json(folder / RECORD, asdict(fetched))
     return fetched
 
 
