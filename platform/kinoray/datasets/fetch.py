@@ -68,8 +68,8 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
     with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
         for package in family.PACKAGES:
             file, note = get_package(package, folder / "packages", source)
-            known = {key: str(value) for key, value in asdict(package).items()}
-            packages.append(known | {"file": file.name, "sha256": sha256(file)})
+            facts = {key: str(value) for key, value in asdict(package).items()}
+            packages.append(facts | {"file": file.name, "sha256": sha256(file)})
             notes += [note] if note else []
             unpacked[package.name] = folder / "unpacked" / package.name.replace("/", "-")
             unpack(file, unpacked[package.name])
