@@ -51,7 +51,7 @@ class Config:
 
 
 EMBEDDED = {"queue_size": 512}  # such streams have 2,000 pictures in all
-RECIPES = {"digits-5": EMBEDDED, "shapes-*": EMBEDDED}
+RECIPES = {"digits-5": EMBEDDED, "shapes-*": EMBEDDED, "glyphs-*": EMBEDDED}
 
 
 class Method(BaseMethod):

@@ -69,7 +69,8 @@ class Config:
             raise ValueError(f"`variance_views` must be 2 or more, but got {self.variance_views}")
 
 
-RECIPES = {"shapes-*": {"exemplars_per_class": 4}}  # of 100 pictures, as 20 of CIFAR-100's 500
+# Of about 100 pictures, as 20 of CIFAR-100's 500.
+RECIPES = dict.fromkeys(("shapes-*", "glyphs-*"), {"exemplars_per_class": 4})
 
 
 class Method(Rule):

@@ -83,6 +83,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "cssl-imagenet*": PROBE | {"augmentation": "linear-probe"},
     "ucl-*": PROBE | {"augmentation": "linear-probe-ucl"},
     "shapes-*": SMALL_PROBE | {"augmentation": "linear-probe-shapes"},
+    "glyphs-*": SMALL_PROBE | {"augmentation": "linear-probe-shapes"},
     "digits-5": SMALL_PROBE | {"augmentation": "digits", "learning_rate": 0.1},
     "video-ssl": FINE_TUNE,
     "moving-actions": SMALL_FINE_TUNE,

@@ -55,6 +55,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "ucl-tinyimagenet": {"memory_views": ("ucl-replay-tinyimagenet",)},
     "digits-5": {"memory_capacity": 32, "memory_views": ("digits",)},  # 256 would be a fifth of the stream
     "shapes-ucl-5": {"memory_capacity": 32},
+    "glyphs-ucl": {"memory_capacity": 32},
 }
 
 

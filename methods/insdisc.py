@@ -51,6 +51,7 @@ alike. At T = 0.2 or less every P_i then stands far above the noise, the contras
 RECIPES: dict[str, dict[str, Any]] = {
     "digits-5": EMBEDDED,
     "shapes-*": EMBEDDED | {"learning_rate": 0.03},
+    "glyphs-*": EMBEDDED | {"learning_rate": 0.03},
 }
 """Rate and temperature are InsDisc's best over `shapes-5`, seed 0, by validation (`kinoray sweep insdisc --stream
 shapes-5 --space recipe --sampler grid --no-prune`): 65.2 %; at a rate of 0.01 53.0, of 0.06 55.2; at T = 0.5 41.2, at

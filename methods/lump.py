@@ -50,6 +50,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "ucl-tinyimagenet": {"memory_views": ("ucl-replay-tinyimagenet", "as-written")},
     "digits-5": {"memory_capacity": 32, "memory_views": ("digits", "as-written")},  # 256: a fifth of the stream
     "shapes-ucl-5": {"memory_capacity": 32},
+    "glyphs-ucl": {"memory_capacity": 32},
 }
 
 

@@ -58,6 +58,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "cssl-imagenet*": V2,
     "digits-5": EMBEDDED,
     "shapes-*": EMBEDDED,
+    "glyphs-*": EMBEDDED,
 }
 
 

@@ -54,7 +54,7 @@ class Config:
 
 SMALL = {"projector_dim": 128, "predictor_dim": 64}
 """As simsiam has them."""
-RECIPES = {"digits-5": SMALL, "shapes-*": SMALL}
+RECIPES = {"digits-5": SMALL, "shapes-*": SMALL, "glyphs-*": SMALL}
 
 
 class Lateral(nn.Module):

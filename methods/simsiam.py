@@ -33,7 +33,7 @@ class Config:
 
 SMALL = {"projector_dim": 128, "predictor_dim": 64}
 """As wide for `tiny-cnn` as the benchmark's are for a ResNet-18."""
-RECIPES = {"digits-5": SMALL, "shapes-*": SMALL}
+RECIPES = {"digits-5": SMALL, "shapes-*": SMALL, "glyphs-*": SMALL}
 
 
 class Method(BaseMethod):
