@@ -70,7 +70,7 @@ class Config:
 
 
 # Of about 100 pictures, as 20 of CIFAR-100's 500.
-RECIPES = dict.fromkeys(("shapes-*", "glyphs-*"), {"exemplars_per_class": 4})
+RECIPES = {name: {"exemplars_per_class": 4} for name in ("shapes-*", "glyphs-*")}
 
 
 class Method(Rule):
