@@ -214,7 +214,8 @@ def number_of(run: Result, name: str) -> float:
     """A metric, or the last score of a task."""
     if name in run.tasks:
         return float(run.matrix.to_numpy()[-1, run.tasks.index(name)])
-    return float(run.metrics.get(name, float("nan")))
+    value = run.metrics.get(name)
+    return float("nan") if value is None else float(value)
 
 
 def told(ground: Ground, runs: Runs) -> list[str]:
