@@ -20,6 +20,7 @@ from PIL import Image
 from support.clips import grey_ramp, write_clip
 
 from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.datasets.packages import concept_of, find_family, split_of_concept
 from kinoray.datasets.prepare import prepare
 from kinoray.datasets.readers import PICTURES, data_sets
 from kinoray.decoding.forms import FrameForm
@@ -445,6 +446,23 @@ def imagenet_sub(tree: Tree, name: str) -> None:
     tree.carved = 1
 
 
+def fetched(tree: Tree, name: str) -> None:
+    """Forty concepts of two clips each, as `kinoray data fetch` leaves them; some are reserved, where any are."""
+    lines = []
+    for number in range(80):
+        id, ending = f"thing {number // 2}/way-{number % 2}", "png" if name == "glyphs" else "mp4"
+        uri = f"clips/thing-{number}.{ending}"
+            f"thing {number // 2}/way-{number % 2}",
+            f"clips/thing-{number}.{'png' if name == 'glyphs' else 'mp4'}",
+        )
+        split = split_of_concept(concept_of(id), 0, find_family(name).RESERVED)
+        columns = {"label": f"kind {number % 3}", "task": "one" if split else "reserved"}
+        tree.add(id, uri, split or "train", [f"a thing {number}"], **columns)
+        told = {"id": id, "uri": uri, "captions": [f"a thing {number}"], **columns, "task": "one"}
+        lines.append(json.dumps(told))
+    tree.write("clips.jsonl", "".join(f"{line}\n" for line in lines))
+
+
 TREES: dict[str, Callable[[Tree, str], None]] = {
     "msrvtt": msrvtt_1ka,
     "msrvtt-7k": msrvtt_1ka,
@@ -472,6 +490,9 @@ TREES: dict[str, Callable[[Tree, str], None]] = {
     "tiny-imagenet": tiny_imagenet,
     "imagenet": imagenet,
     "imagenet-sub": imagenet_sub,
+    "sprites": fetched,
+    "robots": fetched,
+    "glyphs": fetched,
 }
 
 

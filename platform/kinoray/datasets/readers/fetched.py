@@ -35,6 +35,8 @@ def read(name: str, root: Path) -> Annotations:
     reserved = find_family(name).RESERVED
     rows: list[dict[str, Any]] = []
     for row in read_jsonl(path, "id", "uri", "captions", "label", "task"):
+        if not (root / row["uri"]).is_file():
+            row |= {"uri": None, "video": row["uri"]}
         split = split_of_concept(concept_of(row["id"]), 0, reserved)
         rows.append(row | ({"split": split} if split else {"split": "train", "task": RESERVED_TASK}))
     return Annotations(SETS[name], LIST, rows, [])
