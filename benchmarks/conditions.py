@@ -46,7 +46,7 @@ def mean_of(runs: list[list[Result]], value: Callable[[Result], float]) -> float
 
 
 def metric(name: str) -> Callable[[Result], float]:
-    return lambda run: float(run.metrics[name])
+    return lambda run: number_of(run, name)
 
 
 def forgotten(run: Result) -> float:
@@ -83,7 +83,7 @@ def of_cvlm(runs: Runs) -> list[tuple[str, str, bool]]:
     gap = mean_of(runs["joint"], metric("R@1")) - mean_of(runs["base"], metric("R@1"))
     slower = mean_of(runs["rate/2"], metric("HM")) - mean_of(runs["base"], metric("HM"))
     differences = [
-        np.mean([half.metrics["R@1"] - base.metrics["R@1"] for half, base in zip(halves, bases, strict=True)])
+        np.mean([number_of(half, "R@1") - number_of(base, "R@1") for half, base in zip(halves, bases, strict=True)])
         for halves, bases in zip(runs["rate/2"], runs["base"], strict=True)
     ]
     sd = float(np.std(differences, ddof=1)) if len(differences) > 1 else float("nan")

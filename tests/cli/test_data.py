@@ -85,6 +85,7 @@ def test_prepare_says_what_it_found_and_where(kino: Command, root: Path) -> None
 def test_prepare_answers_in_json_and_finds_the_root_by_the_variable(
     kino: Command, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("KINORAY_DATA", raising=False)
     assert "Give their folder with --root" in kino("data", "prepare", "toy", "--workers", 0)[2]
     root.rename(root.with_name("toy"))
     monkeypatch.setenv("KINORAY_DATA", str(root.parent))

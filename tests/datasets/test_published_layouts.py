@@ -452,9 +452,6 @@ def fetched(tree: Tree, name: str) -> None:
     for number in range(80):
         id, ending = f"thing {number // 2}/way-{number % 2}", "png" if name == "glyphs" else "mp4"
         uri = f"clips/thing-{number}.{ending}"
-            f"thing {number // 2}/way-{number % 2}",
-            f"clips/thing-{number}.{'png' if name == 'glyphs' else 'mp4'}",
-        )
         split = split_of_concept(concept_of(id), 0, find_family(name).RESERVED)
         columns = {"label": f"kind {number % 3}", "task": "one" if split else "reserved"}
         tree.add(id, uri, split or "train", [f"a thing {number}"], **columns)
