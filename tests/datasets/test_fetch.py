@@ -133,7 +133,9 @@ def test_what_was_stopped_on_its_way_ends_with_the_same_files(toy, given, tmp_pa
     for gone in ("clips/red-moves.mp4", "clips.jsonl", "fetched.json", "packages/us-toy-1.0.tgz"):
         (home / gone).unlink()
     (home / "unpacked" / ".toy-draft").mkdir()
+    (home / "packages" / ".draft-1").mkdir()
     fetch("toy", home, given, progress=False)
+    assert not [*home.glob("*/.*")]
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == whole
 
 

@@ -7,6 +7,7 @@ is whole, so the same command goes on where it was stopped.
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +65,8 @@ def fetch(
 
 def _fetch(family: Family, name: str, folder: Path, source: Path | None, processes: int, progress: bool) -> Fetched:
     remove_drafts(folder)
+    for draft in (*folder.glob("packages/.*"), *folder.glob("unpacked/.*")):  # of a killed process: the lock is ours
+        shutil.rmtree(draft, ignore_errors=True)
     packages, notes, unpacked = [], [], {}
     with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
         for package in family.PACKAGES:
