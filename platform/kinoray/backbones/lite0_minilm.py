@@ -31,7 +31,7 @@ from kinoray.backbones.stored import StoredTowers
 from kinoray.backbones.towers import CONFIG_FILE, VOCABULARY_FILE, WEIGHTS_FILE, BertTowers, read_vocabulary
 from kinoray.backbones.vision import timm, transformers
 from kinoray.errors import UsageError, unknown
-from kinoray.system.folders import prepared_folder, unpacked_folder
+from kinoray.system.folders import data_folder, prepared_folder
 from kinoray.system.text import one_line
 
 NAMES = ("lite0-minilm",)
@@ -116,7 +116,10 @@ def check(name: str, argument: str) -> None:
 
 def towers_folder(argument: str) -> Path:
     """The folder that holds both unpacked packages. Raises: UsageError where KINORAY_DATA names none."""
-    return form_of(NAME, argument).folder or unpacked_folder("towers", FETCH)
+    given = form_of(NAME, argument).folder
+    return (
+        given or data_folder("towers", f"Set KINORAY_DATA to your folder of data sets and run `{FETCH}`") / "unpacked"
+    )
 
 
 def weights_folder(name: str, argument: str) -> list[Path]:

