@@ -15,15 +15,15 @@ LONGEST_S = 3600.0
 PATTERNS = {"debian": "{name}_*.deb", "npm": "{name}-[0-9]*.tgz", "pypi": "{name}-[0-9]*"}
 
 
-def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Path, str]:
-    """The package's file in `folder`, got first where it is not there; and a line about it where it is another version.
+def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Path, str, str]:
+    """The package's file in `folder`, got first where it is not there; its SHA-256; a line where it is another version.
 
     source: a folder with the files under their own names; None: the registry. A file gets its name only when whole.
     Raises: UsageError for a missing tool or file and for a wrong checksum; RunFailed where the registry gives none.
     """
     for path in (folder / package.file, *_others(package, folder)):
-        if path.is_file() and (path.name != package.file or _is_right(package, path)):
-            return path, _about(package, path)
+        if path.is_file() and not _is_wrong(package, path, digest := sha256(path)):
+            return path, digest, _about(package, path)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as name:
         draft = Path(name)
@@ -31,17 +31,18 @@ def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Pa
             shutil.copyfile(found := _given(package, source), got := draft / found.name)
         else:
             got = _download(package, draft)
-        if got.name == package.file and not _is_right(package, got):
+        if _is_wrong(package, got, digest := sha256(got)):
             raise UsageError(
-                f"{(source or folder) / got.name} has the checksum {sha256(got)}, where version {package.version} has "
+                f"{(source or folder) / got.name} has the checksum {digest}, where version {package.version} has "
                 f"{package.sha256}: it is damaged or not that file. Delete it, or get it again."
             )
         sync(got)
-        return got.replace(folder / got.name), _about(package, folder / got.name)
+        return got.replace(folder / got.name), digest, _about(package, got)
 
 
-def _is_right(package: Package, path: Path) -> bool:
-    return not package.sha256 or sha256(path) == package.sha256
+def _is_wrong(package: Package, path: Path, digest: str) -> bool:
+    """Whether a file has the name of the version that is known, and another checksum."""
+    return path.name == package.file and package.sha256 not in ("", digest)
 
 
 def _about(package: Package, path: Path) -> str:

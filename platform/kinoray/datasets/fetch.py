@@ -18,7 +18,7 @@ from kinoray.datasets.unpack import unpack
 from kinoray.decoding.write_video import write_picture, write_video
 from kinoray.errors import RunFailed, UsageError
 from kinoray.system.cores import usable_cores
-from kinoray.system.durable import remove_drafts, sha256, storage_error, whole_file, write_json, write_text
+from kinoray.system.durable import remove_drafts, storage_error, whole_file, write_json, write_text
 from kinoray.system.locks import wait_for_lock
 from kinoray.system.pool import BrokenProcessPool, done_of, in_pool
 from kinoray.system.progress import counting_bar
@@ -70,9 +70,9 @@ def _fetch(family: Family, name: str, folder: Path, source: Path | None, process
     packages, notes, unpacked = [], [], {}
     with counting_bar(f"Fetching {name}", len(family.PACKAGES), progress, can_fail=False) as advance:
         for package in family.PACKAGES:
-            file, note = get_package(package, folder / "packages", source)
+            file, digest, note = get_package(package, folder / "packages", source)
             facts = {key: str(value) for key, value in asdict(package).items()}
-            packages.append(facts | {"file": file.name, "sha256": sha256(file)})
+            packages.append(facts | {"file": file.name, "sha256": digest})
             notes += [note] if note else []
             unpacked[package.name] = folder / "unpacked" / package.name.replace("/", "-")
             unpack(file, unpacked[package.name])
