@@ -13,12 +13,13 @@ how often the clip stands before its twin, at random 50 %; a mean over frames, w
 The set must be there: `kinoray data fetch robots`, `kinoray data prepare robots`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from kinoray.config import Recipe
 from kinoray.data.manifest import Manifest
 from kinoray.datasets.packages import concept_of
-from kinoray.streams import Stream
+from kinoray.streams import Stream, moving_actions, moving_ctvr
 from kinoray.streams.concepts import cut_by_concept, split_number
 from kinoray.streams.task_manifests import task_manifests
 
@@ -29,37 +30,11 @@ PRETEXT_FROM = 128
 """Training and validation clips of a task's episodes from this number on are the pretext's; of those before, the
 downstream set's."""
 
-SSL = Recipe(
-    epochs=20,
-    batch_size=32,
-    optimizer="sgd",
-    learning_rate=0.02,
-    schedule="cosine",
-    weight_decay=1e-4,
-    frames=12,
-    sampling="uniform",
-    test_frames=12,
-    size_px=32,
-    augmentation="video-moco-consistent",
-    validations=0,
-)
+SSL = replace(moving_actions.RECIPE, frames=12, test_frames=12, validations=0)
 """As `moving-actions`; all frames of a clip."""
 
-CTVR = Recipe(
-    epochs=5,
-    batch_size=16,
-    optimizer="adamw",
-    learning_rate=1e-4,
-    schedule="cosine",
-    frames=4,
-    sampling="uniform",
-    test_frames=4,
-    size_px=32,
-    max_tokens=40,
-    grayscale=0.0,
-    jitter=(0.2, 0.2, 0.2, 0.02),
-    jitter_probability=0.5,
-    validations=1,
+CTVR = replace(
+    moving_ctvr.RECIPES[1], augmentation="", grayscale=0.0, jitter=(0.2, 0.2, 0.2, 0.02), jitter_probability=0.5
 )
 """As `moving-ctvr-*`, but that captions name sides and colours: no clip is mirrored or loses its colour. Of the twelve
 frames those are taken that are the same four backwards."""
