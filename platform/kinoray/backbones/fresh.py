@@ -19,7 +19,7 @@ def draw_anew(backbone: nn.Module, seed: int) -> None:
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
                 reset()
-                begun |= {id(parameter) for parameter in module.parameters()}
+                begun |= {id(parameter) for parameter in module.parameters(recurse=False)}
         for parameter in backbone.parameters():
             if id(parameter) not in begun:
                 entries = parameter.flatten()
