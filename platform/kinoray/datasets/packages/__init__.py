@@ -68,11 +68,6 @@ class Family(Protocol):
         """All clips, in an order that is the same on every machine. unpacked: a folder for each package's name."""
 
 
-def family_names() -> list[str]:
-    """What can be fetched."""
-    return sorted(families(__path__))
-
-
 def find_family(name: str) -> Family:
     """A family by its name. Raises: UsageError for an unknown one."""
     known = families(__path__)
