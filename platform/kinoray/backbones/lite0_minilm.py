@@ -116,10 +116,9 @@ def check(name: str, argument: str) -> None:
 
 def towers_folder(argument: str) -> Path:
     """The folder that holds both unpacked packages. Raises: UsageError where KINORAY_DATA names none."""
-    given = form_of(NAME, argument).folder
-    return (
-        given or data_folder("towers", f"Set KINORAY_DATA to your folder of data sets and run `{FETCH}`") / "unpacked"
-    )
+    if given := form_of(NAME, argument).folder:
+        return given
+    return data_folder("towers", f"Set KINORAY_DATA to your folder of data sets and run `{FETCH}`") / "unpacked"
 
 
 def weights_folder(name: str, argument: str) -> list[Path]:
