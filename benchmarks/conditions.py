@@ -3,10 +3,10 @@
     python benchmarks/conditions.py STREAM [--splits 1 2 3] [--seeds 5] [--runs DIR] [--keep] [--set NAME=VALUE]
 
 Runs the plain learner (Base-MoCo; MoCo or SimSiam on pictures) on each split with each seed, its controls, joint
-training and zero-shot, and says which condition holds. What all methods share (rate, epochs) was chosen on split 0, which is not among the defaults: so
-these splits are unsearched. No compared method is run here, but on robots: a mean over frames knows no order, so the
-bound there is joint training of FrameFusionMoE. A finished run is returned, not repeated. `--keep` writes
-the table into `benchmarks/results/`.
+training and zero-shot, and says which condition holds. What all methods share (rate, epochs) was chosen on split 0,
+which is not among the defaults: so these splits are unsearched. No compared method is run here, but on robots: a mean
+over frames knows no order, so the bound there is joint training of FrameFusionMoE. A finished run is returned, not
+repeated. `--keep` writes the table into `benchmarks/results/`.
 """
 
 import argparse
