@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kinoray.datasets.packages import concept_of
 from kinoray.execution.run import run_all
 from kinoray.runs.experiment_file import parse_settings
 from kinoray.runs.request import RunRequest
@@ -115,18 +114,9 @@ def of_ctvr(runs: Runs) -> list[tuple[str, str, bool]]:
     return [*lines, ("at least 600 queries", f"{queries:,}", queries >= 600)]
 
 
-def what_and_order(run: Result) -> tuple[float, float]:
-    """Percent of queries whose clip or its twin is found first; and of these, where it is the clip: chance is 50."""
-    queries = last_test(run)
-    first = queries["best"].str[0]
-    is_pair = first.map(concept_of) == queries["clip_id"].map(concept_of)
-    return 100 * float(is_pair.mean()), 100 * float((first == queries["clip_id"])[is_pair].mean())
-
-
 def of_robots(runs: Runs) -> list[tuple[str, str, bool]]:
-    order = mean_of(runs["joint"], lambda run: what_and_order(run)[1])
-    what = mean_of(runs["joint"], lambda run: what_and_order(run)[0])
-    return [*of_ctvr(runs), ("order of joint at least 65", f"{order:.1f} of the {what:.1f} % in the pair", order >= 65)]
+    what, order = (mean_of(runs["joint"], metric(f"R@1_{name}")) for name in ("what", "order"))
+    return [*of_ctvr(runs), ("order of joint at least 65", f"{order:.1f}, and what {what:.1f}", order >= 65)]
 
 
 def of_pictures(score: str) -> Callable[[Runs], list[tuple[str, str, bool]]]:

@@ -60,6 +60,25 @@ def test_constant_scores_are_no_better_than_chance() -> None:
     assert metrics.median_rank(ranks.middle) == metrics.mean_rank(ranks.middle) == 5.0
 
 
+@given(st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_the_two_questions_about_twins_equal_plain_loops(pairs: int, seed: int) -> None:
+    """Items 2i and 2i + 1 are twins, and the last has none; few values, so that many are equal."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 4, (9, 2 * pairs + 1))
+    own = rng.integers(0, scores.shape[1], 9)
+    alone = scores.shape[1] - 1
+    twin = np.where(own == alone, own, own ^ 1)
+    what, order = metrics.of_twins(metrics.ranks_of(scores, own), metrics.ranks_of(scores, twin), own != alone)
+    for row, (mine, other) in enumerate(zip(own, twin, strict=True)):
+        pair = max(scores[row, mine], scores[row, other])
+        others = np.delete(scores[row], [mine, other])
+        assert what.middle[row] == looped_rank(np.append(others, pair), len(others))
+        assert what.ties[row] == (others == pair).sum() and what.gallery[row] == len(others) + 1
+        difference = scores[row, other] - scores[row, mine]
+        assert order.middle[row] == (0.5 if mine == alone else (np.sign(difference) + 1) / 2)
+        assert order.ties[row] == (difference == 0) and order.gallery[row] == 2
+
+
 def test_a_tie_at_the_cut_off_counts_in_proportion() -> None:
     ranks = metrics.ranks_of([[1, 1, 0], [0, 1, 0], [0, 0, 1]], [0, 1, 2])
     assert ranks.middle.tolist() == [0.5, 0.0, 0.0] and ranks.ties.tolist() == [1, 0, 0]

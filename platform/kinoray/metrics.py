@@ -81,6 +81,24 @@ def class_ranks(scores_QC: ArrayLike, labels_Q: ArrayLike) -> Ranks:
     return ranks_of(scores_QC, labels_Q)
 
 
+def of_twins(own: Ranks, twin: Ranks, has_twin_Q: ArrayLike) -> tuple[Ranks, Ranks]:
+    """Ranks of two easier questions about queries whose right item has a twin, from both items' ranks in one gallery.
+
+    The first: where the better of the two stands among all others, which are one item less. The second: which of the
+    two stands before the other, where equal scores are half a hit. Without a twin, the first is as it was, and the
+    second is a tie.
+
+    Shapes: (Q,) each, in and out.
+    """
+    has_twin = np.asarray(has_twin_Q, dtype=bool)
+    equal = (own.middle == twin.middle) & has_twin
+    better = np.where(has_twin, np.minimum(own.middle, twin.middle), own.middle) - equal / 2
+    ties = np.where(has_twin & (twin.middle < own.middle), twin.ties, own.ties) - equal
+    tied = equal | ~has_twin
+    order = np.where(tied, 0.5, own.middle > twin.middle)
+    return Ranks(better, ties, own.gallery - has_twin), Ranks(order, tied.astype(np.int64), np.full(len(own), 2))
+
+
 def recall_at(ranks: ArrayLike, k: int, ties: ArrayLike = 0) -> float:
     """Percent of queries with the right item among the first k; a tie at the cut-off counts in proportion.
 

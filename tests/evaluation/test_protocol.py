@@ -24,7 +24,7 @@ def untied(*middle: float) -> Ranks:
 
 
 def test_protocols_are_found_by_their_files_and_an_unknown_one_names_the_nearest() -> None:
-    assert protocol_names() == ["classification", "cssl", "ctvr", "cvlm", "ucl", "video-ssl"]
+    assert protocol_names() == ["classification", "cssl", "ctvr", "ctvr-twins", "cvlm", "ucl", "video-ssl"]
     assert CVLM.name == "cvlm"
     with pytest.raises(UsageError, match=r"no protocol named 'cvml'. Did you mean 'cvlm'"):
         load_protocol("cvml")

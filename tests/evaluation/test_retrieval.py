@@ -10,7 +10,7 @@ from support.toys import PerBlock, Replays
 from torch import Tensor
 
 from kinoray.errors import CheckpointCorrupt
-from kinoray.evaluation import ranking
+from kinoray.evaluation import ranking, retrieval
 from kinoray.evaluation.feature_files import read_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.execution.rank_session import RankSession
@@ -135,6 +135,20 @@ def test_both_readings_of_a_growing_gallery_reach_the_files_and_all_numbers_foll
     assert result.metrics["MedR"] == np.median(last["rank"]) + 1
     own = result.matrix_of("own/R@1").to_numpy()
     assert result.metrics["BWF_own"] == pytest.approx(own[0, 0] - own[1, 0])
+
+
+def test_twins_are_found_by_their_ids_and_told_apart_by_their_order(micro, tmp_path, monkeypatch) -> None:
+    assert retrieval._twins(["a/b/x", "c/x", "a/b/y", "alone"]).tolist() == [2, 1, 0, 3]
+    monkeypatch.setattr(retrieval, "_twins", lambda ids: np.arange(len(ids)) ^ 1)
+    spec = spec_of("base_moco", on_protocol(micro, "ctvr-twins"), tmp_path)
+    assert run_spec(spec)
+    result = Result(spec.folder)
+    sizes = result.ranks.groupby(["reading", "after_task"])["gallery"].unique().map(list)
+    assert (sizes["what", 1], sizes["order", 1]) == ([11], [2])
+    for row, best in zip(*(result.ranks.query(f"reading == '{r}'").to_dict("records") for r in ("order", "")), strict=True):
+        assert row["sample"] == best["sample"]
+        if not row["ties"] and best["rank"] == 0:
+            assert row["rank"] == 0, "who is first of all stands before its twin"
 
 
 def test_ranks_of_runs_without_ties_read_as_untied(micro, tmp_path) -> None:

@@ -92,7 +92,7 @@ def test_the_pretext_and_the_downstream_set_learn_from_other_episodes() -> None:
 
 def test_a_pair_is_a_task_and_a_caption_stands_for_one_clip_of_the_gallery() -> None:
     stream = load_stream("robots-ctvr-10")
-    assert (stream.protocol, [task.name for task in stream.tasks]) == ("ctvr", list(robots.PAIRS))
+    assert (stream.protocol, [task.name for task in stream.tasks]) == ("ctvr-twins", list(robots.PAIRS))
     seen: dict[str, set[str]] = {split: set() for split in SPLITS[1:]}
     for manifest in manifests("robots-ctvr-10"):
         assert len(set(manifest.labels(range(manifest.table.num_rows)))) == 2
@@ -141,3 +141,4 @@ def test_both_streams_are_learned(prepared: Path, tmp_path: Path) -> None:
         settings |= {"max_steps": 2, "batch_size": 8}
         result = run(method, stream=stream, settings=settings, num_workers=0, runs=tmp_path, quiet=True)
         assert isinstance(result, Result) and result.state == "finished"
+    assert result.metrics["R@1"] <= result.metrics["R@1_what"] and 0 <= result.metrics["R@1_order"] <= 100

@@ -43,6 +43,8 @@ class BaseProtocol(ABC):
 
     scores: ClassVar[Mapping[str, int]]
     """Score -> the k of its top k, in percent: {"accuracy": 1}. The first chooses weights and fills the matrix."""
+    like: ClassVar[str] = ""
+    """The protocol whose methods suit this one, too."""
     about: ClassVar[str]
     """What the scores are, in a line for readers of a report."""
     headlines: ClassVar[tuple[str, ...]]

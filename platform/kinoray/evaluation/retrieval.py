@@ -1,8 +1,12 @@
 """Text to video: among a task's own clips, embedded by the current weights, or among the clips of all tasks so far,
 whose features are stored once a task is learned and never recomputed."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from kinoray.evaluation.tester import Clips, Tester
-from kinoray.metrics import Ranks
+from kinoray.metrics import Ranks, of_twins
 from kinoray.training.stages import Stage
 
 
@@ -33,10 +37,12 @@ def rank_in_own_gallery(tester: Tester, clips: Clips, seen_as: int) -> Ranks:
     return tester.rank(tester.query_features(test, seen_as, [seen_as]), [clips.features], test.truth)
 
 
-def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+def growing_gallery(
+    tester: Tester, stage: Stage, split: str, with_twins: bool = False
+) -> dict[str, dict[int, Ranks]]:
     """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
 
-    Both from the same stored features and the same embedded queries. Those of the first task are kept after every
+    with_twins: also "what", the clip or its twin among all others, and "order", the clip beside its twin. All from the same stored features and the same embedded queries. Those of the first task are kept after every
     task (`report.page`).
     """
     clips = {task: _block(tester, stage, task, split) for task in stage.tests}
@@ -44,6 +50,8 @@ def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[
     seen_as = [stage.seen_as(task) for task in clips]
     joint: dict[int, Ranks] = {}
     own: dict[int, Ranks] = {}
+    what: dict[int, Ranks] = {}
+    order: dict[int, Ranks] = {}
     before = 0
     for place, (task, block) in enumerate(clips.items()):
         test = tester.queries_of(block)
@@ -54,8 +62,24 @@ def growing_gallery(tester: Tester, stage: Stage, split: str) -> dict[str, dict[
             tester.keep_queries(test, queries[place], stage)
         joint[task] = tester.rank(queries, features, test.truth + before)
         own[task] = tester.rank([queries[place]], [features[place]], test.truth)
+        if with_twins:
+            twins = _twins(test.clip_ids)[test.truth]
+            ranks = tester.rank(queries, features, twins + before)
+            what[task], order[task] = of_twins(joint[task], ranks, twins != test.truth)
         before += len(block.rows)
-    return {"": joint, "own": own}
+    return {"": joint, "own": own} | ({"what": what, "order": order} if with_twins else {})
+
+
+def _twins(ids: Sequence[str]) -> np.ndarray:
+    """Where each clip's twin stands, the other one whose id is the same up to the last slash; its own place without."""
+    places: dict[str, list[int]] = {}
+    for place, id in enumerate(ids):
+        places.setdefault(id.rpartition("/")[0] or id, []).append(place)
+    twins = np.arange(len(ids))
+    for pair in places.values():
+        if len(pair) == 2:
+            twins[pair] = pair[::-1]
+    return twins
 
 
 def _block(tester: Tester, stage: Stage, task: int, split: str) -> Clips:

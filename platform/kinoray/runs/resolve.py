@@ -219,7 +219,7 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
 
     Raises: UsageError.
     """
-    if cls.suits and stream.protocol not in cls.suits:
+    if cls.suits and not {stream.protocol, load_protocol(stream.protocol).like} & {*cls.suits}:
         raise UsageError(
             f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
             f"{stream.protocol}. Choose another method, or another stream."

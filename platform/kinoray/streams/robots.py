@@ -6,8 +6,8 @@ and 50 % of what sees the pair and no order.
 
 `robots-ctvr-10` is continual text-to-video retrieval with a pair a task. In validation and test a caption stands for
 one clip: of the episodes of a pair in one scene the first, with its twin. So a text finds its clip by the pair, the
-scene and the order. R@1 is to be read in two parts: *what*, how often the clip or its twin is the first, and *order*,
-how often the clip stands before its twin, at random 50 %; a mean over frames, which is the same for both, stays there.
+scene and the order, and R@1 is read in two parts, *what* and *order* (`ctvr-twins`); a mean over frames, which is the
+same for both twins, stays at 50 % in order.
 
 `robots-ssl:1` is the second way to split. No episode is in two splits.
 The set must be there: `kinoray data fetch robots`, `kinoray data prepare robots`.
@@ -51,7 +51,7 @@ def load(name: str, argument: str) -> Stream:
         pretext, downstream = task_manifests(manifest, two_sets(manifest))
         return Stream(shown, "video-ssl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
     pairs = [(pair, one_a_caption(manifest, rows)) for pair, rows in manifest.rows_by("task").items()]
-    return Stream(shown, "ctvr", task_manifests(manifest, pairs), CTVR, "tiny-clip")
+    return Stream(shown, "ctvr-twins", task_manifests(manifest, pairs), CTVR, "tiny-clip")
 
 
 def two_sets(manifest: Manifest) -> list[tuple[str, np.ndarray]]:
