@@ -145,7 +145,9 @@ def test_twins_are_found_by_their_ids_and_told_apart_by_their_order(micro, tmp_p
     result = Result(spec.folder)
     sizes = result.ranks.groupby(["reading", "after_task"])["gallery"].unique().map(list)
     assert (sizes["what", 1], sizes["order", 1]) == ([11], [2])
-    for row, best in zip(*(result.ranks.query(f"reading == '{r}'").to_dict("records") for r in ("order", "")), strict=True):
+    for row, best in zip(
+        *(result.ranks.query(f"reading == '{r}'").to_dict("records") for r in ("order", "")), strict=True
+    ):
         assert row["sample"] == best["sample"]
         if not row["ties"] and best["rank"] == 0:
             assert row["rank"] == 0, "who is first of all stands before its twin"

@@ -37,13 +37,12 @@ def rank_in_own_gallery(tester: Tester, clips: Clips, seen_as: int) -> Ranks:
     return tester.rank(tester.query_features(test, seen_as, [seen_as]), [clips.features], test.truth)
 
 
-def growing_gallery(
-    tester: Tester, stage: Stage, split: str, with_twins: bool = False
-) -> dict[str, dict[int, Ranks]]:
+def growing_gallery(tester: Tester, stage: Stage, split: str, with_twins: bool = False) -> dict[str, dict[int, Ranks]]:
     """Ranks of every query of a split of a stage's tasks: "" among the clips of all of them, "own" among its own.
 
-    with_twins: also "what", the clip or its twin among all others, and "order", the clip beside its twin. All from the same stored features and the same embedded queries. Those of the first task are kept after every
-    task (`report.page`).
+    with_twins: also "what", the clip or its twin among all others, and "order", the clip beside its twin. All are from
+    the same stored features and the same embedded queries. Those of the first task are kept after every task
+    (`report.page`).
     """
     clips = {task: _block(tester, stage, task, split) for task in stage.tests}
     features = [block.features for block in clips.values()]
