@@ -99,7 +99,7 @@ class Commits:
                 tensors[name], tensors[f"{name}_among"] = to_tensors(cells)
         across = tensors_across_tasks(method, tensors["method"])
         own = {"best_score": state.best_score, "selections": state.selections}
-        own |= {"published": list(across), "given": left_out}
+        own |= {"published": list(across), "given": left_out, "step_flops": state.step_flops}
         commit(self.folder, state.position, tensors, own | facts, self.fence, self.log if self.log.exists() else None)
         if publish and self.stores is not None:
             call(self.stores.momentum, "publish", state.position.numbers, arrays_of(across))
@@ -160,6 +160,7 @@ def state_of(checkpoint: Checkpoint) -> RunState:
         selections=checkpoint.state["selections"],
         ranks=from_tensors(checkpoint.tensors("ranks"), checkpoint.tensors("ranks_among")),
         validation=from_tensors(checkpoint.tensors("validation"), checkpoint.tensors("validation_among")),
+        step_flops={int(stage): flops for stage, flops in checkpoint.state.get("step_flops", {}).items()},
     )
 
 

@@ -309,21 +309,34 @@ class RankSession(StageFacts):
             if self.feed.needs.stored is not None and stage.train is not None and not stage.one_for_all:
                 self.tester.keep_for_later(self.feed.needs.stored, stage)
 
-    def work(self) -> dict[str, float]:
-        """Optimizer steps and training clips of the whole run, bytes of the method's state, parameters that train."""
+    def work(self, state: RunState) -> dict[str, float]:
+        """Optimizer steps and training clips of the whole run, bytes of the method's state, parameters that train;
+        floating-point operations, see `flops_of`."""
         steps = sum(self.steps(stage) for stage in self.spec.stages if stage.train is not None)
         state_bytes = sum(value.nbytes for value in self.method.state_dict().values())
         clips, trainable = (
             steps * self.recipe.batch_size,
             sum(p.numel() for p in self.method.parameters() if p.requires_grad),
         )
-        return {"steps": steps, "clips": clips, "state_bytes": state_bytes, "trainable": trainable}
+        work = {"steps": steps, "clips": clips, "state_bytes": state_bytes, "trainable": trainable}
+        return work | self.flops_of(state)
+
+    def flops_of(self, state: RunState) -> dict[str, float]:
+        """Operations of a step of each task whose step is counted, and of all steps of these tasks; {} where a task was
+        learned uncounted, by an earlier version."""
+        trained = {number: stage for number, stage in enumerate(self.spec.stages) if stage.train is not None}
+        if any(number < state.position.stage and number not in state.step_flops for number in trained):
+            return {}
+        counted = [(trained[number], flops) for number, flops in state.step_flops.items()]
+        names = self.spec.train_names
+        of_steps = {f"step_flops/{names[stage.grown]}": float(flops) for stage, flops in counted}
+        return {"flops": float(sum(self.steps(stage) * flops for stage, flops in counted))} | of_steps
 
     def write(self, state: RunState, kind: str) -> None:
         """Write what `Result` reads (rank 0)."""
         if not self.world.is_first:
             return
-        digest, cost = None, self.clock.cost(self.feed) | self.work()
+        digest, cost = None, self.clock.cost(self.feed) | self.work(state)
         if kind == "finished":
             note_clips(self.folder, int(cost["clips_cached"]), int(cost["clips_decoded"]))
             self.tester.tidy()

@@ -86,7 +86,8 @@ class Result:
 
     @property
     def cost(self) -> dict[str, float]:
-        """Where the time went, in seconds; the number of steps and clips; the bytes of the method's state."""
+        """Where the time went, in seconds; the number of steps and clips; the bytes of the method's state; `flops`, the
+        floating-point operations of all training steps of the tasks so far (`training/flops.py`)."""
         return self.outcome.get("cost", {})
 
     @property

@@ -26,6 +26,7 @@ from kinoray.rehearsal import payload_names
 from kinoray.seeds import seed_libraries
 from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.distributed import World, draw_by_rank, gather, gather_objects, set_world
+from kinoray.training.flops import with_flops
 from kinoray.training.given_weights import GivenWeights
 from kinoray.training.optim import (
     Groups,
@@ -58,6 +59,9 @@ class RunState:
     """Ranks of the test queries, by cell of the result matrices."""
     validation: Cells = field(default_factory=dict)
     """The same of the validation splits: what may choose between runs."""
+    step_flops: dict[int, int] = field(default_factory=dict)
+    """Floating-point operations of one step of each stage, over all ranks (`training/flops.py`): of its middle step,
+    as memories are filled by then. Where they differ from step to step, it stands for the others."""
 
 
 class GrowingIn(Protocol):
@@ -174,7 +178,12 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
     with around.batches(stage, start, state) as batches:
         for facts, batch in committed_first(batches, state, commit):
             rate = learning_rate(recipe, facts.step, steps, facts.epoch, stage.train)
-            values = train_step(method, batch, facts, rate, groups, optimizer, recipe, around)
+            make_step = partial(train_step, method, batch, facts, rate, groups, optimizer, recipe, around)
+            if number in state.step_flops or facts.step < steps // 2:
+                values = make_step()
+            else:
+                values, flops = with_flops(make_step)
+                state.step_flops[number] = sum(gather_objects(flops, around.world))
             record = {"task": stage.train, "step": facts.step, "epoch": facts.epoch, "learning_rate": rate}
             stop = log.put(record, values)
             state.position = Position(number, Phase.TRAIN, facts.step + 1)
