@@ -39,7 +39,8 @@ class StepFacts:
     step: int
     """Counted from 0 in the task."""
     epoch: int
-    """In which the step begins, counted from 0 in the task."""
+    """In which the step begins, counted from 0 in the task. On a budget of other steps the recipe's epochs are spread
+    over these, as schedules by epoch follow them."""
     last_of_epoch: bool
     seed: int
     """What the engine seeds the step with; nothing for a method."""

@@ -138,6 +138,8 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
     if old.joint or old.zero_shot:
         kind = "joint training" if old.joint else "zero-shot"
         raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
+    if old.equal_flops:
+        raise UsageError(f"{label} has steps that were counted at its start (`equal_flops`). Run it anew on all tasks.")
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
     _check_videos(old)

@@ -25,6 +25,7 @@ from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
 from kinoray.execution.vitals import Vitals
 from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
+from kinoray.runs.equal_flops import read_counted
 from kinoray.runs.record import note_clips
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
@@ -100,6 +101,7 @@ def built(
         cache=spec.cache or frame_cache(),
         reference=spec.reference,
         order=run.control.order,
+        planned=tuple(run.steps) if run.budget else (),
     )
     return method, feed
 
@@ -140,7 +142,8 @@ class RankSession(StageFacts):
         checkpoint = self.commits.newest(partial(self.client.call, "note"), steps)
         if checkpoint is None:
             self._rewind(Position(), [])
-            return RunState()
+            counted = read_counted(self.folder) if self.spec.run.budget else None
+            return RunState(step_flops=dict(enumerate(counted.step_flops if counted else ())))
         state = state_of(checkpoint)
         self._show(self._goes_on(state.position))
         grown = self.stages_grown(state.position)

@@ -171,7 +171,9 @@ def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     name = folder.name if settings == 1 else f"{len(runs)} runs of {settings} settings"
     seeds = f"{len(runs)} seeds of " if settings == 1 < len(runs) else ""
     most = max(sum(run.steps) for run in runs)
-    work = f"{seeds}{len(run.stream.tasks)} tasks, {most} steps of {run.recipe.batch_size} clips"
+    as_many = f"as many FLOPs as {run.budget.method.name} takes in " if run.budget else ""
+    most = max(sum(run.usual_steps) for run in runs) if run.budget else most
+    work = f"{seeds}{len(run.stream.tasks)} tasks, {as_many}{most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
     return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
 
@@ -407,6 +409,8 @@ def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
         scores = list(last.get("watched", {}).values())
         beside = f"earlier tasks {sum(scores) / len(scores):.1f}" if scores else ""
         clips = run.recipe.batch_size
+        if run.budget:  # what the bar began with, before the steps were counted
+            bar.resize(run.label, run.steps)
         bar.update(run.label, last["task"], last["step"] + 1, last["loss"], clips, last["epoch"], beside)
 
 

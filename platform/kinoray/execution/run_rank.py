@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kinoray.execution.commits import Stores
+from kinoray.execution.equal_flops import count_steps
 from kinoray.execution.rank_session import RankSession
 from kinoray.runs.run_spec import RunSpec
 from kinoray.system.cores import usable_cores
@@ -64,6 +65,8 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     """
     compute_repeatably(spec, world)
     try:
+        if not count_steps(spec, world, monitor):
+            return False
         session = RankSession(spec, world, monitor, stores)
         state = session.resume()
         session.write(state, "running")

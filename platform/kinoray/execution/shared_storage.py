@@ -52,10 +52,9 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
     travelling: dict[tuple[tuple[TaskData, ...], tuple[Stream, ...], Path], tuple[TaskData, ...]] = {}
     seen = []
     for run in runs:
-        beside = (run.reference,) if run.reference else ()
-        place = run.stream.tasks, beside, run.folder.parents[1]
+        place = run.stream.tasks, run.beside, run.folder.parents[1]
         if place not in travelling:
-            travelling[place] = stream_seen_by_all(run.stream, run.folder.parents[1], beside).tasks
+            travelling[place] = stream_seen_by_all(run.stream, run.folder.parents[1], run.beside).tasks
         seen.append(replace(run, stream=replace(run.stream, tasks=travelling[place])))
     return seen
 

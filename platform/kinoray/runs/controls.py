@@ -55,3 +55,12 @@ def check_control(control: Control, joint: bool, zero_shot: bool) -> None:
     asked = "joint" if joint else "zero_shot" if zero_shot else ""
     if control.name and asked:
         raise UsageError(f"`control` {control.name} says by itself what is trained: leave `{asked}` out.")
+
+
+def check_budget(control: Control, joint: bool, zero_shot: bool) -> None:
+    """Refuse equal budgets beside what does not train task by task. Raises: UsageError."""
+    asked = "joint" if joint else "zero_shot" if zero_shot else ""
+    if not asked and (control.joint or control.zero_shot):
+        asked = f"control {control.name}"
+    if asked:
+        raise UsageError(f"`equal_flops` sets the steps of each task, which `{asked}` does not train: leave one out.")

@@ -159,7 +159,7 @@ def _is_own(folder: Path, trials: bool) -> bool:
 def _facts(run: Result) -> dict[str, Any]:
     """What may be selected by."""
     facts = {name: run.run[name] for name in ("method", "stream", "backbone", "protocol", "seed", "joint", "zero_shot")}
-    facts |= {"state": run.state, "sweep": run.sweep, "control": run.control}
+    facts |= {"state": run.state, "sweep": run.sweep, "control": run.control, "equal_flops": run.equal_flops}
     return {**run.config["recipe"], **run.config["method"], **facts}
 
 

@@ -27,12 +27,12 @@ def identity(run: Mapping[str, Any]) -> Identity:
     """The identity of a run by its run.json."""
     digests, data = run.get("digests", {}), data_digests(run)
     files = digests.get("files")
-    control = filter(None, [run.get("control")])  # as older runs are, which have none
+    more = filter(None, [run.get("control"), run.get("equal_flops")])  # as older runs are, which have none
     config = {name: value for name, value in run["config"].items() if name != "seed"}
     return Identity(
         digests.get("method", UNKNOWN),
         digest_of([data, files] if files else data) if data else UNKNOWN,
-        digest_of([run["method"], run["backbone"], run["joint"], run["zero_shot"], config, *control]),
+        digest_of([run["method"], run["backbone"], run["joint"], run["zero_shot"], config, *more]),
     )
 
 

@@ -6,7 +6,7 @@ Among it the digest of the engine's source and the libraries' versions, and whet
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from kinoray.system.durable import storage_error, write_text
 FORMAT = 2
 METHOD_FILES = ("method.py", "learner.py")
 """In the run folder: the source of a user's own method or rule, and of the learner that a rule wraps."""
+BUDGET_FILES = ("equal_flops.py", "equal_flops_learner.py")
+"""The same of the method whose budget the run takes."""
 STARTED: dict[str, Any] = {
     "config": {"method": {}, "recipe": {}},
     "digests": {"data": {}, "code": None, "method": None},
@@ -50,7 +52,8 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "control": run.control.name,
         "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
         "stream_source": _stream_source(run),
-        "method_source": _method_source(run),
+        "method_source": _method_source(run.method, METHOD_FILES),
+        **({"equal_flops": _named(run.budget.method)} if run.budget else {}),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest}
         | file_digests(run),
@@ -77,11 +80,16 @@ def _stream_source(run: Resolved) -> dict[str, Any]:
     return made_from | ({"data_sets": data_sets} if any(data_sets) else {})
 
 
-def _method_source(run: Resolved) -> dict[str, Any]:
-    """Where the method's code is saved; of a rule around a learner, where that of both is."""
-    if not run.method.parts:
-        return _place_of(run.method, METHOD_FILES[0])
-    parts = zip(run.method.parts, METHOD_FILES, strict=True)
+def _named(method: MethodSource) -> dict[str, Any]:
+    """The method whose budget a run takes, and where its code is saved."""
+    return {"name": method.name, "digest": method.digest, **_method_source(method, BUDGET_FILES)}
+
+
+def _method_source(method: MethodSource, files: Sequence[str]) -> dict[str, Any]:
+    """Where a method's code is saved; of a rule around a learner, where that of both is."""
+    if not method.parts:
+        return _place_of(method, files[0])
+    parts = zip(method.parts, files, strict=True)
     return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_place_of(p, file)} for p, file in parts]}
 
 
@@ -139,7 +147,9 @@ def open_run(
     now = describe(run, threads, num_workers, gpu) | ({} if way is None else {"way": str(way)})
     if not path.exists():
         try:
-            for method, file in zip(run.method.files, METHOD_FILES, strict=False):  # before the record that names them
+            saved = [*zip(run.method.files, METHOD_FILES, strict=False)]
+            saved += zip(run.budget.method.files, BUDGET_FILES, strict=False) if run.budget else ()
+            for method, file in saved:  # before the record that names them
                 if method.is_own:
                     write_text(run.folder / file, method.text or method.listing or "")
             write_text(path, json.dumps(now, indent=1))

@@ -31,10 +31,7 @@ def recorded_method(run: Result, given: Any = None) -> MethodSource:
     """
     label, recorded = label_of(run), run.run.get("method_source", {"kind": "kinoray"})
     if given is None:
-        if recorded["kind"] != "rule":
-            return _reopened(run, recorded | {"name": run.method, "digest": run.run["digests"]["method"]})
-        rule, learner = (_reopened(run, part) for part in recorded["parts"])
-        return replace(around(rule, learner), name=run.method)
+        return _from_folder(run, recorded | {"name": run.method, "digest": run.run["digests"]["method"]})
     try:
         source = find_method(given)
         if recorded["kind"] == "rule":
@@ -48,6 +45,14 @@ def recorded_method(run: Result, given: Any = None) -> MethodSource:
             f"{label} was made with other code of {run.method} than the one given: an edited method is a new run."
         )
     return source
+
+
+def _from_folder(run: Result, recorded: dict[str, Any]) -> MethodSource:
+    """A method as it was recorded, maybe a rule around a learner."""
+    if recorded["kind"] != "rule":
+        return _reopened(run, recorded)
+    rule, learner = (_reopened(run, part) for part in recorded["parts"])
+    return replace(around(rule, learner), name=recorded["name"])
 
 
 def _reopened(run: Result, recorded: dict[str, Any]) -> MethodSource:
@@ -134,5 +139,6 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
         zero_shot=run.zero_shot and not run.control,
         control=run.control,
         as_released=run.run.get("as_released", False),
+        equal_flops=_from_folder(run, run.run["equal_flops"]) if run.equal_flops else None,
         runs=run.folder.parent.parent,
     )

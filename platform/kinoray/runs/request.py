@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import dataclass_transform
 
 from kinoray.errors import UsageError, unknown
-from kinoray.runs.controls import check_control, control_of
+from kinoray.runs.controls import check_budget, check_control, control_of
 from kinoray.system.folders import runs_root
 from kinoray.system.remote import check_uri
 
@@ -130,6 +130,12 @@ class RunRequest:
     """`RELEASED` of the method."""
     control: Annotated[str, Option("rate/N, random-encoder, from-scratch, order-blind or first-frame.", str)] = ""
     """What the method's gain is held against (`runs/controls.py`)."""
+    equal_flops: Annotated[
+        AnyMethod | None,
+        SkipValidation,
+        Option("Train for as many FLOPs as this method by its defaults.", metavar="METHOD"),
+    ] = None
+    """As the method: its steps of each task are as many as take the FLOPs of that one (`runs/equal_flops.py`)."""
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
     log: Log = ()
@@ -150,6 +156,8 @@ class RunRequest:
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
         check_control(control_of(self.control), self.joint, self.zero_shot)
+        if self.equal_flops is not None:
+            check_budget(control_of(self.control), self.joint, self.zero_shot)
 
     @property
     def all_seeds(self) -> list[int]:

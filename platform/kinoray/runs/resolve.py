@@ -21,6 +21,7 @@ from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod, Needs, TaskFacts
 from kinoray.runs.controls import NONE, Control, control_of
+from kinoray.runs.equal_flops import Budget, read_counted
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
@@ -55,6 +56,8 @@ class Resolved:
     """Whether the method's `RELEASED` settings stand where its paper's would."""
     reference: Stream | None = None
     """The reference set that the method asks for."""
+    budget: Budget | None = None
+    """The method whose floating-point operations it takes; None: its steps are the recipe's."""
 
     @property
     def label(self) -> str:
@@ -68,7 +71,18 @@ class Resolved:
 
     @property
     def steps(self) -> list[int]:
-        """Optimizer steps of each training stage."""
+        """Optimizer steps of each training stage; of a run on a budget the recipe's until they are counted."""
+        counted = read_counted(self.folder) if self.budget else None
+        return counted.steps if counted else self.usual_steps
+
+    @property
+    def beside(self) -> tuple[Stream, ...]:
+        """What is read beside the stream: reference sets."""
+        return tuple(filter(None, [self.reference, self.budget and self.budget.reference]))
+
+    @property
+    def usual_steps(self) -> list[int]:
+        """Those of the recipe."""
         if self.zero_shot:
             return []
         counts = [len(read_manifest(t.manifest).samples("train")[0]) for t in self.stream.tasks]
@@ -111,10 +125,11 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
                 raise UsageError(
                     f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
                 )
+    budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
-    reference = load_stream(needs.reference.source) if needs.reference is not None else None
+    reference = _reference(needs)
     resolved = Resolved(
         folder=Path(),
         method=source,
@@ -129,8 +144,10 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         control=control,
         as_released=request.as_released,
         reference=reference,
+        budget=budget,
     )
-    words = "-".join(filter(None, [source.name, control.name, stream.name]))
+    as_many = f"flops-of-{budget.method.name}" if budget else ""
+    words = "-".join(filter(None, [source.name, control.name, as_many, stream.name]))
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", words).strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
     return replace(resolved, folder=folder / f"seed-{resolved.seed}")
@@ -149,6 +166,28 @@ def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -
     if why:
         raise UsageError(f"`control` {name} has no meaning on {stream.name} with {backbone}: {why}. Choose another.")
     return control
+
+
+def _budget(method: Any, stream: Stream, backbone: str) -> Budget:
+    """The method whose operations a run takes, by its defaults on the stream.
+
+    Raises: UsageError for an unknown one, one that does not suit the stream, and a class of a running program, without
+    which the run could not be opened again.
+    """
+    source = with_learner(find_method(method), stream.protocol)
+    if any(part.pickled is not None for part in source.files):
+        raise UsageError(f"`equal_flops` {source.name} is a class: give a name, or the path of its file.")
+    cls = source.load()
+    _check_suits(cls, source.name, stream, backbone)
+    parts = {f"method {source.name}": cls.Config, "the recipe": Recipe}
+    own, _ = split_overrides(settings_for(cls.RECIPES, stream), parts).values()
+    config: Any = build(cls.Config, own, f"method {source.name}")
+    return Budget(source, plain(config), _reference(cls.needs(config)))
+
+
+def _reference(needs: Needs) -> Stream | None:
+    """The reference set that a method asks for."""
+    return load_stream(needs.reference.source) if needs.reference is not None else None
 
 
 def _configured(
@@ -210,6 +249,7 @@ def identity(run: Resolved) -> dict[str, Any]:
         "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
         **({"control": run.control.name} if run.control.name else {}),
         **({"as_released": True} if run.as_released else {}),
+        **({"equal_flops": [run.budget.method.name, *run.budget.method.own_digests]} if run.budget else {}),
         **({"reference": [read_manifest(t.manifest).digest for t in run.reference.tasks]} if run.reference else {}),
     }
 
@@ -267,7 +307,7 @@ def _released(cls: type[BaseMethod], name: str, stream: Stream) -> dict[str, Any
     return settings
 
 
-def needs_of(run: Resolved) -> Needs:
+def needs_of(run: Resolved | Budget) -> Needs:
     """What the method asks of the plan."""
     cls = run.method.load()
     return checked_needs(cls.needs(cls.Config(**run.settings)))
@@ -285,12 +325,12 @@ def check_division(run: Resolved, workers: int) -> None:
     Raises: UsageError with the nearest counts that do.
     """
     rank_slice(run.recipe.batch_size, 0, workers)
-    needs = needs_of(run)
-    if needs.reference is not None:
-        rank_slice(needs.reference.rows or run.recipe.batch_size, 0, workers, "reference rows")
-    replay = needs.replay
-    if replay and replay.rows is not None:  # None: as many as the current rows
-        rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
+    for needs in map(needs_of, [run, *filter(None, [run.budget])]):
+        if needs.reference is not None:
+            rank_slice(needs.reference.rows or run.recipe.batch_size, 0, workers, "reference rows")
+        replay = needs.replay
+        if replay and replay.rows is not None:  # None: as many as the current rows
+            rank_slice(replay.rows or PROPORTION_ROWS, 0, workers, "replayed rows")  # rows=0: a multiple of it
 
 
 def default_workers(runs: Sequence[Resolved], gpus: int) -> int:

@@ -52,6 +52,7 @@ class Result:
         self.joint: bool = self.run["joint"]
         self.zero_shot: bool = self.run["zero_shot"]
         self.control: str = self.run.get("control", "")
+        self.equal_flops: str = self.run.get("equal_flops", {}).get("name", "")
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class Result:
         marks = {"joint": self.joint, "zero-shot": self.zero_shot}
         kinds = [self.control] if self.control else [kind for kind, is_so in marks.items() if is_so]
         kinds += ["as released"] if self.run.get("as_released", False) else []
+        kinds += [f"FLOPs of {self.equal_flops}"] if self.equal_flops else []
         return " ".join([self.method, *(f"({words})" for words in (changed, *kinds) if words)])
 
     @property
@@ -321,13 +323,14 @@ def run_words(
 def command_of(result: Result) -> str:
     """What to type to make the run elsewhere; "" where its method or stream is no name but a file or an object."""
     run = result.run
-    source = run.get("method_source", {"kind": ""})
+    sources = run.get("method_source", {"kind": ""}), run.get("equal_flops", {"kind": "kinoray"})
     stream = run.get("stream_source", {}).get("made_from")
-    if not stream or any(part["kind"] != "kinoray" for part in source.get("parts", [source])):
+    if not stream or any(part["kind"] != "kinoray" for source in sources for part in source.get("parts", [source])):
         return ""
     kinds = ("as_released",) if result.control else ("joint", "zero_shot", "as_released")
     flags = [f"--{name.replace('_', '-')}" for name in kinds if run.get(name)]
     flags += ["--control", result.control] if result.control else []
+    flags += ["--equal-flops", result.equal_flops] if result.equal_flops else []
     words = run_words(run["method"], str(stream), run["backbone"], result.overrides, flags)
     return shlex.join([*words, "--seed", str(result.seed)])
 

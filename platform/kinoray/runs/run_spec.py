@@ -133,9 +133,6 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
     trained = run.stream.tasks
     if run.joint:
         trained = (TaskData("joint", union_manifest(trained, run.folder / "joint.parquet").path),)
-    reference = ""
-    if run.reference is not None:
-        reference = str(union_manifest(run.reference.tasks, run.folder / "reference.parquet").path)
     return RunSpec(
         run=run,
         trained=trained,
@@ -143,7 +140,14 @@ def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) 
         device="cuda" if gpu else "cpu",
         autocast=in_autocast(run, gpu),
         decode_slots=decode_slots,
-        reference=reference,
-        rendered=rendered_of([run.stream, *filter(None, [run.reference])]),
+        reference=reference_of(run),
+        rendered=rendered_of([run.stream, *run.beside]),
         cache=frame_cache() if {"KINORAY_CACHE", "KINORAY_CACHE_BYTES"} & set(os.environ) else None,
     )
+
+
+def reference_of(run: Resolved) -> str:
+    """The manifest of the reference set of a run, written into its folder; "" where its method asks for none."""
+    if run.reference is None:
+        return ""
+    return str(union_manifest(run.reference.tasks, run.folder / "reference.parquet").path)

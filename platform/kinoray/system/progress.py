@@ -157,6 +157,17 @@ class RunProgress:
         if self._bars:
             self._bars.stop()
 
+    def resize(self, run: str, steps: Sequence[int]) -> None:
+        """A run has other numbers of steps than it began with."""
+        line = self._lines[run]
+        if list(line.steps) == list(steps):
+            return
+        line.steps, line.total = steps, sum(steps)
+        if self._all:
+            self._all.total = sum(line.total for line in self._all.lines)
+        if self._bars and run in self._ids:
+            self._bars.update(self._ids[run], total=line.total)
+
     def update(
         self, run: str, task: int, step: int, loss: float, clips_per_step: int, epoch: int = 0, beside: str = ""
     ) -> None:

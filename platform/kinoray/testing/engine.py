@@ -12,6 +12,7 @@ import torch.multiprocessing as mp
 
 from kinoray.backbones import load_backbone
 from kinoray.data.plan import StepFacts
+from kinoray.execution.equal_flops import count_steps
 from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run_monitor import RunMonitor
 from kinoray.execution.run_rank import compute_repeatably, run_rank, stage_by_stage
@@ -88,6 +89,7 @@ def stopped(spec: RunSpec, looks: int, begin: Callable[[BaseMethod], None] = lam
     begin: called with the method as the process finds it, before its next step.
     """
     compute_repeatably(spec, alone(spec))
+    assert count_steps(spec, alone(spec), RunMonitor(spec.folder))
     session = RankSession(spec, alone(spec), StopAfter(spec.folder, looks), None)
     state = session.resume()
     begin(session.method)

@@ -87,6 +87,8 @@ class Feed:
     """The manifest of the reference set, where `Needs.reference` asks for one."""
     order: Order = ""
     """Of the stream's frames, in training and tests; the reference set's stay as they are."""
+    planned: tuple[int, ...] = ()
+    """Optimizer steps of each task, of a run on a budget; (): those of the recipe."""
 
     def __post_init__(self) -> None:
         self.preset = preset_of(self.recipe)
@@ -113,6 +115,10 @@ class Feed:
 
     def steps(self, task: int) -> int:
         """Optimizer steps of a task."""
+        return self.planned[task] if self.planned else self.usual_steps(task)
+
+    def usual_steps(self, task: int) -> int:
+        """Those of the recipe."""
         samples = len(read_manifest(self.manifests[task]).samples("train")[0])
         return steps_for(self.recipe.epochs, samples, self.recipe.batch_size, self.recipe.max_steps)
 
@@ -177,8 +183,9 @@ class Feed:
             self.note(decoded.trouble)
 
     def _facts(self, plan: TaskPlan, step: int) -> StepFacts:
-        epoch = epoch_of(plan, step)
-        last = step + 1 == plan.steps[plan.task] or epoch_of(plan, step + 1) > epoch
+        steps = plan.steps[plan.task]
+        last = step + 1 == steps or epoch_of(plan, step + 1) > epoch_of(plan, step)
+        epoch = epoch_of(plan, step * self.usual_steps(plan.task) // steps)
         return StepFacts(step, epoch, last, row_seed(plan, step, STEP_SLOT))
 
     def _batch(self, plan: TaskPlan, rows: DecodedRows) -> Batch:
