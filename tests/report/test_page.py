@@ -53,6 +53,7 @@ def test_the_page_shows_every_part_of_the_run(tmp_path: Path) -> None:
                  "temperature: 0.07", "2.13.0", "data of night", "everything else"):  # fmt: skip
         assert part in page, part
     assert f"{Result(next(tmp_path.glob('*/seed-0'))).metrics['HM']:.1f}" in page
+    assert "1.2 TFLOP" in page
 
 
 def test_the_costs_add_up_to_the_wall_time(tmp_path: Path) -> None:

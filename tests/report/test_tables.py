@@ -56,6 +56,7 @@ def test_settings_that_all_rows_share_are_said_once(tmp_path: Path) -> None:
     comparison = compare(sorted(tmp_path.iterdir()))
     assert [row.label for row in comparison.rows] == ["base_moco", "bmu_moco (variant=local)"]
     assert "All with epochs=3." in comparison.notes()
+    assert "All steps of a run: base_moco 1.2 TFLOP; bmu_moco (variant=local) 1.2 TFLOP." in comparison.notes()
     alone = compare([next(tmp_path.glob("base_moco*"))])
     assert alone.rows[0].label == "base_moco (epochs=3)"
 

@@ -81,7 +81,7 @@ def make_run(
                 "matrix": matrices,
                 "queries": [7] * len(tasks),
                 "tested_ids": tested_ids,
-                "cost": cost | {"steps": 100, "clips": 4800},
+                "cost": cost | {"steps": 100, "clips": 4800, "flops": 1.2e12},
                 "bad_samples": 1,
                 "state_digest": "d" * 64,
                 "error": error,

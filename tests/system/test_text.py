@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinoray.system.text import size
+from kinoray.system.text import operations, size
 
 
 @pytest.mark.parametrize(
@@ -10,3 +10,7 @@ from kinoray.system.text import size
 )
 def test_sizes_are_short(number: float, shown: str) -> None:
     assert size(number) == shown
+
+
+def test_operations_are_short_too() -> None:
+    assert [operations(number) for number in (0, 3.05e9, 5e18)] == ["0 FLOP", "3.0 GFLOP", "5000.0 PFLOP"]

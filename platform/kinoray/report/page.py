@@ -78,7 +78,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),
         "tasks": _tasks(first),
         "examples": next((shown for shown in map(examples, results) if shown), []),
-        "costs": [(result.seed, _costs(result.cost)) for result in results if result.cost],
+        "costs": [(result.seed, _costs(result.cost), result.work) for result in results if result.cost],
         "bad": _bad(results),
         "provenance": _provenance(first),
     }

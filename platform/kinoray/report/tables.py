@@ -111,8 +111,8 @@ class Comparison:
         return notes_of(self.rows, self.across)
 
     def to_json(self) -> dict[str, Any]:
-        """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`, and what
-        runs on their encoders found."""
+        """`{"rows": [{"method", "joint", "zero_shot", "metrics": {name: {"mean", "low", "high", "seeds"}}}]}`, what
+        runs on their encoders found, and the cost of each row's first finished run."""
         return {"rows": [_json_row(row) for row in self.rows], "notes": self.notes(), "warnings": list(self.warnings)}
 
     def text(self, notes: Sequence[str], better: Mapping[str, str] = MappingProxyType({})) -> TextTable:
@@ -252,6 +252,7 @@ def _json_row(row: Row) -> dict[str, Any]:
         "stream": first.stream,
         "digests": {"method": first.run.get("digests", {}).get("method"), "data": data_digests(first.run)},
         "states": {str(result.seed): result.state for result in row.results},
+        "cost": row.finished[0].cost if row.finished else {},
         "folders": [str(result.folder) for result in row.results],
         "downstream": [name._asdict() | row.estimate(key_of(name))._asdict() for name in row.downstream_names],
     }
@@ -266,7 +267,7 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     lines = [*_cautions(rows), _seeds_note(rows, across)]
     if first.shared:
         lines.append(f"All with {', '.join(f'{name}={value}' for name, value in first.shared.items())}.")
-    lines += [_code_note(rows), *(_data_note(row, first) for row in others)]
+    lines += [_code_note(rows), *(_data_note(row, first) for row in others), _work_note(rows)]
     competing = [row for row in others if not row.is_bound]
     for column in across:
         lines += _differences(competing, first, column)
@@ -274,6 +275,12 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
         lines.append(f"Intervals of differences are corrected for {len(competing)} comparisons in each column (Holm).")
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
     return [line for line in lines if line]
+
+
+def _work_note(rows: Sequence[Row]) -> str:
+    """What the training of a run of each row took, and its state takes, by the first that is finished."""
+    known = [f"{row.label} {row.finished[0].work}" for row in rows if row.finished and "flops" in row.finished[0].cost]
+    return f"All steps of a run: {'; '.join(known)}." if known else ""
 
 
 def _cautions(rows: Sequence[Row]) -> list[str]:

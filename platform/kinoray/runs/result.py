@@ -19,7 +19,7 @@ from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.system.durable import read_json, read_jsonl
 from kinoray.system.folders import expanded
-from kinoray.system.text import as_typed, one_line, printable, show
+from kinoray.system.text import as_typed, one_line, operations, printable, show, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +90,12 @@ class Result:
         """Where the time went, in seconds; the number of steps and clips; the bytes of the method's state; `flops`, the
         floating-point operations of all training steps of the tasks so far (`training/flops.py`)."""
         return self.outcome.get("cost", {})
+
+    @property
+    def work(self) -> str:
+        """What training took and the state takes, in words, as `1.2 TFLOP, state 3.4 MB`; "" where neither is known."""
+        kinds = (("flops", operations), ("state_bytes", lambda number: f"state {size(number)}"))
+        return ", ".join(words(self.cost[name]) for name, words in kinds if name in self.cost)
 
     @property
     def error(self) -> str | None:

@@ -30,11 +30,21 @@ def clock(seconds: float) -> str:
 
 def size(number: float) -> str:
     """A number of bytes: `512 B`, `1.2 kB`, `3.4 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+    return _scaled(number, "B")
+
+
+def operations(number: float) -> str:
+    """A number of floating-point operations: `1.2 TFLOP`."""
+    return _scaled(number, "FLOP")
+
+
+def _scaled(number: float, unit: str) -> str:
+    """With a prefix from a thousand on, at most P."""
+    prefixes = ["", "k", "M", "G", "T", "P"]
+    while number >= 1000 and len(prefixes) > 1:
         number /= 1000
-    return f"{number:.1f} TB"
+        prefixes.pop(0)
+    return f"{number:.1f} {prefixes[0]}{unit}" if prefixes[0] else f"{number:.0f} {unit}"
 
 
 def words(params: Mapping[str, Any]) -> str:
