@@ -12,7 +12,6 @@ Each method in a process of its own, about a minute each. Needs a GPU of 80 GB f
 """
 
 import argparse
-import itertools
 import json
 import os
 import subprocess
@@ -62,15 +61,13 @@ def measure(method: str, root: Path, batch: int) -> dict[str, float]:
 
 def timed_steps(spec: Any) -> list[tuple[list[float], list[float], int]]:
     """For each task its steps' seconds, those waited for their batches, and a step's floating-point operations."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     from kinoray.execution.rank_session import RankSession
     from kinoray.execution.run_monitor import RunMonitor
     from kinoray.execution.run_rank import compute_repeatably
     from kinoray.runs.run_spec import alone
     from kinoray.training.loop import train_stream
 
-    tasks: list[tuple[list[float], list[float], int]] = []
+    tasks: list[tuple[list[float], list[float]]] = []
 
     class TimedSession(RankSession):
         """A rank whose steps are timed."""
@@ -81,31 +78,27 @@ def timed_steps(spec: Any) -> list[tuple[list[float], list[float], int]]:
                 yield timed(batches)
 
     def timed(batches: Iterator[Any]) -> Iterator[Any]:
-        seconds, waits, flops = [], [], 0
-        for step in itertools.count():
+        seconds, waits = [], []
+        while True:
             began = time.perf_counter()
             batch = next(batches, None)
             if batch is None:
                 break
             torch.cuda.synchronize()
             ready = time.perf_counter()
-            if step == 1:
-                with FlopCounterMode(display=False) as counter:
-                    yield batch
-                flops = counter.get_total_flops()
-            else:
-                yield batch
+            yield batch
             torch.cuda.synchronize()
             waits.append(ready - began)
             seconds.append(time.perf_counter() - ready)
-        tasks.append((seconds, waits, flops))
+        tasks.append((seconds, waits))
 
     compute_repeatably(spec, alone(spec))
     session = TimedSession(spec, alone(spec), RunMonitor(spec.folder), None)
-    for _ in train_stream(session.method, spec.stages, session.recipe, session, session.resume()):
+    state = session.resume()
+    for _ in train_stream(session.method, spec.stages, session.recipe, session, state):
         pass
     session.client.flush()
-    return tasks
+    return [(*of_task, state.step_flops[number]) for number, of_task in enumerate(tasks)]
 
 
 def measured(method: str, root: Path, batch: int) -> dict[str, float]:
