@@ -290,3 +290,23 @@ def test_names_from_data_are_escaped_in_every_form(tmp_path: Path) -> None:
     assert r"50\%\_\$x" in comparison.latex()
     assert "<i>" not in comparison._repr_html_()
     assert all("\x1b" not in text for text in (comparison.markdown(), repr(comparison), comparison._repr_html_()))
+
+
+def test_orders_of_the_tasks_share_a_row_and_it_is_said_which_methods_change_places(tmp_path: Path) -> None:
+    orders = [TASKS, TASKS[::-1], [*TASKS[1:], TASKS[0]]]
+    gains = {"base_moco": (0.0, 1.0, 4.0), "bmu_moco": (3.0, 2.0, 0.0), "lwf": (9.0, 9.0, 9.0)}
+    runs = [
+        make_run(tmp_path / f"{n}", method, gain=gains[method][n], tasks=tasks, facts={"order": n})
+        for n, tasks in enumerate(orders)
+        for method in gains
+    ]
+    comparison = compare(runs)
+    assert [len(row.by_run) for row in comparison.rows] == [3, 3, 3]
+    assert comparison.tasks[0] == "task 1"
+    known = comparison.rows[0].spread("HM")
+    assert known is not None and (known.level, known.units) == ("orders", 3)
+    (line,) = [note for note in comparison.notes() if "change places" in note]
+    assert line == "base_moco and bmu_moco change places in 1 of 3 orders (HM)."
+    assert any("Mean over orders" in note and "base_moco: 0 in 3 orders" in note for note in comparison.notes())
+    states = comparison.to_json()["rows"][0]["states"]
+    assert states == {"0": "finished", "order-1/seed-0": "finished", "order-2/seed-0": "finished"}

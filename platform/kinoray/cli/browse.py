@@ -58,7 +58,7 @@ def _print_runs(which: Sequence[str], root: Path | None, as_json: bool) -> None:
         from kinoray.runs.finding import select_runs
 
         meant = {folder.resolve() for folder in select_runs(which, root)}
-        rows = [row for row in rows if meant & {(folder := Path(row["folder"]).resolve()), folder.parent}]
+        rows = [row for row in rows if meant & {(folder := Path(row["folder"]).resolve()), *folder.parents[:2]}]
     if as_json:
         print(json.dumps({"runs": rows}, indent=1))
         return

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinoray.system.folders import home_of
 from kinoray.system.text import printable
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
     runs = left = steps = 0
     for plan in plans:
         folder = Path(plan["folder"])
-        finished = {run.seed for run in seeds_of(folder) if run.state == "finished"}
-        to_do = [seed for seed in plan["seeds"] if seed not in finished]
+        finished = {(run.order, run.seed) for run in seeds_of(folder) if run.state == "finished"}
+        wanted = [(order, seed) for order in plan["orders"] for seed in plan["seeds"]]
+        to_do = [place for place in wanted if place not in finished]
         settings = ", ".join(f"{name}={value}" for name, value in plan["overrides"].items())
-        what = f"{len(to_do)} of {len(plan['seeds'])} seeds, {sum(plan['steps'])} steps"
+        of_what = "runs" if len(plan["orders"]) > 1 else "seeds"
+        what = f"{len(to_do)} of {len(wanted)} {of_what}, {sum(plan['steps'])} steps"
         print_lines(f"{folder.name:<48} {what}  {settings}".rstrip())
-        runs, left, steps = runs + len(plan["seeds"]), left + len(to_do), steps + len(to_do) * sum(plan["steps"])
+        runs, left, steps = runs + len(wanted), left + len(to_do), steps + len(to_do) * sum(plan["steps"])
     print(f"{left} of {runs} runs are left to do, {steps:,} steps in all. Their settings: --dry-run --json.")
 
 
@@ -64,7 +67,7 @@ def print_results(results: Sequence["Result"], as_json: bool) -> None:
 
     groups: dict[Path, list[Result]] = {}
     for result in results:
-        groups.setdefault(result.folder.parent, []).append(result)
+        groups.setdefault(home_of(result.folder), []).append(result)
     folders = [folder if len(group) > 1 else group[0].folder for folder, group in groups.items()]
     pages = [str(_page_of(folder, group)) for folder, group in zip(folders, groups.values(), strict=True)]
     if as_json:

@@ -97,6 +97,8 @@ def winners_command(request: SweepRequest, result: "SweepResult") -> str:
     settings = result.record["settings"] | best.params
     words = run_words(str(request.method), str(request.stream), request.backbone, settings)
     words += ["--seed", str(max(result.record["seeds"]) + 1), "--seeds", str(FRESH_SEEDS)]
+    orders = result.record.get("orders", 1)
+    words += ["--orders", str(orders)] if orders > 1 else []
     words += ["--runs", str(request.runs)] if request.runs else []
     return shlex.join([*words, *["--smoke"] * request.smoke])
 

@@ -144,7 +144,7 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
     _check_videos(old)
     assert isinstance(request.stream, Stream)
-    request = replace(request, stream=replace(request.stream, tasks=(*request.stream.tasks, new)))
+    request = replace(request, stream=replace(request.stream, tasks=(*request.stream.tasks, new), order=0))
     longer = resolve(request)
     now = {"method": longer.settings, "recipe": plain(longer.recipe)}
     then = {part: old.config[part] for part in now}

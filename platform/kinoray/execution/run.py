@@ -32,13 +32,14 @@ from kinoray.runs.request import (
     shows_options,
     why_workers,
 )
-from kinoray.runs.resolve import Resolved, check_division, default_workers, each_seed, resolve
+from kinoray.runs.resolve import Resolved, check_division, default_workers, each_run
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import RunSpec, alone, make_spec
 from kinoray.streams import TaskData
 from kinoray.system.actors import unrepeated
 from kinoray.system.cores import usable_cores
+from kinoray.system.folders import home_of
 from kinoray.system.progress import Course, RunProgress
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.system.text import one_line, printer
@@ -51,15 +52,16 @@ def run(method: Any, **options: Any) -> Result | Results:
 
     method: a name, the path of a `.py` file, `rule:learner` of either, a class, or a `RunRequest`, whose fields the
     options replace. stream: a name or a folder of your own. seeds: how many, from `seed` on, side by side where the
-    machine allows. num_workers: 0 runs in this process, N in N Ray workers (default: 1, or one per GPU). settings:
-    values of the method's Config and of the stream's Recipe by name. The others as `RunRequest` says.
-    Returns: a Result, or Results for several seeds.
+    machine allows. orders: of the tasks, how many or "all", each with all seeds. num_workers: 0 runs in this process,
+    N in N Ray workers (default: 1, or one per GPU). settings: values of the method's Config and of the stream's Recipe
+    by name. The others as `RunRequest` says.
+    Returns: a Result, or Results where `seeds` or `orders` are given.
     Raises: UsageError before anything starts; RunFailed, BadData, StorageFull with the state committed so far intact;
     Stopped after Ctrl-C or SIGTERM.
     """
     request = request_of(RunRequest, method, options)
     (results,) = run_all([request])
-    return Results(results) if request.seeds else results[0]
+    return Results(results) if request.seeds or request.orders else results[0]
 
 
 def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
@@ -68,10 +70,10 @@ def run_all(requests: Sequence[RunRequest]) -> list[list[Result]]:
     The first request says how many workers each run has, where runs are logged, and whether anything is shown. A run
     that several requests name is done once. Raises: as `run`, when all runs have ended; what the others did is
     committed.
-    Returns: for each request its results, by seed.
+    Returns: for each request its results, by order and seed.
     """
     require_trackers(requests[0].log)
-    wanted = [each_seed(request) for request in requests]
+    wanted = [each_run(request) for request in requests]
     fresh = {run.folder: request.fresh for request, runs in zip(requests, wanted, strict=True) for run in runs}
     different = {run.folder: run for runs in wanted for run in runs}.values()
     say = printer(requests[0].quiet)
@@ -98,18 +100,20 @@ def dry_run(method: Any, **options: Any) -> dict[str, Any]:
 
     request = request_of(RunRequest, method, options)
     with nothing_rendered():
-        return _plan(request, resolve(request))
+        return _plan(request, each_run(request))
 
 
-def _plan(request: RunRequest, first: Resolved) -> dict[str, Any]:
-    """What `dry_run` says of a request and its first run."""
+def _plan(request: RunRequest, runs: Sequence[Resolved]) -> dict[str, Any]:
+    """What `dry_run` says of a request and its runs."""
+    first = runs[0]
     disk = next(p for p in [first.folder, *first.folder.parents] if p.exists())
     return {
         "method": first.method.name,
         "stream": first.stream.name,
         "backbone": first.backbone,
         "seeds": request.all_seeds,
-        "folder": str(first.folder.parent),
+        "orders": {run.stream.order: [task.name for task in run.stream.tasks] for run in runs},
+        "folder": str(home_of(first.folder)),
         "tasks": [task.name for task in first.stream.tasks],
         "clips": {task.name: _clips(task) for task in first.stream.tasks},
         "steps": first.steps,
@@ -143,7 +147,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             return
         from kinoray.system.ray_session import num_cpus, num_gpus, ray_session
 
-        with ray_session(runs[0].folder.parent.name, request.dashboard or is_interactive(), say):
+        with ray_session(home_of(runs[0].folder).name, request.dashboard or is_interactive(), say):
             from kinoray.execution.shared_storage import seen_by_all
 
             runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus(say)
@@ -166,10 +170,11 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
 def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     """What the start will cost, and which way it takes, in one line; how long it takes, the first steps tell."""
     run = runs[0]
-    folder = run.folder.parent
-    settings = len({run.folder.parent for run in runs})
+    folder = home_of(run.folder)
+    settings = len({home_of(run.folder) for run in runs})
     name = folder.name if settings == 1 else f"{len(runs)} runs of {settings} settings"
-    seeds = f"{len(runs)} seeds of " if settings == 1 < len(runs) else ""
+    what = "seeds" if len({run.stream.order for run in runs}) == 1 else "seeds and orders"
+    seeds = f"{len(runs)} {what} of " if settings == 1 < len(runs) else ""
     most = max(sum(run.steps) for run in runs)
     as_many = f"as many FLOPs as {run.budget.method.name} takes in " if run.budget else ""
     most = max(sum(run.usual_steps) for run in runs) if run.budget else most

@@ -21,6 +21,7 @@ from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.rendering import rendered_of
 from kinoray.system.durable import sha256, whole_file
+from kinoray.system.folders import home_of
 
 MANIFESTS = ".manifests"
 """In the folder of runs: the manifests that travel, by their digest."""
@@ -52,9 +53,10 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
     travelling: dict[tuple[tuple[TaskData, ...], tuple[Stream, ...], Path], tuple[TaskData, ...]] = {}
     seen = []
     for run in runs:
-        place = run.stream.tasks, run.beside, run.folder.parents[1]
+        root = home_of(run.folder).parent
+        place = run.stream.tasks, run.beside, root
         if place not in travelling:
-            travelling[place] = stream_seen_by_all(run.stream, run.folder.parents[1], run.beside).tasks
+            travelling[place] = stream_seen_by_all(run.stream, root, run.beside).tasks
         seen.append(replace(run, stream=replace(run.stream, tasks=travelling[place])))
     return seen
 

@@ -27,7 +27,7 @@ from kinoray.config import digest_of
 from kinoray.errors import Busy, UsageError, unknown
 from kinoray.runs.result import Result
 from kinoray.system.durable import read_json, write_json
-from kinoray.system.folders import seed_label
+from kinoray.system.folders import home_of, seed_folders_of, seed_label
 from kinoray.system.locks import hold
 from kinoray.system.text import one_line
 
@@ -116,9 +116,9 @@ def follow(name: str, runs: Sequence[Path], sweep: str, ended: threading.Event) 
     followed = {run: Followed(name, run) for run in runs}
     while True:
         over = ended.wait(LOOK_S)
-        for link in sorted(Path(sweep).glob("trials/[0-9]*/seed-*")) if sweep else ():
-            folder = link.resolve()
-            followed.setdefault(folder, Followed(name, folder, Path(sweep).name, int(link.parent.name)))
+        for trial in sorted(Path(sweep).glob("trials/[0-9]*")) if sweep else ():
+            for folder in map(Path.resolve, seed_folders_of(trial)):
+                followed.setdefault(folder, Followed(name, folder, Path(sweep).name, int(trial.name)))
         for run in followed.values():
             with contextlib.suppress(Busy) if not over else contextlib.nullcontext():
                 run.advance(over)
@@ -268,6 +268,7 @@ class Tail:
 def settings_of(run: Result) -> dict[str, Any]:
     """The resolved configuration, under the names that `--set` takes, and what the run was started with."""
     facts = {name: run.run[name] for name in ("method", "stream", "backbone", "seed", "joint", "zero_shot")}
+    facts["order"] = run.order
     return {**run.config["recipe"], **run.config["method"], **facts}
 
 
@@ -414,7 +415,7 @@ class MLflow(Tracker):
             os.environ.setdefault(name, value)
         for name in ("alembic", "mlflow"):  # they tell of every table that they make
             logging.getLogger(name).setLevel(logging.WARNING)
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.parent.parent / 'mlflow.db'}"
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home_of(run.folder).parent / 'mlflow.db'}"
         self.client: Any = importlib.import_module("mlflow").MlflowClient(tracking_uri=uri)
         self.entities: Any = importlib.import_module("mlflow.entities")
         self.taken: dict[str, set[int]] | None = {} if killed else None

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from kinoray.papers.claims import Claim
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data, worded
-from kinoray.report.estimates import Row, cell_text, meaning
-from kinoray.report.statistics import Sample
+from kinoray.report.estimates import Row, cell_text, meaning, unit_of
+from kinoray.report.statistics import Sample, Unit
 from kinoray.runs.result import Result
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions
@@ -38,6 +38,7 @@ class CurveReproduction(Reproduction):
             stream=sweeps[0].stream,
             backbone=record["backbone"],
             seeds=record["seeds"],
+            orders=record.get("orders", 1),
             smoke=record["smoke"],
             settings={name: value for name, value in record["settings"].items() if name not in record["space"]},
             code=record["digests"]["code"],
@@ -82,7 +83,7 @@ class CurveReproduction(Reproduction):
         for sweep in self.sweeps:
             frame = sweep.frame
             for point in _points(sweep, self.entry.over):
-                if len(self.rows[sweep.method][point].by_run) == len(self.seeds):
+                if len(self.rows[sweep.method][point].by_run) == len(self.seeds) * self.orders:
                     continue
                 known = frame[frame[self.entry.over] == point] if self.entry.over in frame else frame.head(0)
                 errors = known["error"].dropna() if "error" in known else known
@@ -187,8 +188,8 @@ def _points(sweep: SweepResult, over: str) -> list[Any]:
 
 def _rows_of(sweep: SweepResult, over: str) -> dict[Any, Row]:
     """Point -> the runs of its complete trials, of one seed the first."""
-    runs: dict[Any, dict[int, Result]] = {point: {} for point in _points(sweep, over)}
+    runs: dict[Any, dict[Unit, Result]] = {point: {} for point in _points(sweep, over)}
     for trial in sorted(sweep.complete, key=lambda trial: trial.number):
         for run in sweep.trial(trial.number).runs:
-            runs.setdefault(trial.params[over], {}).setdefault(run.seed, run)
+            runs.setdefault(trial.params[over], {}).setdefault(unit_of(run), run)
     return {point: Row(list(of_point.values()), sweep.protocol.score) for point, of_point in runs.items()}

@@ -110,7 +110,7 @@ def losses(made: Drawn) -> Figure:
     curves = {}
     for result in _finished(made).get(made.entry.rows[0].label, []):
         steps = result.losses.dropna(subset="loss")
-        curves[f"seed {result.seed}"] = steps[steps["task"].isin(wanted)]
+        curves[result.place] = steps[steps["task"].isin(wanted)]
     return loss_figure(curves, made.tasks) if curves else Picture()
 
 

@@ -1,5 +1,6 @@
 """Measure a figure or table of a paper: run what is missing, draw, judge."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from kinoray.papers.tables import TableReproduction, Then
 from kinoray.runs.request import RunRequest, request_of, shows_options
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, downstream_set, family_of, is_published, load_stream
+from kinoray.streams.orders import ALL
 from kinoray.sweeps.request import MEASURED, SweepRequest
 from kinoray.sweeps.sweep import sweep
-from kinoray.system.folders import expanded, runs_root
+from kinoray.system.folders import expanded, home_of, runs_root
 from kinoray.system.signals import Stopped
 from kinoray.system.text import printer
 
@@ -100,6 +102,8 @@ def _check_options(
                     f"{name}: --{option} is for figures over a knob; others run as many at a time as there are CPUs, "
                     "and the same command tries failed runs again."
                 )
+    if isinstance(entry, MapEntry) and options.get("orders"):
+        raise UsageError(f"{name} looks at what single runs attend to: leave out --orders.")
     stream = options.get("stream")
     if stream and _is_open(entry.stream) and not _is_open(stream):
         raise UsageError(
@@ -265,7 +269,7 @@ def _requests(
 
 def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
     """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
-    names = ("stream", "backbone", "seed", "seeds", "smoke", *CARRIED_OUT)
+    names = ("stream", "backbone", "seed", "seeds", "orders", "smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
     return RunRequest(
         row.method,
@@ -279,7 +283,7 @@ def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any])
 def _results(requests: list[RunRequest]) -> list[list[Result]]:
     """Carry out the requests; a run that fails is a gap in the table, and what stands is shown."""
     from kinoray.execution.run import run_all
-    from kinoray.runs.resolve import each_seed
+    from kinoray.runs.resolve import each_run
 
     try:
         return run_all(requests)
@@ -289,7 +293,7 @@ def _results(requests: list[RunRequest]) -> list[list[Result]]:
         printer(requests[0].quiet)(str(error))
         results = []
         for request in requests:
-            folders = [run.folder for run in each_seed(request)]
+            folders = [run.folder for run in each_run(request)]
             results.append([Result(folder) for folder in folders if (folder / "run.json").is_file()])
         if not any(results):
             raise
@@ -300,11 +304,12 @@ def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, 
     first = next(results[0] for by_label in runs.values() for results in by_label.values() if results)
     everything = [result for rows in runs.values() for results in rows.values() for result in results]
     backbones = dict.fromkeys(result.run["backbone"] for result in everything)
-    sources = [results[0].folder.parent.name for rows in runs.values() for results in rows.values() if results]
+    sources = [home_of(results[0].folder).name for rows in runs.values() for results in rows.values() if results]
     return Facts(
         stream=first.stream,
         backbone=", ".join(backbones),
         seeds=range(common["seed"], common["seed"] + common["seeds"]),
+        orders=math.factorial(len(first.tasks)) if common.get("orders") == ALL else common.get("orders") or 1,
         smoke=bool(common.get("smoke")),
         settings=common["settings"],
         code=first.run["digests"]["code"],

@@ -60,6 +60,8 @@ class Facts:
     """What must be read with the numbers of those (`runs.cautions`)."""
     partial: bool = False
     """Whether published clips were missing."""
+    orders: int = 1
+    """Orders of the tasks, each with every seed."""
 
 
 def facts_of_data(results: Sequence["Result"]) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Reproduction(ABC):
         self.name, self.facts = name, facts
         self.entry: Any = entry
         self.stream, self.smoke = facts.stream, facts.smoke
-        self.seeds = list(facts.seeds)
+        self.seeds, self.orders = list(facts.seeds), facts.orders
         self.stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{name}-{facts.stream}").strip("-.")
         self.folder = root / "reproductions" / f"{self.stem}-{digest_of(list(facts.sources))[:8]}"
 
@@ -95,10 +97,15 @@ class Reproduction(ABC):
         """What has no results of all seeds, in words, and why."""
 
     def unfinished(self, label: str, runs: Sequence["Result"]) -> list[str]:
-        """Seeds of a line without a finished run, in words."""
-        states = {run.seed: run.state for run in runs}
-        left = {seed: states.get(seed, "not run") for seed in self.seeds if states.get(seed) != "finished"}
-        return [f"{label}, seed {seed}: {state}" for seed, state in left.items()]
+        """Seeds of a line without a finished run, in each order of the tasks, in words; bounds have one order."""
+        known = {(run.order, run.seed): run.state for run in runs}
+        orders = 1 if any(run.joint or run.zero_shot for run in runs) else self.orders
+        places = [(order, seed) for order in range(orders) for seed in self.seeds]
+        return [
+            f"{label}, {f'order {order}, ' if order else ''}seed {seed}: {known.get((order, seed), 'not run')}"
+            for order, seed in places
+            if known.get((order, seed)) != "finished"
+        ]
 
     @property
     def statements(self) -> list[Statement]:
@@ -192,6 +199,7 @@ class Reproduction(ABC):
             "backbone": self.facts.backbone,
             "settings": dict(self.facts.settings),
             "seeds": self.seeds,
+            **({"orders": self.orders} if self.orders > 1 else {}),
             "smoke": self.smoke,
             "sources": list(self.facts.sources),
             "code": self.facts.code,
@@ -230,6 +238,7 @@ class Reproduction(ABC):
         own = self.stream.partition(":")[0] != self.entry.paper_stream
         return (
             f"Stream {self.stream}, backbone {self.facts.backbone}, seeds {', '.join(map(str, self.seeds))}"
+            f"{f' in {self.orders} orders of the tasks' if self.orders > 1 else ''}"
             f"{f'; held: {held}' if held else ''}. Test splits; FR is the sum over tasks, in points. {JUDGED}"
             f"{f' The stream of the paper is {self.entry.paper_stream}: compare orders, not heights.' if own else ''}"
         )
@@ -239,6 +248,7 @@ class Reproduction(ABC):
         words = ["kinoray reproduce", self.name]
         words += [f"--stream {self.stream}"] if self.stream != self.entry.stream else []
         words += [f"--seeds {len(self.seeds)}"] if len(self.seeds) != self.entry.seeds else []
+        words += [f"--orders {self.orders}"] if self.orders > 1 else []
         words += [f"--seed {self.seeds[0]}"] if self.seeds[0] != self.entry.seed else []
         for name, value in self.facts.settings.items():
             if self.entry.settings.get(name) != value:

@@ -111,11 +111,13 @@ class TableReproduction(Reproduction):
         lines = [
             {"settings": column, "method": label, "seed": unit.seed}
             | {name: values.get(name) for name in self._measured}
+            | ({"order": ", ".join(unit.order)} if self.orders > 1 else {})
             for column, rows in self.rows.items()
             for label, row in rows.items()
             for unit, values in row.by_run.items()
         ]
-        return pd.DataFrame(lines, columns=["settings", "method", "seed", *self._measured])
+        order = ["order"] if self.orders > 1 else []
+        return pd.DataFrame(lines, columns=["settings", "method", "seed", *order, *self._measured])
 
     @property
     def _measured(self) -> list[str]:
@@ -152,7 +154,7 @@ class TableReproduction(Reproduction):
 
     def _missing_then(self, label: str, column: str, result: "Result") -> list[str]:
         states = [None if child is None else child.state for child in self.then.get(result.folder, ())]
-        then = f"{label}, {column}, seed {result.seed}, {self.entry.then} on downstream set"
+        then = f"{label}, {column}, {result.place}, {self.entry.then} on downstream set"
         return [f"{then} {n}: {state or 'not run'}" for n, state in enumerate(states, start=1) if state != "finished"]
 
     @property
@@ -285,8 +287,11 @@ class RowAcross(Row):
 
     def _part(self, column: str) -> Sample:
         runs = [run for run in self.parts.get(column, ()) if run.state == "finished"]
-        known = {run.seed: (run.metrics[self.metric], drawn_columns(run, self.metric).get(self.metric)) for run in runs}
-        return {Unit("", (), seed): Number(value, draws) for seed, (value, draws) in known.items() if value is not None}
+        known = {
+            Unit("", (f"order {run.order}",), run.seed): (run.metrics[self.metric], drawn_columns(run, self.metric))
+            for run in runs
+        }
+        return {unit: Number(value, d.get(self.metric)) for unit, (value, d) in known.items() if value is not None}
 
 
 def late_score(result: "Result", score: str) -> float:

@@ -16,6 +16,7 @@ from rich.text import Text
 from kinoray.runs.finding import find_runs
 from kinoray.runs.identity import identity, suffixes
 from kinoray.runs.result import Result
+from kinoray.system.folders import home_of, seed_label
 from kinoray.system.text import latex_text, markdown_table, markdown_text, printable
 
 OVERALL = "Overall"
@@ -165,8 +166,8 @@ Scores = Mapping[Path, Mapping[Downstream, float]]
 def downstream_scores(parents: Sequence[Result]) -> Scores:
     """Of every finished run on the encoder of a parent, in the parent's own runs folder; over its seeds the mean."""
     found: list[tuple[Result, list[Result], float]] = []
-    for root in dict.fromkeys(parent.folder.absolute().parent.parent for parent in parents):
-        beside = [parent for parent in parents if parent.folder.absolute().parent.parent == root]
+    for root in dict.fromkeys(home_of(parent.folder).parent for parent in parents):
+        beside = [parent for parent in parents if home_of(parent.folder).parent == root]
         for child in find_runs(root):
             given = parents_of(child, beside)
             if not given or child.state != "finished" or (score := child.metrics.get(child.score)) is None:
@@ -189,7 +190,8 @@ def parents_of(child: Result, parents: Iterable[Result]) -> list[Result]:
     named = ("", *Path(argument).parts)
 
     def is_given(parent: Result) -> bool:
-        *_, run, seed = parent.folder.absolute().parts
-        return named[-2:] == (run, seed) or (named[-1] == run and child.seed == parent.seed)
+        own = Path(seed_label(parent.folder)).parts
+        is_of_seed = named[-len(own) + 1 :] == own[:-1] and child.seed == parent.seed
+        return named[-len(own) :] == own or is_of_seed
 
     return [parent for parent in parents if is_given(parent)] if kind == "run" else []

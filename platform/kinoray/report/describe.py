@@ -188,6 +188,7 @@ def run_line(result: Result) -> dict[str, Any]:
         "stream": result.stream,
         "backbone": result.run["backbone"],
         "seed": result.seed,
+        "order": result.order,
         "state": outcome["state"],
         "metrics": outcome.get("metrics", {}),
         "brief": result.protocol.brief,

@@ -110,7 +110,7 @@ class Row:
     @property
     def unfinished(self) -> str:
         """The seeds that did not finish, with their state."""
-        return ", ".join(f"seed {r.seed} {r.state}" for r in self.results if r.state != "finished")
+        return ", ".join(f"{r.place} {r.state}" for r in self.results if r.state != "finished")
 
 
 def key_of(name: Downstream) -> str:

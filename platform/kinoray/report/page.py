@@ -27,6 +27,8 @@ from kinoray.system.folders import expanded
 from kinoray.system.plots import svg
 from kinoray.system.text import printable, show
 
+MOST_RUNS = 12
+"""Runs whose matrices, courses and costs are shown; the table counts all."""
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""
 
@@ -67,37 +69,42 @@ def _written(folder: Path, template: str, content: dict[str, Any]) -> Path:
 def _content(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0]
     compared = compare(results)
-    measured = [result for result in results if result.matrix.notna().to_numpy().any()]
+    shown = results[:MOST_RUNS]
+    measured = [result for result in shown if result.matrix.notna().to_numpy().any()]
     return {
         "results": results,
+        "left_out": len(results) - len(shown),
         "protocol": first.protocol,
         "comparison": Markup(compared._repr_html_()) if len(results) > 1 or compared.downstream else None,
         "cautions": dict.fromkeys(line for result in results for line in result.cautions),
-        "matrices": [(result.seed, Markup(heat_map(result.matrix))) for result in measured],
-        "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(results, measured)],
+        "matrices": [(result.place, Markup(heat_map(result.matrix))) for result in measured],
+        "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(shown, measured, compared.tasks)],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),
         "tasks": _tasks(first),
         "examples": next((shown for shown in map(examples, results) if shown), []),
-        "costs": [(result.seed, _costs(result.cost), result.work) for result in results if result.cost],
+        "costs": [(result.place, _costs(result.cost), result.work) for result in shown if result.cost],
         "bad": _bad(results),
         "provenance": _provenance(first),
     }
 
 
-def _figures(results: Sequence[Result], measured: Sequence[Result]) -> Iterator[tuple[str, Figure]]:
+def _figures(
+    results: Sequence[Result], measured: Sequence[Result], tasks: Sequence[str]
+) -> Iterator[tuple[str, Figure]]:
+    """tasks: as the runs' table names them, by number where their order differs."""
     if measured:
-        matrices = [result.matrix for result in measured]
+        matrices = [result.matrix.set_axis(tasks, axis=0).set_axis(tasks, axis=1) for result in measured]
         score = measured[0].score
         title = f"Forgetting: {score} on each task as later tasks are learned"
         yield title, plots.forgetting_figure(matrices, score)
-    losses = {f"seed {result.seed}": result.losses for result in results}
+    losses = {result.place: result.losses for result in results}
     trained = {name: frame for name, frame in losses.items() if "loss" in frame}
     if trained:
-        yield "Training loss", plots.loss_figure(trained, results[0].tasks)
+        yield "Training loss", plots.loss_figure(trained, tasks)
     for result in results:
         watched = result.watched
         if len(watched) and "loss" in result.losses:
-            title = f"Forgetting inside the tasks, seed {result.seed}"
+            title = f"Forgetting inside the tasks, {result.place}"
             yield title, plots.watched_figure(watched, result.losses, result.tasks, result.score)
 
 

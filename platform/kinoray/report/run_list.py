@@ -12,7 +12,7 @@ from kinoray.errors import UsageError
 from kinoray.report.describe import run_line
 from kinoray.runs.finding import seed_folders
 from kinoray.runs.result import Result
-from kinoray.system.folders import runs_root
+from kinoray.system.folders import home_of, runs_root
 from kinoray.system.locks import is_held
 from kinoray.system.text import clock, show
 
@@ -59,12 +59,13 @@ def _row(folder: Path) -> Row:
 
 def _damaged(folder: Path, error: str) -> Row:
     """What can be said of a run whose files cannot be read."""
-    name = folder.parent.name
+    name = home_of(folder).name
     row: Row = {
         "name": name,
         "stream": "",
         "backbone": "",
         "seed": int(folder.name[5:]),
+        "order": 0 if folder.parent.name == name else int(folder.parent.name[6:]),
         "state": DAMAGED,
         "metrics": {},
         "brief": (),
@@ -94,7 +95,7 @@ def run_lines(rows: Sequence[Row]) -> Iterator[str]:
     stream = max((len(row["stream"]) for row in rows), default=0)
     for name, seeds in zip(names, groups, strict=True):
         first = seeds[0]
-        where = Path(first["folder"]).parent.name
+        where = home_of(Path(first["folder"])).name
         named = f"{first['stream']:<{stream}}  {name:<{label}}"
         scores = "  ".join(f"{name} {show(value):>5}" for name, value in mean_scores(seeds).items())
         yield f"{_head(seeds)}  {named}  {seed_numbers(seeds):<10}  {scores}  {where}".rstrip()
@@ -115,7 +116,7 @@ def by_sweep(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _run_of(row: Mapping[str, Any]) -> str:
-    return str(Path(row["folder"]).parent)
+    return str(home_of(Path(row["folder"])))
 
 
 def _head(rows: Sequence[Row]) -> str:
@@ -143,12 +144,13 @@ def total_cost_s(rows: Sequence[Row]) -> float | None:
 
 
 def seed_numbers(seeds: Sequence[Row]) -> str:
-    """`seed 3`, `seeds 0-2` or `seeds 0,2`."""
-    numbers = sorted(row["seed"] for row in seeds)
+    """`seed 3`, `seeds 0-2` or `seeds 0,2`; of several orders of the tasks `seed 3, 6 orders`."""
+    numbers, orders = sorted({row["seed"] for row in seeds}), {row["order"] for row in seeds}
+    over = f", {len(orders)} orders" if len(orders) > 1 else ""
     if len(numbers) == 1:
-        return f"seed {numbers[0]}"
+        return f"seed {numbers[0]}{over}"
     whole = numbers == list(range(numbers[0], numbers[-1] + 1))
-    return f"seeds {numbers[0]}-{numbers[-1]}" if whole else f"seeds {','.join(map(str, numbers))}"
+    return (f"seeds {numbers[0]}-{numbers[-1]}" if whole else f"seeds {','.join(map(str, numbers))}") + over
 
 
 def mean_scores(seeds: Sequence[Row]) -> dict[str, float | None]:

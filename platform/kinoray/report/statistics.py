@@ -178,6 +178,14 @@ def _nested(sample: Sample, depth: int) -> list[Number]:
     return list(numbers.values())
 
 
+def means_of_orders(sample: Sample) -> dict[tuple[str, tuple[str, ...]], Number]:
+    """The mean over the seeds of each order of the tasks, by world and order."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Number]] = {}
+    for unit, number in sample.items():
+        groups.setdefault((unit.world, unit.order), []).append(number)
+    return {order: mean_of(group) for order, group in groups.items()}
+
+
 def mean_of(numbers: Sequence[Number]) -> Number:
     """The mean, and its draws where all have some."""
     draws = [number.draws for number in numbers if number.draws is not None]

@@ -60,7 +60,7 @@ def status(runs: str | Path | None = None, which: Sequence[str] = ()) -> dict[st
     folders = [record.parent for record in sorted(root.glob(f"*/{SWEEP_RECORD}"))]
     if which:
         meant = {folder.resolve() for folder in select_runs(which, root)}
-        live = [run for run in live if meant & {(folder := (root / run.name).resolve()), folder.parent}]
+        live = [run for run in live if meant & {(folder := (root / run.name).resolve()), *folder.parents[:2]}]
         folders = [folder for folder in folders if folder.resolve() in meant]
     sweeps = [sweep_status(SweepResult(folder)) for folder in folders if is_held(folder)]
     return {"runs": [asdict(run) for run in live], "sweeps": [asdict(sweep) for sweep in sweeps]}

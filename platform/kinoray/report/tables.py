@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from kinoray.report.columns import (
     table_of,
 )
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
-from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, spread, verdict
+from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, means_of_orders, spread, verdict
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
@@ -185,8 +186,8 @@ def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> C
     `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs of the
     same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint training and
     zero-shot stand last. Runs on several worlds of a stream (`moving-cvlm:8`, `moving-cvlm:9`) share a row, too: then
-    worlds are what is repeated. Finished runs on the encoder of one of them (`--backbone run:FOLDER`, in the same runs
-    folder) add a column with their main score.
+    worlds are what is repeated; so are orders of the tasks in one world (`--orders`). Finished runs on the encoder of
+    one of them (`--backbone run:FOLDER`, in the same runs folder) add a column with their main score.
     Raises: UsageError if there is no run, or the runs are of different streams.
     """
     results = [result for run in runs for result in _opened(run)]
@@ -251,11 +252,16 @@ def _json_row(row: Row) -> dict[str, Any]:
         "label": row.label,
         "stream": first.stream,
         "digests": {"method": first.run.get("digests", {}).get("method"), "data": data_digests(first.run)},
-        "states": {str(result.seed): result.state for result in row.results},
+        "states": {_key(result): result.state for result in row.results},
         "cost": row.finished[0].cost if row.finished else {},
         "folders": [str(result.folder) for result in row.results],
         "downstream": [name._asdict() | row.estimate(key_of(name))._asdict() for name in row.downstream_names],
     }
+
+
+def _key(result: Result) -> str:
+    """The seed, of another order of tasks than the stream's own with that: "order-2/seed-0"."""
+    return f"order-{result.order}/seed-{result.seed}" if result.order else str(result.seed)
 
 
 def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
@@ -271,6 +277,7 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     competing = [row for row in others if not row.is_bound]
     for column in across:
         lines += _differences(competing, first, column)
+    lines += changed_places([row for row in rows if not row.is_bound], rows[0].results[0].protocol)
     if len(competing) > 1:
         lines.append(f"Intervals of differences are corrected for {len(competing)} comparisons in each column (Holm).")
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
@@ -298,8 +305,8 @@ def other_ids(results: Sequence[Result]) -> list[str]:
     firsts = {unit_of(result)[:2]: result for result in reversed(finished)}
     pairs = [(result, firsts[unit_of(result)[:2]]) for result in finished]
     return [
-        f"{result.label} seed {result.seed} was tested on other samples than {first.label} seed "
-        f"{first.seed}: their numbers are not comparable. See bad_samples.jsonl of both."
+        f"{result.label} {result.place} was tested on other samples than {first.label} "
+        f"{first.place}: their numbers are not comparable. See bad_samples.jsonl of both."
         for result, first in pairs
         if result.outcome.get("tested_ids") != first.outcome.get("tested_ids")
     ]
@@ -318,7 +325,7 @@ def other_numbers(repeated: Iterable[Sequence[Result]]) -> list[str]:
         if any(run.metrics != last.metrics for run in finished):
             others = ", ".join(str(run.folder) for run in finished if run.folder != last.folder)
             lines.append(
-                f"{last.label} seed {last.seed} has other numbers in {others} than in {last.folder}, which is newer "
+                f"{last.label} {last.place} has other numbers in {others} than in {last.folder}, which is newer "
                 "and counts. Name one of them."
             )
     return lines
@@ -352,13 +359,19 @@ def _seeds_note(rows: Sequence[Row], across: Sequence[Column]) -> str:
         return f"One run: {means or 'no intervals'}; another seed may differ by more."
     worlds = list(dict.fromkeys(unit.world for row in rows for unit in row.by_run))
     seeds = "; ".join(f"{row.label}: {_seeds(row.by_run, worlds) or 'none'}" for row in rows)
-    over = "worlds" if len(worlds) > 1 else "seeds"
+    several = any(len({unit.order for unit in row.by_run}) > 1 for row in rows)
+    over = "worlds" if len(worlds) > 1 else "orders" if several else "seeds"
     return f"Mean over {over}{f' {means}' if means else ''} (overall columns). Seeds: {seeds}."
 
 
 def _seeds(units: Iterable[Unit], worlds: Sequence[str]) -> str:
-    """The seeds, by world where there are several."""
-    lists = {world: ", ".join(str(unit.seed) for unit in units if unit.world == world) for world in worlds}
+    """The seeds, by world where there are several, and in how many orders of the tasks."""
+    lists = {}
+    for world in worlds:
+        own = [unit for unit in units if unit.world == world]
+        orders = len({unit.order for unit in own})
+        lists[world] = ", ".join(map(str, sorted({unit.seed for unit in own})))
+        lists[world] += f" in {orders} orders" if orders > 1 else ""
     return "; ".join(f"{world} {seeds}" if len(worlds) > 1 else seeds for world, seeds in lists.items() if seeds)
 
 
@@ -371,6 +384,19 @@ def _differences(rows: Sequence[Row], first: Row, column: Column) -> list[str]:
         f"{row.label} - {first.label}: {column.name}{where} {_worded(gap, error)}"
         for (row, gap), error in zip(known, holm([gap for _, gap in known]), strict=True)
     ]
+
+
+def changed_places(rows: Sequence[Row], protocol: BaseProtocol) -> list[str]:
+    """A line for each two rows of which one is ahead in most orders of the tasks, and the other in some."""
+    overall = protocol.overall_columns(rows[0].metric) if rows else ()
+    column = protocol.objective if protocol.objective in overall else next(iter(overall), "")
+    lines = []
+    for row, other in combinations(rows, 2):
+        gaps = [gap.value for gap in means_of_orders(row.minus(other, column)).values()]
+        fewer = min(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps))
+        if fewer:
+            lines.append(f"{row.label} and {other.label} change places in {fewer} of {len(gaps)} orders ({column}).")
+    return lines
 
 
 def _worded(gap: Spread, error: float) -> str:

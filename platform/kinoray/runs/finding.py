@@ -2,7 +2,7 @@
 
 A word is a folder, a name in the runs folder (of a run, a seed of one as RUN/seed-0, or a sweep), or a pattern of these
 (`'bmu_moco-*'`). `KEY=VALUE` keeps the runs of which that is so: KEY is method, stream, backbone, protocol, seed,
-state, sweep, joint, zero_shot, control, or a setting; VALUE a value, a pattern, or several with commas between.
+order, state, sweep, joint, zero_shot, control, or a setting; VALUE a value, a pattern, or several with commas between.
 Selectors alone are asked of all runs. Patterns and selectors leave the trials of sweeps out unless `sweep=` names them.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from kinoray.errors import UsageError, unknown
 from kinoray.runs.result import SWEEP_RECORD, Result, Results
-from kinoray.system.folders import expanded, runs_root
+from kinoray.system.folders import expanded, home_of, runs_root, seed_folders_of
 from kinoray.system.text import as_typed
 
 MOST_NAMED = 5
@@ -37,12 +37,12 @@ def load(folder: str | Path) -> Result | Results:
 
 def load_all(folder: str | Path) -> Results:
     """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
-    return Results(Result(seed) for seed in _seeds(expanded(folder))) or Results([Result(folder)])
+    return Results(Result(seed) for seed in seed_folders_of(expanded(folder))) or Results([Result(folder)])
 
 
 def seeds_of(folder: Path) -> Results:
     """The seeds of a run folder that is there or not, by number; damaged ones are logged instead."""
-    return Results(run for seed in _seeds(folder) if (run := _readable(seed)) is not None)
+    return Results(run for seed in seed_folders_of(folder) if (run := _readable(seed)) is not None)
 
 
 def find_runs(root: str | Path) -> Results:
@@ -66,7 +66,7 @@ def _tell(what: str) -> None:
 
 def seed_folders(root: str | Path) -> list[Path]:
     """The folder of every seed of every run below `root`, in the order of their names."""
-    return [seed for folder in sorted(Path(root).glob("*/")) for seed in _seeds(folder)]
+    return [seed for folder in sorted(Path(root).glob("*/")) for seed in seed_folders_of(folder)]
 
 
 def run_folder(name: str, root: str | Path | None = None) -> Path:
@@ -76,18 +76,12 @@ def run_folder(name: str, root: str | Path | None = None) -> Path:
     folder = runs_root(root) / name
     if folder.exists():
         return folder
-    known = {result.folder.parent.name for result in find_runs(runs_root(root))}
+    known = {home_of(result.folder).name for result in find_runs(runs_root(root))}
     if not known:
         raise UsageError(
             f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
         )
     raise unknown("run", name, known)
-
-
-def _seeds(folder: Path) -> list[Path]:
-    """The seed folders of a run folder, by number; not those that `--fresh` set aside (seed-0.old-1)."""
-    folders = {name: file.parent for file in folder.glob("seed-*/run.json") if (name := file.parent.name[5:]).isdigit()}
-    return [folders[name] for name in sorted(folders, key=int)]
 
 
 # Words
@@ -151,7 +145,7 @@ def _is_sweep(folder: Path) -> bool:
 
 def _is_own(folder: Path, trials: bool) -> bool:
     """Whether a folder is a run's or a seed's, and, unless trials are meant, not all of it trials."""
-    if ".old-" in folder.name or not ((folder / "run.json").is_file() or any(folder.glob("seed-*/run.json"))):
+    if ".old-" in folder.name or not ((folder / "run.json").is_file() or seed_folders_of(folder)):
         return False
     return trials or any(not run.sweep for run in load_all(folder))
 
@@ -159,7 +153,8 @@ def _is_own(folder: Path, trials: bool) -> bool:
 def _facts(run: Result) -> dict[str, Any]:
     """What may be selected by."""
     facts = {name: run.run[name] for name in ("method", "stream", "backbone", "protocol", "seed", "joint", "zero_shot")}
-    facts |= {"state": run.state, "sweep": run.sweep, "control": run.control, "equal_flops": run.equal_flops}
+    facts |= {"state": run.state, "sweep": run.sweep, "control": run.control, "order": run.order}
+    facts |= {"equal_flops": run.equal_flops}
     return {**run.config["recipe"], **run.config["method"], **facts}
 
 
@@ -182,7 +177,7 @@ def _matches(fact: Any, pattern: str) -> bool:
 def _whole(runs: Sequence[Result]) -> list[Path]:
     """Runs of which all seeds were found, else the seeds."""
     folders: list[Path] = []
-    for run, seeds in groupby(runs, key=lambda result: result.folder.parent):
+    for run, seeds in groupby(runs, key=lambda result: home_of(result.folder)):
         own = [seed.folder for seed in seeds]
         folders += [run] if len(own) == len(load_all(run)) else own
     return folders

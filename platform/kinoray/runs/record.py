@@ -46,6 +46,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         **data_facts(run.stream),
         "backbone": run.backbone,
         "seed": run.seed,
+        "order": run.stream.order,
         "joint": run.joint,
         "zero_shot": run.zero_shot,
         "as_released": run.as_released,

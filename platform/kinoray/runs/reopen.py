@@ -15,7 +15,7 @@ from kinoray.runs.method_source import MethodSource, around, find_method, with_l
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import Stream, TaskData, load_stream
-from kinoray.system.folders import seed_label
+from kinoray.system.folders import home_of, seed_label
 
 
 def label_of(run: Result) -> str:
@@ -96,13 +96,14 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
         except UsageError as error:
             raise UsageError(f"{label} learned from {given or made_from}: {error} Give it with --stream.") from None
-    learned = stream.tasks[: len(run.tasks)]
+    by_name = {task.name: task for task in stream.tasks}
+    learned = tuple(by_name[name] for name in run.tasks if name in by_name)
     digests = run.run["digests"]["data"]
     other = [task.name for task in learned if digests.get(task.name) != read_manifest(task.manifest).digest]
-    if other or [task.name for task in learned] != run.tasks:
+    if other or len(learned) < len(run.tasks):
         names = ", ".join(other or run.tasks)
         raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
-    return replace(stream, tasks=learned)
+    return replace(stream, tasks=learned, order=run.order)
 
 
 def _from_record(run: Result) -> Stream | None:
@@ -140,5 +141,5 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
         control=run.control,
         as_released=run.run.get("as_released", False),
         equal_flops=_from_folder(run, run.run["equal_flops"]) if run.equal_flops else None,
-        runs=run.folder.parent.parent,
+        runs=home_of(run.folder).parent,
     )

@@ -44,6 +44,15 @@ def names_in(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([given] if isinstance(given, str) else given or ()))
 
 
+def _orders_in(given: Any) -> Any:
+    """A number or "all"; whether a stream has as many, `streams.orders` says."""
+    if isinstance(given, str) and given.lstrip("-").isdigit():
+        return int(given)
+    if given is not None and given != "all" and (not isinstance(given, int) or isinstance(given, bool)):
+        raise ValueError("orders are a number or all")
+    return given
+
+
 def _stream_in(given: Any) -> Any:
     if isinstance(given, Path):
         return str(given)
@@ -78,6 +87,11 @@ Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.",
 CopyTo = Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")]
 Runs = Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)]
 Quiet = Annotated[bool, Option("No progress.", bool, in_file=False)]
+Orders = Annotated[
+    int | str | None,
+    BeforeValidator(_orders_in),
+    Option("So many orders of the tasks, the stream's own first; or all. [1]", str, metavar="N|all"),
+]
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -113,6 +127,8 @@ class RunRequest:
     backbone: Backbone = None
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
     seeds: Annotated[Count | None, Option("So many seeds from --seed on, side by side where possible.", int)] = None
+    orders: Orders = None
+    """Each with all seeds; joint training and zero-shot have none."""
     num_workers: Annotated[Whole | None, Option("Training processes; 0: in this one. [1, or one per GPU]", int)] = None
     per_worker: Annotated[
         dict[str, Amount],

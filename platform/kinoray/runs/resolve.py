@@ -25,8 +25,9 @@ from kinoray.runs.equal_flops import Budget, read_counted
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
+from kinoray.streams.orders import count_orders, in_order, own_tasks
 from kinoray.streams.rendering import checked_first
-from kinoray.system.folders import runs_root, seed_label
+from kinoray.system.folders import home_of, runs_root, seed_folder, seed_label
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_needs
 
@@ -61,8 +62,13 @@ class Resolved:
 
     @property
     def label(self) -> str:
-        """Run folder and seed, the run's name."""
+        """Run folder, order of tasks and seed, the run's name."""
         return seed_label(self.folder)
+
+    @property
+    def one_for_all(self) -> bool:
+        """Whether all tasks are learned at once, or none: then their order means nothing."""
+        return self.joint or self.zero_shot
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -150,7 +156,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     words = "-".join(filter(None, [source.name, control.name, as_many, stream.name]))
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", words).strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
-    return replace(resolved, folder=folder / f"seed-{resolved.seed}")
+    return replace(resolved, folder=seed_folder(folder, resolved.seed, stream.order))
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -221,10 +227,18 @@ def _configured(
     return config, recipe, overrides
 
 
-def each_seed(request: RunRequest) -> list[Resolved]:
-    """All runs of a request, checked as one. Raises: UsageError."""
+def each_run(request: RunRequest) -> list[Resolved]:
+    """All runs of a request, checked as one, order by order of the tasks. Raises: UsageError."""
     first = resolve(request)
-    return [replace(first, seed=seed, folder=first.folder.with_name(f"seed-{seed}")) for seed in request.all_seeds]
+    streams = [first.stream]
+    if request.orders is not None and not first.one_for_all:
+        streams = [in_order(first.stream, number) for number in range(count_orders(first.stream, request.orders))]
+    home = home_of(first.folder)
+    return [
+        replace(first, stream=stream, seed=seed, folder=seed_folder(home, seed, stream.order))
+        for stream in streams
+        for seed in request.all_seeds
+    ]
 
 
 def tested(stream: Stream, method: MethodSource) -> Stream:
@@ -233,7 +247,7 @@ def tested(stream: Stream, method: MethodSource) -> Stream:
 
 
 def identity(run: Resolved) -> dict[str, Any]:
-    """What makes two runs the same but for the seed: the hash of the folder's name.
+    """What makes two runs the same but for the seed and the order of the tasks: the hash of the folder's name.
 
     Of settings only what differs from the defaults of the classes, so that a new field renames no run. A user's own
     method counts with its code; of a method that comes with kinoray the name stands for all its versions.
@@ -246,7 +260,7 @@ def identity(run: Resolved) -> dict[str, Any]:
         "zero_shot": run.zero_shot,
         "settings": differing(run.settings, run.method.load().Config),
         "recipe": differing(plain(run.recipe), Recipe),
-        "data": [[task.name, read_manifest(task.manifest).digest] for task in run.stream.tasks],
+        "data": [[task.name, read_manifest(task.manifest).digest] for task in own_tasks(run.stream)],
         **({"control": run.control.name} if run.control.name else {}),
         **({"as_released": True} if run.as_released else {}),
         **({"equal_flops": [run.budget.method.name, *run.budget.method.own_digests]} if run.budget else {}),

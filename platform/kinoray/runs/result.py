@@ -53,6 +53,12 @@ class Result:
         self.zero_shot: bool = self.run["zero_shot"]
         self.control: str = self.run.get("control", "")
         self.equal_flops: str = self.run.get("equal_flops", {}).get("name", "")
+        self.order: int = self.run.get("order", 0)
+
+    @property
+    def place(self) -> str:
+        """Which of the runs that differ in nothing but the seed and the order of the tasks it is, in words."""
+        return f"order {self.order}, seed {self.seed}" if self.order else f"seed {self.seed}"
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -235,13 +241,13 @@ class Result:
         return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])
 
     def __repr__(self) -> str:
-        head = f"{self.label} on {self.stream}, seed {self.seed}: {self.state}"
+        head = f"{self.label} on {self.stream}, {self.place}: {self.state}"
         numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in self.protocol.brief)
         lines = [head, numbers, *self.cautions, *([self.error] if self.error else []), str(self.folder)]
         return "\n".join(printable(line) for line in lines)
 
     def _repr_html_(self) -> str:
-        head = f"<b>{html.escape(self.label)}</b> on {html.escape(self.stream)}, seed {self.seed}: {self.state}"
+        head = f"<b>{html.escape(self.label)}</b> on {html.escape(self.stream)}, {self.place}: {self.state}"
         error = f"<div>{html.escape(printable(self.error))}</div>" if self.error else ""
         numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in self.protocol.headlines)
         values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in self.protocol.headlines)
@@ -338,7 +344,8 @@ def command_of(result: Result) -> str:
     flags += ["--control", result.control] if result.control else []
     flags += ["--equal-flops", result.equal_flops] if result.equal_flops else []
     words = run_words(run["method"], str(stream), run["backbone"], result.overrides, flags)
-    return shlex.join([*words, "--seed", str(result.seed)])
+    words += ["--seed", str(result.seed), *(["--orders", str(result.order + 1)] if result.order else [])]
+    return shlex.join(words)
 
 
 MADE_BY = "sweep"
@@ -353,8 +360,8 @@ def made_by(folder: Path) -> str:
 
 def runs_of_sweep(sweep: Path) -> list[Path]:
     """The folders of the runs that a sweep made, beside its own folder."""
-    folders = sorted(mark.parent for mark in sweep.parent.glob(f"*/seed-*/{MADE_BY}"))
-    return [folder for folder in folders if made_by(folder) == sweep.name]
+    marks = [mark for place in ("*/seed-*", "*/order-*/seed-*") for mark in sweep.parent.glob(f"{place}/{MADE_BY}")]
+    return [folder for folder in sorted(mark.parent for mark in marks) if made_by(folder) == sweep.name]
 
 
 TABLE = "border-collapse:collapse;margin:.4em 0"

@@ -40,6 +40,8 @@ class Stream:
     stream of its own, `STREAM/SET`."""
     source: str = ""
     """What `load_stream` loads it from again: a name with its argument, or a folder; "" where a program made it."""
+    order: int = 0
+    """Which order its tasks are in (`streams.orders`); 0: its own."""
 
 
 def stream_families() -> dict[str, str]:

@@ -21,11 +21,12 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, check_division, resolve, tested
 from kinoray.runs.result import SWEEP_RECORD, read_sweep
 from kinoray.streams import Stream, downstream_set, load_stream
+from kinoray.streams.orders import count_orders
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
 from kinoray.sweeps.space import check_space, constants, distributions, load_space, plain_space
 from kinoray.sweeps.study import grid, objectives_of, of_then
 from kinoray.system.durable import write_json
-from kinoray.system.folders import expanded, runs_root
+from kinoray.system.folders import expanded, home_of, runs_root
 
 TRIALS = 32
 """Trials of a sweep without a number or a time budget."""
@@ -61,6 +62,7 @@ USUAL: dict[str, Any] = {
     "sampler": "tpe",
     "seed": 0,
     "seeds": [0],
+    "orders": 1,
     "prune": PRUNE_KEEPS,
     "storage": None,
     "workers_per_trial": 0,
@@ -109,13 +111,14 @@ def make_plan(request: SweepRequest) -> Plan:
         "sampler": sampler,
         "seed": request.seed,
         "seeds": list(range(request.seed, request.seed + request.seeds)),
+        "orders": 1 if request.orders is None else count_orders(stream, request.orders),
         "then": aimed["then"],
         "prune": request.kept_share if prunes(objectives, aimed["then"]) else 1.0,
         "num_tasks": len(stream.tasks),
         "workers_per_trial": workers,
         "storage": _absolute(request.storage),
     }
-    name = request.name or f"sweep-{base.folder.parent.name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
+    name = request.name or f"sweep-{home_of(base.folder).name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
     folder = runs_root(request.runs).absolute() / name
     if request.warm_start is not None and not (warm := warm_folder(request.warm_start, folder)).is_dir():
         raise UsageError(f"There is no sweep {warm} to start with the best settings of.")
@@ -192,7 +195,7 @@ def identity(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_seed(base: Resolved) -> list[Any]:
-    return [base.method.name, base.folder.parent.name]
+    return [base.method.name, home_of(base.folder).name]
 
 
 def _default_workers(base: Resolved) -> int:
@@ -235,19 +238,19 @@ def _study_name(plan: Plan) -> str:
 def outline(plan: Plan) -> dict[str, Any]:
     """What a sweep would do, for `--dry-run`."""
     keep_best = plan.request.keep_best
-    seeds = plan.record["seeds"]
+    runs = len(plan.record["seeds"]) * plan.record["orders"]
     towers = load_backbone(plan.base.backbone, plan.base.recipe.size_px)
     weights = 4 * sum(p.numel() for p in towers.parameters())
     # A method has its towers, at most two averages of them, and two moments of the optimizer; two commits stay.
-    each = 2 * 5 * weights * len(seeds)
+    each = 2 * 5 * weights * runs
     saved = min(plan.trials, plan.trials if keep_best is None else keep_best + 1)
     disk = next(p for p in [plan.folder, *plan.folder.parents] if p.exists())
     record = {k: v for k, v in plan.record.items() if k not in ("format", "run", "storage")}
     return record | {
         "folder": str(plan.folder),
         "trials": plan.trials,
-        "runs": plan.trials * len(seeds),
-        "steps": sum(plan.base.steps) * plan.trials * len(seeds),
+        "runs": plan.trials * runs,
+        "steps": sum(plan.base.steps) * plan.trials * runs,
         "concurrent": plan.request.concurrent or "what the cluster holds",
         "keep_best": keep_best,
         "disk_bytes": each * saved,

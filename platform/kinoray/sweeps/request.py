@@ -15,6 +15,7 @@ from kinoray.runs.request import (
     Count,
     Log,
     Option,
+    Orders,
     Quiet,
     Runs,
     Settings,
@@ -34,6 +35,7 @@ MEASURED = (
     "stream",
     "seeds",
     "seed",
+    "orders",
     "backbone",
     "settings",
     "concurrent",
@@ -78,6 +80,8 @@ class SweepRequest:
     aimed at, as "classify/accuracy", a mean over the sets."""
     seeds: Annotated[Count, Option("Runs per trial, advancing task by task together. [1]", int)] = 1
     seed: Annotated[Whole, Option("First of the seeds; also seeds the sampler. [0]", int)] = 0
+    orders: Orders = None
+    """Each trial has a run for each, and each seed."""
     backbone: Backbone = None
     settings: Settings = field(default_factory=dict)
     """What is set for all trials."""

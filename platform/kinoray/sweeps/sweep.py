@@ -182,13 +182,13 @@ def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
     from kinoray.system.ray_session import node_cpus, num_cpus, num_gpus, ray_session
 
     plan, record = begun.plan, begun.record
-    request, seeds = plan.request, record["seeds"]
+    request, runs = plan.request, len(record["seeds"]) * record.get("orders", 1)
     with caught_signals() as signals, ray_session(plan.label, plan.workers > 0 or is_interactive(), say):
         cpus, nodes = num_cpus(), node_cpus()
         beside = [*filter(None, [plan.base.reference]), *(r.stream for r in plan.then if isinstance(r.stream, Stream))]
         stream = stream_seen_by_all(plan.base.stream, plan.folder.parent, beside)
         tasks = stream.tasks
-        share = share_of(missing, request.concurrent, plan.workers, len(seeds), cpus, num_gpus(say), nodes)
+        share = share_of(missing, request.concurrent, plan.workers, runs, cpus, num_gpus(say), nodes)
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json(plan.folder / SWEEP_RECORD, record | {"threads": threads})
@@ -197,7 +197,7 @@ def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
         free = shutil.disk_usage(plan.folder).free / 1e9
         way = of_trial(plan.workers)
         say(
-            f"{plan.label}: {missing} of {plan.trials} trials of {len(seeds)} x {sum(plan.base.steps)} steps, "
+            f"{plan.label}: {missing} of {plan.trials} trials of {runs} x {sum(plan.base.steps)} steps, "
             f"{share.concurrent} at a time by Ray Tune, each {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); "
             f"{free:.1f} GB free in {plan.folder.parent}."
         )
@@ -219,6 +219,7 @@ def _job(plan: Plan, record: dict[str, Any], stream: Stream, share: Share) -> Jo
         seeds=tuple(record["seeds"]),
         objectives=tuple(record["objectives"]),
         threads=share.threads,
+        orders=record.get("orders", 1),
         workers=plan.workers,
         cpus=share.run_cpus,
         then=_on(stream, plan),

@@ -6,6 +6,7 @@ come again. Only the death of the process makes Tune try a trial again; its runs
 """
 
 import gc
+import itertools
 import math
 import os
 import signal
@@ -39,8 +40,10 @@ from kinoray.runs.run_folder import failed, hold_run
 from kinoray.runs.run_spec import alone, make_spec
 from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
+from kinoray.streams.orders import in_order
 from kinoray.sweeps.study import of_then
 from kinoray.system.durable import read_json, write_json
+from kinoray.system.folders import home_of
 from kinoray.system.signals import Signals, Stopped
 from kinoray.system.text import one_line
 
@@ -61,6 +64,8 @@ class Job:
     seeds: tuple[int, ...]
     objectives: tuple[str, ...]
     threads: int
+    orders: int = 1
+    """Orders of the tasks, each with every seed."""
     workers: int = 0
     """Ray workers of each run; 0 trains in the trial's process."""
     cpus: float = 1.0
@@ -81,9 +86,10 @@ class Job:
     def stop_file(self) -> Path:
         return Path(self.folder) / STOP_FILE
 
-    def resolved(self, params: dict[str, Any], seed: int) -> Resolved:
+    def resolved(self, params: dict[str, Any], seed: int, order: int = 0) -> Resolved:
         """One seed's run with a trial's parameters."""
-        return resolve(replace(self.run, settings={**self.run.settings, **params}), seed)
+        settings = {**self.run.settings, **params}
+        return resolve(replace(self.run, stream=in_order(self.stream, order), settings=settings), seed)
 
     def known_after(self, task: int) -> list[str]:
         """The objectives that are known after so many tasks: those of what comes then at the end."""
@@ -288,10 +294,15 @@ def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str
 
 def link_run(sweep: Path, number: int, run: Path) -> None:
     """Link a trial's run from its sweep's folder: `trials/0003/seed-0` leads to the run of trial 3, seed 0."""
-    link = sweep / "trials" / f"{number:04d}" / run.name
+    link = sweep / "trials" / f"{number:04d}" / run.relative_to(home_of(run))
     if not link.is_symlink():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(run, link.parent))
+
+
+def _name_in_trial(run: Resolved) -> str:
+    """`seed-0`, or `order-2/seed-0`."""
+    return run.folder.relative_to(home_of(run.folder)).as_posix()
 
 
 LOCK_WAIT_S = 3600.0
@@ -299,7 +310,7 @@ LOCK_WAIT_S = 3600.0
 
 
 class TrialRun:
-    """A trial: the seeds of one setting, side by side."""
+    """A trial: the seeds of one setting, in each order of the tasks, side by side."""
 
     def __init__(self, job: Job, number: int, params: dict[str, Any]) -> None:
         self.job, self.number, self.params = job, number, params
@@ -330,9 +341,9 @@ class TrialRun:
             return {"task": self.task, "failed": self._explain(error), "done": True}
 
     def _open(self) -> None:
-        for number in self.job.seeds:
-            run = self.job.resolved(self.params, number)
-            self.seeds.append(self._locked_run(self.job, run, run.folder.name))
+        for order, seed in itertools.product(range(self.job.orders), self.job.seeds):
+            run = self.job.resolved(self.params, seed, order)
+            self.seeds.append(self._locked_run(self.job, run, _name_in_trial(run)))
             link_run(Path(self.job.folder), self.number, run.folder)
             self.seeds[-1].open()
 
@@ -365,7 +376,7 @@ class TrialRun:
     def _wall_s(self) -> float:
         """Seconds that the trial's runs took, starts included, in all its processes."""
         before = self._clocks()
-        names = {seed.run.folder.name: seed for seed in self.seeds} | {then.run.label: then for then in self.then}
+        names = {_name_in_trial(seed.run): seed for seed in self.seeds} | {then.run.label: then for then in self.then}
         return sum(max(0.0, run.wall_s - before[name]["wall_s"]) for name, run in names.items())
 
     def _values_then(self) -> dict[str, float]:

@@ -70,7 +70,38 @@ def own_file(folder: Path, name: str) -> Path:
     return folder / name
 
 
+def seed_folder(home: Path, seed: int, order: int = 0) -> Path:
+    """Where a seed of a run lies: RUN/seed-N; of another order of tasks than the stream's own RUN/order-K/seed-N."""
+    return home.joinpath(*([f"order-{order}"] if order else []), f"seed-{seed}")
+
+
+def home_of(folder: Path) -> Path:
+    """The folder RUN that the folder of a seed is in."""
+    parent = folder.parent
+    return parent.parent if _number(parent.name, "order-") is not None else parent
+
+
 def seed_label(folder: Path) -> str:
-    """RUN/seed-N: how the folder of a run's seed is called."""
+    """RUN/seed-N, or RUN/order-K/seed-N: how the folder of a run's seed is called."""
     folder = folder.absolute()
-    return f"{folder.parent.name}/{folder.name}"
+    return folder.relative_to(home_of(folder).parent).as_posix()
+
+
+def seed_folders_of(home: Path) -> list[Path]:
+    """The folders of a run's seeds that hold a record, by order and number; of RUN/order-K those of this order alone.
+
+    Not those that `--fresh` set aside (seed-0.old-1).
+    """
+    files = [*home.glob("seed-*/run.json"), *home.glob("order-*/seed-*/run.json")]
+    places = {(_order_in(file.parent, home), _number(file.parent.name, "seed-")): file.parent for file in files}
+    return [places[place] for place in sorted(p for p in places if None not in p)]
+
+
+def _order_in(folder: Path, home: Path) -> int | None:
+    return 0 if folder.parent == home else _number(folder.parent.name, "order-")
+
+
+def _number(name: str, before: str) -> int | None:
+    """The number behind a word; None where there is none."""
+    rest = name.removeprefix(before)
+    return int(rest) if rest != name and rest.isdigit() else None
