@@ -60,6 +60,9 @@ class BaseProtocol(ABC):
     pooled: ClassVar[bool] = False
     """Whether overall scores, MedR and MeanR are over all queries; "_tasks" beside them are means over tasks."""
 
+    gallery_grows: ClassVar[bool] = False
+    """Whether a test reads the features that were stored after earlier tasks."""
+
     @property
     def name(self) -> str:
         """As streams name it."""

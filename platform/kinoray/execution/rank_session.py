@@ -13,10 +13,12 @@ from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.fresh import draw_anew
+from kinoray.data.manifest import SPLITS
 from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache
 from kinoray.errors import BadData
 from kinoray.evaluation.embedded import Embedded, EvaluationStopped
+from kinoray.evaluation.feature_files import Fact
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
@@ -32,7 +34,8 @@ from kinoray.runs.write_result import write_results
 from kinoray.seeds import seed_of
 from kinoray.system.progress import GOES_ON
 from kinoray.training.batches import Feed, with_extra_rows
-from kinoray.training.checkpoint import Phase, Position, check_agreement, state_digest
+from kinoray.training.chain import Link, leaves_of, links_in, processor_of, ranks_link, state_link
+from kinoray.training.checkpoint import Checkpoint, Phase, Position, check_agreement, state_digest
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import Encoded, encode
 from kinoray.training.given_weights import GivenWeights, load_weights
@@ -132,6 +135,10 @@ class RankSession(StageFacts):
         self.tester = Tester(spec.tested, self.method, self.feed)
         self.tester.show = self._detail
         self.commits = Commits(self.folder, world, self.clock, stores)
+        self.links: list[Link | None] = []
+        """Of each stage that is done (`training/chain.py`)."""
+        self.leaves: dict[str, str] = {}
+        """Digests of all tensors at the end of the last of them."""
         self.client.vitals = self.vitals = Vitals(self.method, self.feed, self.clock, self.recipe.batch_size)
 
     # Resume and commit
@@ -144,7 +151,12 @@ class RankSession(StageFacts):
             self._rewind(Position(), [])
             counted = read_counted(self.folder) if self.spec.run.budget else None
             return RunState(step_flops=dict(enumerate(counted.step_flops if counted else ())))
+        return self.restore(checkpoint)
+
+    def restore(self, checkpoint: Checkpoint) -> RunState:
+        """Load a committed state into the method that was just built."""
         state = state_of(checkpoint)
+        self.links = links_in(checkpoint.state.get("chain", ()), state.position.stage)
         self._show(self._goes_on(state.position))
         grown = self.stages_grown(state.position)
         for stage in grown:
@@ -212,9 +224,30 @@ class RankSession(StageFacts):
         bad = self.client.call("bad_records")
         facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed), "bad": bad}
         between_stages = state.position == Position(state.position.stage)
+        if between_stages:
+            self._add_link(state, tensors)
+        facts |= {"chain": self.links}
         self.commits.write(self.method, self.given, state, tensors, facts, publish=between_stages)
         if between_stages:
             self.write(state, "running")
+
+    def _add_link(self, state: RunState, optimizer: dict[str, Tensor]) -> None:
+        """Note the digests of the stage that has just been tested."""
+        done = state.position.stage
+        row = self.spec.stages[done - 1].row
+        validation = {cell: ranks for cell, ranks in state.validation.items() if cell[1] == row}
+        parts = {"method": self.method.state_dict(), "optimizer": optimizer, "validation": to_tensors(validation)[0]}
+        self.leaves = leaves_of(parts)
+        features = {name: fact["sha256"] for name, fact in self.lasting_features().items()}
+        ranks = ranks_link(state.ranks, row, self.tester.queries)
+        link = Link(state_link(self.leaves, state.selections, features), ranks)
+        self.links = [*links_in(self.links, done - 1), link]
+
+    def lasting_features(self) -> dict[str, Fact]:
+        """The feature files that later stages read; others are kept to be looked at."""
+        stored = self.feed.needs.stored
+        splits = SPLITS if self.protocol.gallery_grows else [stored.split] if stored is not None else []
+        return {name: fact for name, fact in self.tester.features.items() if name.partition("/")[0] in splits}
 
     # What the loop asks for
 
@@ -360,6 +393,8 @@ class RankSession(StageFacts):
             cost=cost,
             num_bad=self.client.call("num_bad"),
             digest=digest,
+            links=self.links,
+            processor=processor_of(self.world.device),
         )
         rows = outcome["matrix"].get(self.protocol.score, [])
         newest: list[float | None] = next((r for r in reversed(rows) if any(cell is not None for cell in r)), [])

@@ -11,6 +11,7 @@ from kinoray.evaluation.protocol import BaseProtocol, matrix_name
 from kinoray.metrics import Cells, Ranks
 from kinoray.system.durable import whole_file, write_json
 from kinoray.system.folders import seed_label
+from kinoray.training.chain import Link, chain_of
 
 
 def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:
@@ -21,6 +22,15 @@ def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[st
         return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in tasks]
 
     return {matrix_name(r, name): matrix(r, k) for r in protocol.readings for name, k in protocol.scores.items()}
+
+
+def numbers_of(protocol: BaseProtocol, ranks: Cells, num_tasks: int) -> dict[str, Any]:
+    """The metrics, result matrices and numbers of queries that follow from a run's ranks, as result.json has them."""
+    matrices, counts = matrices_of(protocol, ranks, num_tasks), _num_queries(ranks)
+    last = max((row for _, row, _ in ranks), default=0)
+    final = [ranks["", last, task] for task in range(num_tasks) if ("", last, task) in ranks]
+    metrics = protocol.summarise(matrices, queries=counts, final=final) if ranks else {}
+    return {"metrics": metrics, "matrix": matrices, "queries": counts}
 
 
 def write_results(
@@ -35,17 +45,17 @@ def write_results(
     cost: dict[str, float],
     num_bad: int,
     digest: str | None,
+    links: Sequence[Link | None] = (),
+    processor: str = "",
 ) -> dict[str, Any]:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet; returns what stands in the first.
 
     validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; digest: of the
-    final state.
+    final state; links: of the stages done; processor: what computed.
     """
-    matrices = matrices_of(protocol, ranks, len(names))
-    validated = matrices_of(protocol, validation, len(names))
-    last = max((row for _, row, _ in ranks), default=0)
-    final = [ranks["", last, task] for task in range(len(names)) if ("", last, task) in ranks]
-    counts, validation_counts = _num_queries(ranks), _num_queries(validation)
+    numbers = numbers_of(protocol, ranks, len(names))
+    matrices = numbers["matrix"]
+    validated, validation_counts = matrices_of(protocol, validation, len(names)), _num_queries(validation)
     write_matrix(folder, names, matrices)
     if state == "finished":
         write_ranks(folder, _rank_rows(ranks, queries))
@@ -53,9 +63,7 @@ def write_results(
         "format": 1,
         "run": seed_label(folder),
         "state": state,
-        "metrics": protocol.summarise(matrices, queries=counts, final=final) if ranks else {},
-        "matrix": matrices,
-        "queries": counts,
+        **numbers,
         "validation": protocol.summarise(validated, queries=validation_counts) if validation else {},
         "validation_matrix": validated,
         "validation_queries": validation_counts,
@@ -63,6 +71,9 @@ def write_results(
         "cost": {name: round(value, 3) for name, value in cost.items()},
         "bad_samples": num_bad,
         "state_digest": digest,
+        "chain": chain_of(links),
+        "states": [link and link.state for link in links],
+        "processor": processor,
         "error": None,
     }
     write_json(folder / "result.json", outcome)

@@ -25,6 +25,7 @@ class Protocol(BaseProtocol):
     default_learner = "avg_pool"
     readings = ("", "own")
     pooled = True
+    gallery_grows = True
 
     def galleries(self, clips: Sequence[int]) -> list[int]:
         return [sum(clips)] * len(clips)
