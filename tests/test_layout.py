@@ -24,7 +24,7 @@ errors metrics equations families hooks on_device | config system | seeds backbo
 | decoding momentum
 | data | method datasets
 | rehearsal rule | streams training methods search_spaces | evaluation | runs
-| execution | sweeps | report cluster testing | papers | __init__ | cli | __main__
+| execution | sweeps | report cluster testing proof | papers | __init__ | cli | __main__
 """
 """The rooms of the package from the ground up: a file imports from its own room and from earlier floors only."""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
+    from kinoray.proof.bundle import bundle
+    from kinoray.proof.verify import Verdict, verify
     from kinoray.report.describe import describe, list_backbones, list_methods, list_streams
     from kinoray.report.doctor import examine
     from kinoray.report.page import write_report
@@ -58,6 +60,9 @@ _WHERE = {
     "SweepResult": "sweeps.result",
     "reproduce": "papers.reproduce",
     "Reproduction": "papers.reproduction",
+    "bundle": "proof.bundle",
+    "verify": "proof.verify",
+    "Verdict": "proof.verify",
     "submit": "cluster.submit",
     "list_jobs": "cluster.submit",
     "load": "runs.finding",

@@ -1,7 +1,8 @@
 """Errors a user can meet: one line that says what, where, why and what to do, and an exit code.
 
-Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 3 a part of it failed;
-75 stopped early and can be resumed; 130 / 143 Ctrl-C / SIGTERM after the state was saved.
+Exit codes: 0 done; 1 the run failed; 2 wrong command, config or data, nothing was started; 3 a part of it failed; 4 a
+bundle is consistent but was not repeated; 75 stopped early and can be resumed; 130 / 143 Ctrl-C / SIGTERM after the
+state was saved.
 """
 
 import difflib
@@ -13,7 +14,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 DONE, FAILED, WRONG = 0, 1, 2
 SOME_FAILED = 3
-"""Exit code of a sweep some of whose trials failed, and of a figure or table that does not show all of the paper's."""
+"""Exit code of a sweep some of whose trials failed, and of a figure or table that does not show all of the paper's;
+of `kinoray verify` where a bundle's numbers do not hold."""
+NOT_REPEATED = 4
+"""Exit code of `kinoray verify` where a bundle is consistent but was not repeated."""
 STOPPED = 75
 """Exit code of what stopped early and goes on with the same command (EX_TEMPFAIL)."""
 BY_SIGNAL = 128

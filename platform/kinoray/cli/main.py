@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 import kinoray
-from kinoray.cli import browse, check, compare, data, jobs, reproduce, run, search, sweep
+from kinoray.cli import browse, check, compare, data, jobs, proof, reproduce, run, search, sweep
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
 from kinoray.system.text import printable
 
@@ -117,5 +117,7 @@ app.command("search")(search.search_command)
 app.command("list")(browse.list_command)
 app.command("describe")(browse.describe_command)
 app.command("check")(check.check_command)
+app.command("bundle")(proof.bundle_command)
+app.command("verify")(proof.verify_command)
 app.command("doctor")(browse.doctor_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

@@ -134,6 +134,7 @@ class RankSession(StageFacts):
         self.protocol = load_protocol(spec.run.stream.protocol)
         self.tester = Tester(spec.tested, self.method, self.feed)
         self.tester.show = self._detail
+        self.processor = processor_of(world.device)
         self.commits = Commits(self.folder, world, self.clock, stores)
         self.links: list[Link | None] = []
         """Of each stage that is done (`training/chain.py`)."""
@@ -238,12 +239,12 @@ class RankSession(StageFacts):
         validation = {cell: ranks for cell, ranks in state.validation.items() if cell[1] == row}
         parts = {"method": self.method.state_dict(), "optimizer": optimizer, "validation": to_tensors(validation)[0]}
         self.leaves = leaves_of(parts)
-        features = {name: fact["sha256"] for name, fact in self.lasting_features().items()}
+        features = {name: fact["sha256"] for name, fact in self.lasting().items()}
         ranks = ranks_link(state.ranks, row, self.tester.queries)
         link = Link(state_link(self.leaves, state.selections, features), ranks)
         self.links = [*links_in(self.links, done - 1), link]
 
-    def lasting_features(self) -> dict[str, Fact]:
+    def lasting(self) -> dict[str, Fact]:
         """The feature files that later stages read; others are kept to be looked at."""
         stored = self.feed.needs.stored
         splits = SPLITS if self.protocol.gallery_grows else [stored.split] if stored is not None else []
@@ -394,7 +395,7 @@ class RankSession(StageFacts):
             num_bad=self.client.call("num_bad"),
             digest=digest,
             links=self.links,
-            processor=processor_of(self.world.device),
+            processor=self.processor,
         )
         rows = outcome["matrix"].get(self.protocol.score, [])
         newest: list[float | None] = next((r for r in reversed(rows) if any(cell is not None for cell in r)), [])

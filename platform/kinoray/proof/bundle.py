@@ -1,0 +1,199 @@
+"""`kinoray bundle`: finished runs as one file that a stranger can check.
+
+Of each run: what was asked, the chain, where every test query stood, and the state before one task, which the verifier
+trains again. No source, no pictures, no captions. A finished run has not kept that state: it is trained again up to the
+task, and every stage on the way is compared with the chain.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+from kinoray.backbones import weights_digest
+from kinoray.config import plain
+from kinoray.errors import ConfigMismatch, KinorayError, UsageError
+from kinoray.evaluation.feature_files import read_features
+from kinoray.proof.archive import RANKS, read_ranks, write_bundle, write_ranks
+from kinoray.proof.cells import cells_of
+from kinoray.proof.documents import chosen_task
+from kinoray.proof.repeat import stages_again
+from kinoray.runs.finding import load_all
+from kinoray.runs.record import changes, code_digest, describe, replaced_files
+from kinoray.runs.reopen import label_of, recorded_request
+from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.result import Result
+from kinoray.streams import Stream
+from kinoray.streams.own_folder import is_own_folder
+from kinoray.system.folders import expanded
+from kinoray.system.text import printer
+from kinoray.training.chain import Link, chain_of
+from kinoray.training.checkpoint import Position, verified
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.,=-]+(:[A-Za-z0-9_.,=-]+)*(/[A-Za-z0-9_.-]+)?")
+"""A stream or backbone that is named and no place on a disk."""
+
+
+def bundle(
+    runs: str | Path | Result | Sequence[str | Path | Result],
+    out: str | Path,
+    *,
+    stream: str | Stream | None = None,
+    method: Any = None,
+    quiet: bool = False,
+) -> Path:
+    """Write finished runs into one file that `kinoray.verify` checks.
+
+    runs: seed folders, run folders with all their seeds, or results. out: the file; it must not exist. stream, method:
+    needed only where a run's folder does not hold them, as of `extend`. Returns: the file.
+    Raises: UsageError where a run is not finished, its code or data changed, it has no chain, or does not end the same
+    when it is trained again.
+    """
+    path, say = expanded(out), printer(quiet)
+    if path.exists():
+        raise UsageError(f"{path} exists already; nothing was written. Choose another name or move it away.")
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}. Make it, or give another file.")
+    given = [runs] if isinstance(runs, str | Path | Result) else runs
+    results = [found for run in given for found in ([run] if isinstance(run, Result) else load_all(run))]
+    if not results:
+        raise UsageError("There is nothing to bundle: name at least one run.")
+    checked = [_checked(result, stream, method) for result in results]  # all, before the first is trained again
+    files: dict[str, bytes] = {}
+    sections: dict[str, list[str]] = {}
+    for number, (result, run) in enumerate(zip(results, checked, strict=True)):
+        files |= {f"runs/{number}/{name}": data for name, data in _files_of(result, run, say).items()}
+        sections.setdefault(result.stream, []).append(str(number))
+    write_bundle(path, f"kinoray {version('kinoray')}", sections, files)
+    return path
+
+
+def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolved:
+    """The run, resolved anew. Raises: UsageError where it cannot be bundled."""
+    label, outcome = label_of(result), result.outcome
+    if outcome["state"] != "finished":
+        raise UsageError(f"{label} is {outcome['state']}, not finished; finish it with its own command first.")
+    chain = outcome.get("chain", [])
+    if not chain or None in chain:
+        raise UsageError(
+            f"{label} has no chain: an older kinoray trained it, or began to. Run it again with --fresh to bundle it."
+        )
+    if result.run["num_workers"] > 1:
+        raise UsageError(
+            f"{label} was trained by {result.run['num_workers']} workers, whose sums no single process repeats to the "
+            "last bit. Run it with --num-workers 1 or 0 and other --runs."
+        )
+    if result.run["digests"]["code"] != code_digest():
+        raise UsageError(f"{label}: kinoray's code changed since it was run. Run it again with --fresh to bundle it.")
+    run = resolve(recorded_request(result, stream=stream, method=method))
+    now = describe(run, result.run["threads"], result.run["num_workers"])
+    if result.run["digests"]["method"] != now["digests"]["method"]:
+        raise UsageError(
+            f"{label}: the method's code changed since it was run. Run it again with --fresh to bundle it."
+        )
+    kinds = ("method", "recipe")
+    if changed := changes({k: result.config[k] for k in kinds}, {k: now["config"][k] for k in kinds}):
+        raise ConfigMismatch(f"{label} was made with other settings than it has now: {'; '.join(changed)}.")
+    if replaced := replaced_files(result.run, now):
+        raise ConfigMismatch(f"{label} learned from other videos: files of {replaced} were replaced since.")
+    return run
+
+
+def _files_of(result: Result, run: Resolved, say: Callable[[str], None]) -> dict[str, bytes]:
+    """A run's files of the bundle."""
+    label, outcome = label_of(result), result.outcome
+    frame = result.ranks
+    ranks = write_ranks({name: frame[name].tolist() for name in RANKS})
+    where = f"{result.folder / 'ranks.parquet'}"
+    tested = cells_of(read_ranks(ranks, where), len(result.tasks), where)
+    links = [Link(*pair) for pair in zip(outcome["states"], tested.links(run.stages), strict=True)]
+    if chain_of(links) != outcome["chain"]:
+        raise UsageError(f"{label}: ranks.parquet or result.json is not as the run wrote it. Put it back.")
+    request = request_of(result, run)
+    task = chosen_task(request, outcome["chain"], [link.ranks for link in links])
+    numbers = {name: outcome[name] for name in ("metrics", "matrix", "queries")}
+    document = {"request": request, "chain": outcome["chain"], "states": outcome["states"], **numbers, "task": task}
+    files = {"run.json": _json(document), "ranks.parquet": ranks}
+    if task == 1:
+        return files
+    say(f"{label}: training tasks 1 to {task - 1} again, for the state before task {task} of {len(links)}.")
+    with tempfile.TemporaryDirectory(prefix="kinoray-bundle-") as folder:
+        return files | _state_before(task, result, run, links, Path(folder))
+
+
+def _state_before(task: int, result: Result, run: Resolved, links: list[Link], folder: Path) -> dict[str, bytes]:
+    """The files of the state before a task; the stages before it are trained again."""
+    for done, session, state in stages_again(run, result.run["threads"], folder):
+        if session.links[-1] != links[done - 1]:
+            raise UsageError(
+                f"{label_of(result)} does not end task {done} as it did, trained again here (by {session.processor}, "
+                f"then by {result.outcome['processor']}). Bundle it where it was trained."
+            )
+        if done < task - 1:
+            continue
+        commit = verified(session.folder / "checkpoints" / Position(done).name)
+        features = {name: (fact, read_features(session.tester.store, fact)) for name, fact in session.lasting().items()}
+        document = {
+            "stage": done,
+            "leaves": session.leaves,
+            "selections": state.selections,
+            "given": commit.state["given"],
+            "features": {
+                name: {"after_task": fact["after_task"], "sha256": fact["sha256"], "ids": block.ids.to_pylist()}
+                for name, (fact, block) in features.items()
+            },
+        }
+        tensors: dict[str, dict[str, Tensor]] = {name: commit.tensors(name) for name in ("method", "optimizer")}
+        tensors["features"] = {name: block.features.clone() for name, (_, block) in features.items()}
+        packed = {f"{name}.safetensors": save(values) for name, values in tensors.items() if values}
+        return {"commit.json": _json(document)} | packed
+    raise KinorayError(f"{label_of(result)} has no task {task}.")
+
+
+def request_of(result: Result, run: Resolved) -> dict[str, Any]:
+    """What a run was asked to do, without places on this machine."""
+    record = result.run
+    source = run.stream.source
+    is_named = bool(source) and not is_own_folder(source) and PLAIN_NAME.fullmatch(source) is not None
+    is_published = names_backbone(run.backbone)
+    sources = record["method_source"].get("parts", [record["method_source"]])
+    own = sorted({"class" if s["kind"] == "class" else "file" for s in sources if s["kind"] != "kinoray"})
+    needs = [*([] if is_named else ["data"]), *(f"method {kind}" for kind in own)]
+    return {
+        "method": run.method.name,
+        "parts": [{"name": p.name, "digest": p.digest, "own": p.is_own} for p in run.method.files],
+        "stream": run.stream.name,
+        "source": source if is_named else "",
+        "protocol": run.stream.protocol,
+        "tasks": result.tasks,
+        "backbone": run.backbone if is_published else f"{run.backbone.partition(':')[0]}:own",
+        "weights": weights_digest(run.backbone),
+        **{name: getattr(run, name) for name in ("seed", "joint", "zero_shot", "as_released")},
+        "control": run.control.name,
+        "overrides": run.overrides,
+        "settings": run.settings,
+        "recipe": plain(run.recipe),
+        "data": record["digests"]["data"],
+        "files": record["digests"].get("files", {}),
+        "code": record["digests"]["code"],
+        "versions": record["versions"],
+        **{name: record[name] for name in ("threads", "device", "precision")},
+        "processor": result.outcome["processor"],
+        "needs": needs if is_published else [*needs, "weights"],
+    }
+
+
+def names_backbone(name: str) -> bool:
+    """Whether a backbone's name says all: no folder or file of somebody's own, and no run."""
+    parts = name.split(":")
+    return bool(PLAIN_NAME.fullmatch(name)) and parts[0] != "run" and not any(Path(part).exists() for part in parts[1:])
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False).encode()
