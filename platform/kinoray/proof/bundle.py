@@ -8,7 +8,7 @@ task, and every stage on the way is compared with the chain.
 import json
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from kinoray.backbones import weights_digest
-from kinoray.config import plain
+from kinoray.config import digest_of, plain
+from kinoray.data.manifest import read_manifest
+from kinoray.decoding.probe import file_digest
 from kinoray.errors import ConfigMismatch, KinorayError, UsageError
 from kinoray.evaluation.feature_files import read_features
 from kinoray.proof.archive import RANKS, read_ranks, write_bundle, write_ranks
 from kinoray.proof.cells import cells_of
-from kinoray.proof.documents import chosen_task
+from kinoray.proof.documents import chosen_task, seal_of
 from kinoray.proof.repeat import stages_again
 from kinoray.runs.finding import load_all
 from kinoray.runs.record import changes, code_digest, describe, replaced_files
@@ -31,6 +33,7 @@ from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
 from kinoray.streams.own_folder import is_own_folder
+from kinoray.streams.rendering import rendered_from
 from kinoray.system.folders import expanded
 from kinoray.system.text import printer
 from kinoray.training.chain import Link, chain_of
@@ -116,9 +119,11 @@ def _files_of(result: Result, run: Resolved, say: Callable[[str], None]) -> dict
     if chain_of(links) != outcome["chain"]:
         raise UsageError(f"{label}: ranks.parquet or result.json is not as the run wrote it. Put it back.")
     request = request_of(result, run)
-    task = chosen_task(request, outcome["chain"], [link.ranks for link in links])
+    seal = seal_of(request, outcome["chain"], [link.ranks for link in links])
+    task = chosen_task(seal, len(links))
     numbers = {name: outcome[name] for name in ("metrics", "matrix", "queries")}
-    document = {"request": request, "chain": outcome["chain"], "states": outcome["states"], **numbers, "task": task}
+    document = {"request": request, "chain": outcome["chain"], "states": outcome["states"], **numbers}
+    document |= {"seal": seal, "task": task}
     files = {"run.json": _json(document), "ranks.parquet": ranks}
     if task == 1:
         return files
@@ -164,7 +169,7 @@ def request_of(result: Result, run: Resolved) -> dict[str, Any]:
     is_published = names_backbone(run.backbone)
     sources = record["method_source"].get("parts", [record["method_source"]])
     own = sorted({"class" if s["kind"] == "class" else "file" for s in sources if s["kind"] != "kinoray"})
-    needs = [*([] if is_named else ["data"]), *(f"method {kind}" for kind in own)]
+    needs = [*([] if is_named and not own_folders(run.settings) else ["data"]), *(f"method {kind}" for kind in own)]
     return {
         "method": run.method.name,
         "parts": [{"name": p.name, "digest": p.digest, "own": p.is_own} for p in run.method.files],
@@ -181,12 +186,34 @@ def request_of(result: Result, run: Resolved) -> dict[str, Any]:
         "recipe": plain(run.recipe),
         "data": record["digests"]["data"],
         "files": record["digests"].get("files", {}),
+        "rendered": bytes_of(run.stream) if rendered_from(run.stream) else {},
+        "reference": reference_of(run),
         "code": record["digests"]["code"],
         "versions": record["versions"],
         **{name: record[name] for name in ("threads", "device", "precision")},
         "processor": result.outcome["processor"],
         "needs": needs if is_published else [*needs, "weights"],
     }
+
+
+def bytes_of(stream: Stream) -> dict[str, str]:
+    """A digest of the bytes of each task's files."""
+    digests = {}
+    for task in stream.tasks:
+        manifest = read_manifest(task.manifest)
+        paths = dict.fromkeys(manifest.clip(row).path for row in range(manifest.table.num_rows))
+        digests[task.name] = digest_of(list(map(file_digest, paths)))
+    return digests
+
+
+def reference_of(run: Resolved) -> list[str]:
+    """Digests of the reference set that a run's method asks for."""
+    return [read_manifest(task.manifest).digest for task in run.reference.tasks] if run.reference else []
+
+
+def own_folders(settings: Mapping[str, Any]) -> list[str]:
+    """Settings of a method that name a folder, as that of a reference set may."""
+    return [name for name, value in settings.items() if isinstance(value, str) and value and is_own_folder(value)]
 
 
 def names_backbone(name: str) -> bool:

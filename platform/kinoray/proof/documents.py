@@ -5,6 +5,7 @@ Bundles come from strangers. Types are exact, unknown keys are refused, and so a
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -60,6 +61,10 @@ class Request:
     """Digest of each task's manifest."""
     files: dict[str, str]
     """Digests of the videos by task, where they are known."""
+    rendered: dict[str, str]
+    """The same of videos that kinoray rendered: they are other files, of the same pictures, by another encoder."""
+    reference: list[Digest]
+    """Digests of the manifests of a reference set that the method asks for."""
     code: Digest
     """Of the engine's source."""
     versions: dict[str, str]
@@ -81,6 +86,8 @@ class RunDocument:
     metrics: dict[str, Number]
     matrix: dict[str, list[list[Number]]]
     queries: list[int]
+    seal: Digest
+    """Of the request, the chain and the ranks (`seal_of`)."""
     task: Annotated[int, Field(ge=1)]
     """The task that a verifier trains again, counted from 1 (`chosen_task`)."""
 
@@ -153,14 +160,20 @@ def _finite(text: str) -> float:
     return value
 
 
-def chosen_task(request: Any, chain: list[str], ranks: list[str]) -> int:
-    """The task that is trained again, counted from 1: who makes a bundle cannot choose it.
-
-        t = 1 + SHA-256(request, chain, ranks) mod T
+def seal_of(request: Any, chain: Sequence[str], ranks: Sequence[str]) -> str:
+    """One digest of all that a run says of itself; the task that is trained again follows from it.
 
     Args:
         request: As plain values.
         chain: Of all stages.
         ranks: The digest of each stage's ranks (`training/chain.py`).
     """
-    return 1 + int(digest_of([request, chain, ranks]), 16) % len(chain)
+    return digest_of([request, list(chain), list(ranks)])
+
+
+def chosen_task(seal: str, stages: int) -> int:
+    """The task that is trained again, counted from 1: who makes a bundle cannot choose it.
+
+    t = 1 + SHA-256(request, chain, ranks) mod T
+    """
+    return 1 + int(seal, 16) % stages

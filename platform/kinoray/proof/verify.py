@@ -20,13 +20,13 @@ from safetensors.torch import save_file
 from kinoray.backbones import check_backbone, weights_digest
 from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
-from kinoray.errors import DONE, NOT_REPEATED, SOME_FAILED, BadData, CheckpointCorrupt, KinorayError, UsageError
+from kinoray.errors import DONE, NOT_REPEATED, SOME_FAILED, BadData, CheckpointCorrupt, UsageError
 from kinoray.evaluation.feature_files import write_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.proof.archive import TENSORS, Bundle, read_bundle, read_ranks, read_tensors
-from kinoray.proof.bundle import PLAIN_NAME, names_backbone
+from kinoray.proof.bundle import PLAIN_NAME, bytes_of, names_backbone, own_folders, reference_of
 from kinoray.proof.cells import Tested, cells_of, odd_cell
-from kinoray.proof.documents import CommitDocument, Request, RunDocument, chosen_task, read_document
+from kinoray.proof.documents import CommitDocument, Request, RunDocument, chosen_task, read_document, seal_of
 from kinoray.proof.repeat import stages_again
 from kinoray.runs.method_source import MethodSource, find_method, method_names
 from kinoray.runs.record import changes, code_digest, versions
@@ -101,7 +101,8 @@ def verify(
     """
     path = expanded(file)
     bundle = read_bundle(path)
-    opened = [_opened(bundle, number, path) for runs in bundle.document.sections.values() for number in runs]
+    sections = bundle.document.sections.items()
+    opened = [_opened(bundle, number, path, section) for section, runs in sections for number in runs]
     checks: list[Check] = []
     for run in opened:
         for check in _checks(run, method, stream):
@@ -144,7 +145,7 @@ class Opened:
         return load_protocol(request.protocol).stages(len(request.tasks), request.joint, request.zero_shot)
 
 
-def _opened(bundle: Bundle, number: str, path: Path) -> Opened:
+def _opened(bundle: Bundle, number: str, path: Path, section: str) -> Opened:
     """A run's files, read. Raises: UsageError for wrong forms; what is cut or exchanged is a fault of `Opened`."""
     where, files = f"{path}: runs/{number}", bundle.of_run(number)
     faults = bundle.faults(number)
@@ -152,6 +153,7 @@ def _opened(bundle: Bundle, number: str, path: Path) -> Opened:
         raise UsageError(f"{where} lacks run.json or ranks.parquet.")
     document, values = read_document(RunDocument, files["run.json"], f"{where}/run.json")
     request = document.request
+    faults += [] if request.stream == section else [f"run {number} stands in the section of {section}"]
     load_protocol(request.protocol)
     if not 0 < len(request.tasks) <= 1000:
         raise UsageError(f"{where}/run.json names {len(request.tasks)} tasks.")
@@ -228,9 +230,12 @@ def _chain(run: Opened) -> str:
 
 
 def _task(run: Opened) -> str:
-    task = chosen_task(run.request_values, run.document.chain, [link.ranks for link in run.links])
+    seal = seal_of(run.request_values, run.document.chain, [link.ranks for link in run.links])
+    if run.document.seal != seal:
+        raise Wrong("run.json, request: it is not the one that was sealed with the chain and the ranks")
+    task = chosen_task(seal, len(run.stages))
     if run.document.task != task:
-        raise Wrong(f"run.json, task: {run.document.task}, but its request, chain and ranks choose {task}")
+        raise Wrong(f"run.json, task: {run.document.task}, but the seal chooses {task}")
     return f"task {task} of {len(run.stages)} is the one to train again"
 
 
@@ -290,9 +295,11 @@ def _own_cache(folder: Path) -> Iterator[None]:
     home = folder / "kinoray"
     home.mkdir(parents=True)
     usual = cache_folder().absolute()
-    for entry in usual.iterdir() if usual.is_dir() else ():
-        if entry.name not in NEVER_LINKED:
-            (home / entry.name).symlink_to(entry)
+    there = [entry for entry in usual.glob("*/*") if entry.parent.name not in NEVER_LINKED]
+    for entry in there:  # not their folders: what they lack is made in the temporary one
+        place = home / entry.relative_to(usual)
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(entry)
     with environment({"XDG_CACHE_HOME": str(folder), "KINORAY_CACHE": str(home / "frames")}):
         yield
 
@@ -302,6 +309,8 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
     request = run.request
     source = _method(request, method)
     stream = _stream(request, given)
+    if folders := own_folders(request.settings) + own_folders(request.overrides):
+        raise NotHere(f"its setting {folders[0]} names a folder, which is the maker's own")
     if not names_backbone(request.backbone):
         raise NotHere(f"its backbone, {request.backbone}, is of the maker's own weights")
     try:
@@ -326,12 +335,14 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
                 runs=folder / "runs",
             )
         )
-    except UsageError as error:
-        raise _by_code(request, f"run.json, request: {error}") from None
+    except Exception as error:  # settings of a stranger: a number beyond what a library takes, say
+        raise _by_code(request, f"run.json, request: {one_line(error)[:300]}") from None
     said = {"settings": request.settings, "recipe": request.recipe, "protocol": request.protocol}
     found = {"settings": resolved.settings, "recipe": plain(resolved.recipe), "protocol": resolved.stream.protocol}
     if changed := changes(said, found):
         raise _by_code(request, f"run.json, request: {'; '.join(changed)[:200]}")
+    if reference_of(resolved) != request.reference:
+        raise NotHere("the reference set of its method is another one here")
     return resolved
 
 
@@ -372,8 +383,8 @@ def _stream(request: Request, given: str | Stream | None) -> Stream:
     for candidate in candidates:
         try:
             stream = candidate if isinstance(candidate, Stream) else load_stream(candidate)
-        except KinorayError as error:
-            problem = f"its stream is not here: {error}"
+        except Exception as error:  # a stranger's name for it
+            problem = f"its stream is not here: {one_line(error)[:300]}"
             continue
         tasks = stream.tasks[: len(request.tasks)]
         other = [task.name for task in tasks if request.data.get(task.name) != read_manifest(task.manifest).digest]
@@ -401,13 +412,15 @@ def _elsewhere(run: Opened, resolved: Resolved) -> list[str]:
     others = [f"{name}: {then} -> {now}" for name, then, now in facts if then != now]
     others += [words] if (words := _changed_versions(request)) else []
     others += ["another version of kinoray"] if request.code != code_digest() else []
+    rendered = bytes_of(resolved.stream).items() if request.rendered else ()
+    others += [f"{name}: other bytes of its videos" for name, now in rendered if request.rendered.get(name) != now]
     methods = [part.digest for part in request.parts] != [part.digest for part in resolved.method.files]
     return [*others, *(["another version of the method"] if methods else [])]
 
 
 def _repeated(run: Opened, resolved: Resolved, folder: Path) -> str:
     """The task, trained again, ends as the chain says. Raises: Wrong, NotHere."""
-    task, elsewhere = run.document.task, _elsewhere(run, resolved)
+    task = run.document.task
     try:
         stages = stages_again(resolved, run.request.threads, folder / "again", partial(_begin, run))
         _, session, _ = next(stages)
@@ -419,11 +432,12 @@ def _repeated(run: Opened, resolved: Resolved, folder: Path) -> str:
         raise NotHere(f"the backbone's weights here are others: {one_line(error)}") from None
     except Exception as error:  # of a method that meets a state which is none of its own, say
         words = f"task {task} cannot be trained again: {type(error).__name__}: {one_line(error)[:200]}"
-        raise (NotHere(f"{words} ({'; '.join(elsewhere)})") if elsewhere else Wrong(words)) from None
-    if found == run.links[task - 1]:
-        return f"task {task}, trained again, ends with the chain's digest"
-    parts = [name for name, a, b in zip(("weights", "ranks"), found, run.links[task - 1], strict=True) if a != b]
-    words = f"task {task}, trained again, ends with other {' and '.join(parts)}"
+    else:
+        if found == run.links[task - 1]:
+            return f"task {task}, trained again, ends with the chain's digest"
+        parts = [name for name, a, b in zip(("state", "ranks"), found, run.links[task - 1], strict=True) if a != b]
+        words = f"task {task}, trained again, ends with other digests of its {' and '.join(parts)}"
+    elsewhere = _elsewhere(run, resolved)
     raise NotHere(f"{words}, but this is another place: {'; '.join(elsewhere)}") if elsewhere else Wrong(words)
 
 
