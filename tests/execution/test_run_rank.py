@@ -23,6 +23,8 @@ from kinoray.testing.small_stream import suited
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
 
+NO_BUDGET = SimpleNamespace(budget=None)
+
 
 def begins(*_: Any) -> None:
     """In place of a session: a rank is ready to begin, and needs go no further."""
@@ -41,7 +43,7 @@ def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, as
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.setattr(run_rank, "RankSession", begins)
-    spec: Any = SimpleNamespace(threads=1, folder=".")
+    spec: Any = SimpleNamespace(threads=1, folder=".", run=NO_BUDGET)
     with pytest.raises(InterruptedError):
         next(run_rank.stage_by_stage(spec, World(device=torch.device(device)), None, None))
     assert calls == asked
@@ -55,7 +57,7 @@ def test_a_rank_takes_no_more_threads_than_its_own_machine_has_cores(monkeypatch
     monkeypatch.setattr(run_rank, "usable_cores", lambda: 2)
     monkeypatch.setattr(run_rank, "RankSession", begins)
     for threads in (63, 1):
-        spec: Any = SimpleNamespace(threads=threads, folder=".")
+        spec: Any = SimpleNamespace(threads=threads, folder=".", run=NO_BUDGET)
         with pytest.raises(InterruptedError):
             next(run_rank.stage_by_stage(spec, World(), None, None))
     assert taken == [2, 1]

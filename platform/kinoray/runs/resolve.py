@@ -84,7 +84,7 @@ class Resolved:
     @property
     def beside(self) -> tuple[Stream, ...]:
         """What is read beside the stream: reference sets."""
-        return tuple(filter(None, [self.reference, self.budget and self.budget.reference]))
+        return tuple(filter(None, [self.reference, self.budget.reference if self.budget else None]))
 
     @property
     def usual_steps(self) -> list[int]:
@@ -339,7 +339,7 @@ def check_division(run: Resolved, workers: int) -> None:
     Raises: UsageError with the nearest counts that do.
     """
     rank_slice(run.recipe.batch_size, 0, workers)
-    for needs in map(needs_of, [run, *filter(None, [run.budget])]):
+    for needs in (needs_of(run), *([needs_of(run.budget)] if run.budget else [])):
         if needs.reference is not None:
             rank_slice(needs.reference.rows or run.recipe.batch_size, 0, workers, "reference rows")
         replay = needs.replay
