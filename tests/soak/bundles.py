@@ -4,7 +4,7 @@
 
 Of two methods a small run is trained and bundled so that its second task is the one to train again.
 
-- **tampered**: a rank, a weight's bit, a setting, a digest, a metric or a member is another one, nothing made good.
+- **tampered**: a rank, a weight's bit, a setting, a digest, a metric, a member... is another, nothing is made good.
   The bundle must fail, or be refused, in one line that names the place.
 - **recomputed**: the fault is in the very task that is trained again, and every digest and number that follows is made
   anew until the seal chooses that task. The bundle must fail in training.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
 from safetensors.torch import load
@@ -195,17 +196,26 @@ def read_ranks(data: bytes, where: str) -> pa.Table:
             _check_declared(file.metadata)
             if file.schema_arrow.names != list(RANKS):
                 raise ValueError(f"its columns are {', '.join(file.schema_arrow.names)[:80]}")
-            table = file.read(use_threads=False)
+            table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
+        if not table.num_rows:
+            raise ValueError("it has no rows")
         for name, kind in RANKS.items():
-            column = table[name].combine_chunks()
-            values = column.dictionary if pa.types.is_dictionary(column.type) else column
-            if values.type != kind or table[name].null_count or values.null_count:
+            column = table[name].chunk(0)
+            values = column.dictionary if name in texts else column
+            if values.type != kind or column.null_count or values.null_count:
                 raise ValueError(f"{name} is {column.type}, or lacks values")
-            if kind == pa.string() and max(map(len, values.to_pylist()), default=0) > MOST_ID_BYTES:
-                raise ValueError(f"{name} has names longer than {MOST_ID_BYTES}")
+            if name in texts:
+                _check_lengths(name, column)
         return table
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
         raise UsageError(f"{where} is not as a bundle has it ({printable(one_line(error))[:200]}).") from None
+
+
+def _check_lengths(name: str, column: pa.DictionaryArray) -> None:
+    """Raises: ValueError for names longer than any; few of them in many rows are many bytes, too."""
+    lengths = pc.binary_length(column.dictionary).to_numpy()
+    if lengths.max() > MOST_ID_BYTES or lengths[column.indices.to_numpy()].sum() > MOST_BYTES:
+        raise ValueError(f"{name} has names longer than {MOST_ID_BYTES} bytes, or {MOST_BYTES:,} in all")
 
 
 def _check_declared(metadata: pq.FileMetaData) -> None:

@@ -33,25 +33,27 @@ class Tested(NamedTuple):
 def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
     """The cells of ranks.parquet; queries in the order of its rows. Raises: UsageError for what no ranking gives.
 
-    tasks: of the run.
+    table: as `read_ranks` gives it. tasks: of the run.
     """
-    column: dict[str, Any] = {name: table[name].to_numpy() for name in table.column_names}
+    numbers = [name for name in table.column_names if name not in ("reading", "clip_id")]
+    column: dict[str, Any] = {name: table[name].to_numpy() for name in numbers}
+    ids, readings = (table[name].chunk(0).dictionary.to_pylist() for name in ("clip_id", "reading"))
+    of_ids, codes = (table[name].chunk(0).indices.to_numpy().astype(np.int64) for name in ("clip_id", "reading"))
     rank, ties, gallery = column["rank"], column["ties"], column["gallery"]
     row, task = column["after_task"], column["task"]
     right = np.isfinite(rank) & (rank >= 0) & (rank < gallery) & (ties >= 0) & (ties < gallery)
     right &= (row >= 0) & (row < tasks) & (task >= 0) & (task < tasks)
     if not right.all():
         raise UsageError(f"{where}, row {int(np.argmin(right))}: no ranking gives such numbers.")
-    readings, codes = np.unique(column["reading"].astype(str), return_inverse=True)
     cells: Cells = {}
     queries: Queries = {}
     keys = (codes * tasks + row) * tasks + task
     for key in np.unique(keys):
         own = np.flatnonzero(keys == key)
-        name = str(readings[codes[own[0]]]), int(row[own[0]]), int(task[own[0]])
+        name = readings[codes[own[0]]], int(row[own[0]]), int(task[own[0]])
         cells[name] = Ranks(rank[own], ties[own], gallery[own])
-        pairs = zip(column["sample"][own], column["clip_id"][own], strict=True)
-        queries[name] = [(int(sample), str(clip)) for sample, clip in pairs]
+        pairs = zip(column["sample"][own].tolist(), of_ids[own].tolist(), strict=True)
+        queries[name] = [(sample, ids[clip]) for sample, clip in pairs]
         if len({sample for sample, _ in queries[name]}) != len(own):
             raise UsageError(f"{where}: a query of task {name[2] + 1} after task {name[1] + 1} is there twice.")
     return Tested(cells, queries)

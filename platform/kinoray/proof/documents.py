@@ -88,7 +88,7 @@ class RunDocument:
     queries: list[int]
     seal: Digest
     """Of the request, the chain and the ranks (`seal_of`)."""
-    task: Annotated[int, Field(ge=1)]
+    task: Annotated[int, Field(ge=1, le=1000)]
     """The task that a verifier trains again, counted from 1 (`chosen_task`)."""
 
 

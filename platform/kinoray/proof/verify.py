@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ from kinoray.training.checkpoint import Checkpoint, Position
 State = Literal["ok", "unknown", "failed"]
 CLOSE = 1e-9
 """Relative difference of a number that another numpy may sum otherwise."""
+MOST_WORDS = 500
 NEVER_LINKED = ("frames", "tasks")
 """Parts of the cache that a verifier makes anew."""
 
@@ -133,7 +134,7 @@ class Opened:
         """What it is called in a line."""
         return printable(f"{self.request.method} on {self.request.stream}, seed {self.request.seed}")[:120]
 
-    @property
+    @cached_property
     def links(self) -> list[Link]:
         """Of its chain, as its states and ranks give them."""
         return [Link(*pair) for pair in zip(self.document.states, self.tested.links(self.stages), strict=True)]
@@ -179,9 +180,9 @@ def _checks(run: Opened, method: Any, stream: str | Stream | None) -> Iterator[C
                 yield Check(run.label, "ok", f"method, data and settings are here: {len(run.request.tasks)} tasks")
                 yield Check(run.label, "ok", _repeated(run, resolved, folder))
         except Wrong as error:
-            yield Check(run.label, "failed", printable(error))
+            yield Check(run.label, "failed", printable(error)[:MOST_WORDS])
         except NotHere as error:
-            yield Check(run.label, "unknown", printable(error))
+            yield Check(run.label, "unknown", printable(error)[:MOST_WORDS])
 
 
 # What needs nothing but the bundle
