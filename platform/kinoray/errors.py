@@ -14,8 +14,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 DONE, FAILED, WRONG = 0, 1, 2
 SOME_FAILED = 3
-"""Exit code of a sweep some of whose trials failed, and of a figure or table that does not show all of the paper's;
-of `kinoray verify` where a bundle's numbers do not hold."""
+"""Exit code of a sweep some of whose trials failed, of a figure or table that does not show all of the paper's,
+and of `kinoray verify` where something of a bundle does not hold."""
 NOT_REPEATED = 4
 """Exit code of `kinoray verify` where a bundle is consistent but was not repeated."""
 STOPPED = 75

@@ -1,6 +1,6 @@
 """Train a run again in this process, in a folder of its own: from its beginning, or from a commit between stages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def stages_again(
     threads: int,
     folder: Path,
     start: Callable[[Path], Checkpoint | None] = lambda folder: None,
-) -> Iterator[tuple[int, RankSession, RunState]]:
+) -> Generator[tuple[int, RankSession, RunState], None, None]:
     """Train the stages of a run; yields after each, committed, how many are done.
 
     threads: of the run's first start. folder: where all is written. start: the commit to go on from, made in the run's

@@ -8,7 +8,7 @@ proves nothing against a bundle.
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -423,10 +423,9 @@ def _repeated(run: Opened, resolved: Resolved, folder: Path) -> str:
     """The task, trained again, ends as the chain says. Raises: Wrong, NotHere."""
     task = run.document.task
     try:
-        stages = stages_again(resolved, run.request.threads, folder / "again", partial(_begin, run))
-        _, session, _ = next(stages)
-        found = session.links[-1]
-        stages.close()  # type: ignore[attr-defined]
+        with closing(stages_again(resolved, run.request.threads, folder / "again", partial(_begin, run))) as stages:
+            _, session, _ = next(stages)
+            found, wanted = session.links[-1], run.links[task - 1]
     except BadData as error:
         raise NotHere(f"data here cannot be read: {one_line(error)}") from None
     except CheckpointCorrupt as error:
@@ -434,9 +433,10 @@ def _repeated(run: Opened, resolved: Resolved, folder: Path) -> str:
     except Exception as error:  # of a method that meets a state which is none of its own, say
         words = f"task {task} cannot be trained again: {type(error).__name__}: {one_line(error)[:200]}"
     else:
-        if found == run.links[task - 1]:
+        if found == wanted:
             return f"task {task}, trained again, ends with the chain's digest"
-        parts = [name for name, a, b in zip(("state", "ranks"), found, run.links[task - 1], strict=True) if a != b]
+        assert found is not None
+        parts = [name for name in Link._fields if getattr(found, name) != getattr(wanted, name)]
         words = f"task {task}, trained again, ends with other digests of its {' and '.join(parts)}"
     elsewhere = _elsewhere(run, resolved)
     raise NotHere(f"{words}, but this is another place: {'; '.join(elsewhere)}") if elsewhere else Wrong(words)
