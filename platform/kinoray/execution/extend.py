@@ -16,21 +16,18 @@ extended, unless they planned for it: `kinoray run ... --set planned_tasks=8` ma
 """
 
 import contextlib
-import json
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kinoray.config import Recipe, build, config, defaults_of, plain
 from kinoray.data.manifest import read_manifest
-from kinoray.errors import CheckpointCorrupt, ConfigMismatch, UsageError, unknown
-from kinoray.execution.commits import check_log
+from kinoray.errors import ConfigMismatch, UsageError, unknown
+from kinoray.execution.beginnings import begin, state_after
 from kinoray.execution.run import run
 from kinoray.runs.experiment_file import EXPERIMENT_SUFFIXES, merged, read_experiment
 from kinoray.runs.finding import load_all
-from kinoray.runs.record import open_run
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, counts_tasks, resolve
@@ -39,10 +36,9 @@ from kinoray.runs.run_folder import hold_run
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.streams.rendering import checked_first
-from kinoray.system.durable import sha256, storage_error, whole_file, write_text
-from kinoray.system.folders import expanded, own_file
+from kinoray.system.folders import expanded
 from kinoray.system.text import printer
-from kinoray.training.checkpoint import Checkpoint, Position, commit, has_state, take_fence, verified
+from kinoray.training.checkpoint import has_state
 
 
 @config
@@ -182,60 +178,9 @@ def _check_videos(old: Result) -> None:
 
 def _begin(old: Result, longer: Resolved, num_workers: int, say: Callable[[str], None]) -> None:
     """Put the finished run's last state into the new run's folder; whole, or the new run has none."""
-    last, features = _last_state(old, longer.steps[: len(old.tasks)], say)
-    (longer.folder / "run.json").unlink(missing_ok=True)  # of a start that got nowhere, maybe with other threads
-    record = open_run(longer, old.run["threads"], num_workers, say)
+    last, features = state_after(old.folder, len(old.tasks), longer.steps, say)
+    origin = {"from": label_of(old), "state_digest": old.outcome["state_digest"]}
+    record = begin(longer, old.folder, last, features, old.run["threads"], num_workers, origin, say)
     for kind in ("code", "method"):
         if old.run["digests"][kind] != record["digests"][kind]:
             say(f"Note: the {kind}'s source changed since {longer.label} learned its first {len(old.tasks)} tasks.")
-    origin = {"format": 2, "from": label_of(old), "state_digest": old.outcome["state_digest"]}
-    try:
-        write_text(longer.folder / "extended.json", json.dumps(origin, indent=1))
-        (longer.folder / "features").mkdir(exist_ok=True)
-        for source in features:
-            with whole_file(longer.folder / "features" / source.name) as draft:
-                shutil.copyfile(source, draft)
-        for name in ("metrics.jsonl", "bad_samples.jsonl"):
-            if (old.folder / name).exists():
-                write_text(longer.folder / name, (old.folder / name).read_text())
-        checkpoints = longer.folder / "checkpoints"
-        tensors = {path.stem: last.tensors(path.stem) for path in sorted(last.folder.glob("*.safetensors"))}
-        state = last.state | {"cost": _adopted(last.state["cost"], old.cost["steps"])}
-        commit(checkpoints, last.position, tensors, state, take_fence(checkpoints))
-    except OSError as error:
-        raise storage_error(error, longer.folder) from None
-
-
-def _last_state(old: Result, steps: Sequence[int], say: Callable[[str], None]) -> tuple[Checkpoint, list[Path]]:
-    """A finished run's last checkpoint and the feature files that it names. Raises: CheckpointCorrupt.
-
-    steps, say: as of `check_log`.
-    """
-    try:
-        last = verified(old.folder / "checkpoints" / Position(len(old.tasks)).name)
-        check_log(old.folder / "metrics.jsonl", steps, say, last)
-        facts = list(last.state["tested"]["features"].values())
-        features = [own_file(old.folder / "features", fact["file"]) for fact in facts]
-        for file, fact in zip(features, facts, strict=True):
-            if sha256(file) != fact["sha256"]:
-                raise CheckpointCorrupt(f"{file.name} does not match its SHA-256.")
-    except (CheckpointCorrupt, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointCorrupt(f"{old.folder} has lost its last state: {error} Train it again.") from None
-    return last, features
-
-
-def _adopted(cost: Mapping[str, float], steps: float) -> dict[str, float]:
-    """What a run cost, as it stands in the cost of the run that goes on from it, apart from its own.
-
-    Args:
-        cost: By the checkpoint that the new run begins with; maybe of a run that was extended itself.
-        steps: All optimizer steps so far.
-
-    Returns:
-        `adopted_s` seconds without starts, of which `adopted_train_s` are the `adopted_steps` optimizer steps.
-    """
-    return {
-        "adopted_s": cost.get("adopted_s", 0.0) + cost["wall_s"] - cost["start_s"],
-        "adopted_train_s": cost.get("adopted_train_s", 0.0) + cost["train_s"],
-        "adopted_steps": steps,
-    }

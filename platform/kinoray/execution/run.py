@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,7 @@ from kinoray.config import plain
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.pipeline import decode_slots
 from kinoray.errors import KinorayError, RayLost, UsageError
+from kinoray.execution.beginnings import in_turn
 from kinoray.execution.trackers import logged, require_trackers
 from kinoray.runs.cautions import cautions, data_facts
 from kinoray.runs.copying import copying
@@ -35,7 +38,7 @@ from kinoray.runs.request import (
 from kinoray.runs.resolve import Resolved, check_division, default_workers, each_run
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
-from kinoray.runs.run_spec import RunSpec, alone, make_spec
+from kinoray.runs.run_spec import Heirs, RunSpec, alone, make_spec
 from kinoray.streams import TaskData
 from kinoray.system.actors import unrepeated
 from kinoray.system.cores import usable_cores
@@ -143,17 +146,20 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))
-            _each(runs, lambda run: _in_process(run, quiet, signals, say), say)
+            groups, heirs = in_turn(runs)
+            _each([*chain(*groups)], lambda run: _in_process(run, heirs.get(run.folder, ()), quiet, signals, say), say)
             return
         from kinoray.system.ray_session import num_cpus, num_gpus, ray_session
 
         with ray_session(home_of(runs[0].folder).name, request.dashboard or is_interactive(), say):
             from kinoray.execution.shared_storage import seen_by_all
 
-            runs, cpus, gpus = seen_by_all(runs), num_cpus(), num_gpus(say)
+            cpus, gpus = num_cpus(), num_gpus(say)
+            groups, heirs = in_turn(seen_by_all(runs))
+            runs = [*chain(*groups)]
             if num_workers is None and len(runs) > 1 and not gpus and not per_worker:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
-                _side_by_side(runs, request, signals, say)
+                _side_by_side(groups, heirs, request, signals, say)
                 return
             workers = num_workers or default_workers(runs, gpus)
             if 0 < gpus < workers and not per_worker:
@@ -163,7 +169,12 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                 )
             way = ray_workers(workers, why_workers(len(runs), num_workers, bool(per_worker)))
             say(_outlook(runs, way, cpus))
-            _each(runs, lambda run: on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker), say)
+
+            def carry_out(run: Resolved) -> None:
+                given = heirs.get(run.folder, ())
+                on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker, given)
+
+            _each(runs, carry_out, say)
         signals.check(runs[-1].label)
 
 
@@ -183,7 +194,7 @@ def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
 
 
-def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
+def _in_process(run: Resolved, heirs: Heirs, quiet: bool, signals: Signals, say: Callable[[str], None]) -> None:
     """The loop in this process, without Ray."""
     signals.check(run.label)
     import torch
@@ -191,7 +202,7 @@ def _in_process(run: Resolved, quiet: bool, signals: Signals, say: Callable[[str
     from kinoray.execution.run_monitor import RunMonitor, forget_start
     from kinoray.execution.run_rank import run_rank, settings_kept
 
-    spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say)
+    spec = make_spec(run, num_workers=0, decode_slots=0, gpu=torch.cuda.is_available(), say=say, heirs=heirs)
     forget_start(spec.folder)
     with progress_of([run], quiet) as bar:
         monitor = RunMonitor(spec.folder, on_record=lambda last: update_bar(bar, run, last))
@@ -213,6 +224,7 @@ def on_workers(
     cpus: float | None = None,
     watch: int = 0,
     per_worker: Mapping[str, float] = MappingProxyType({}),
+    heirs: Heirs = (),
 ) -> None:
     """One TorchTrainer worker group through the whole stream, on so many CPUs (all of them).
 
@@ -234,6 +246,7 @@ def on_workers(
         abreast=workers,
         threads=share.threads,
         way=way,
+        heirs=heirs,
     )
     asks, gpus = share.of_all(workers), workers * share.gpus
     with run_actors(run, spec, watch, gpus) as (monitor, stores), progress_of([run], quiet) as bar, patient(per_worker):
@@ -260,21 +273,36 @@ def on_workers(
     _settle(run, answer, signals)
 
 
-def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, say: Callable[[str], None]) -> None:
-    """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs."""
+def _side_by_side(
+    groups: Sequence[Sequence[Resolved]],
+    heirs: Mapping[Path, Heirs],
+    request: RunRequest,
+    signals: Signals,
+    say: Callable[[str], None],
+) -> None:
+    """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs.
+
+    groups, heirs: as of `in_turn`.
+    """
+    runs = [*chain(*groups)]
     signals.check(runs[0].label)
     from kinoray.execution.workers import run_actors, run_alone
     from kinoray.system.ray_session import num_cpus
 
-    shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(runs)}
-    specs = [make_spec(run, say=say, way=SIDE_BY_SIDE, **shared) for run in runs]
+    shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(groups)}
     watched: dict[str, Any] = {}
 
-    def carry_out(run: Resolved, spec: RunSpec) -> dict[str, Any]:
+    def spec_of(run: Resolved) -> RunSpec:
+        return make_spec(run, say=say, way=SIDE_BY_SIDE, heirs=heirs.get(run.folder, ()), **shared)
+
+    firsts = {group[0].folder: spec_of(group[0]) for group in groups}
+
+    def carry_out(run: Resolved) -> dict[str, Any]:
         """One run, with actors for as long as it lasts: many runs must not keep two processes each."""
         if signals.number is not None:
             return {"finished": False}
         try:
+            spec = firsts.get(run.folder) or spec_of(run)  # of a later one when its beginning is there
             with run_actors(run, spec, request.watch) as (monitor, stores):
                 watched[run.label] = run, monitor
                 try:
@@ -288,11 +316,13 @@ def _side_by_side(runs: list[Resolved], request: RunRequest, signals: Signals, s
             return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
 
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
-    abreast = max(1, int(num_cpus()) // min(spec.threads for spec in specs))
+    abreast = max(1, int(num_cpus()) // min(spec.threads for spec in firsts.values()))
     with progress_of(runs, request.quiet) as bar, threads(abreast) as pool:
-        answers = attend(lambda: list(pool.map(carry_out, runs, specs)), watched, bar, signals)
-    answered = dict(zip([run.label for run in runs], answers, strict=True))
-    _each(runs, lambda run: _settle(run, answered[run.label], signals), say)
+        in_groups = attend(
+            lambda: list(pool.map(lambda group: [carry_out(run) for run in group], groups)), watched, bar, signals
+        )
+    answered = dict(zip([run.folder for run in runs], chain(*in_groups), strict=True))
+    _each(runs, lambda run: _settle(run, answered[run.folder], signals), say)
 
 
 def _each(runs: Sequence[Resolved], carry_out: Callable[[Resolved], None], say: Callable[[str], None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kinoray.execution.beginnings import hand_on
 from kinoray.execution.commits import Stores
 from kinoray.execution.equal_flops import count_steps
 from kinoray.execution.rank_session import RankSession
@@ -52,7 +53,9 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -
     stages = stage_by_stage(spec, world, monitor, stores)
     while True:
         try:
-            next(stages)
+            done = next(stages)
+            if world.is_first:
+                hand_on(spec, done)
         except StopIteration as end:
             return end.value
 

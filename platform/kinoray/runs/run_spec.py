@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +21,9 @@ from kinoray.streams.task_manifests import union_manifest
 from kinoray.system.cores import usable_cores
 from kinoray.training.distributed import World
 from kinoray.training.stages import Stage
+
+Heirs = tuple[tuple[int, Resolved], ...]
+"""After how many tasks a run's state is handed on to which other run (`execution.beginnings`)."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class RunSpec:
     """Embedded streams that a machine renders where it lacks the videos."""
     cache: Cache | None = None
     """The frame cache that the user named; None: the usual one of the machine where the rank runs."""
+    heirs: Heirs = ()
 
     @property
     def folder(self) -> str:
@@ -115,6 +119,7 @@ def make_spec(
     abreast: int = 1,
     threads: int | None = None,
     way: Way = IN_PROCESS,
+    heirs: Heirs = (),
 ) -> RunSpec:
     """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start.
 
@@ -123,7 +128,7 @@ def make_spec(
     threads = threads or max(1, (usable_cores() - 1) // max(1, abreast))
     note_a_move(run, num_workers, gpu, say)
     record = open_run(run, threads, num_workers, say, gpu, way)
-    return describe_ranks(run, record["threads"], decode_slots, gpu)
+    return replace(describe_ranks(run, record["threads"], decode_slots, gpu), heirs=heirs)
 
 
 def describe_ranks(run: Resolved, threads: int, decode_slots: float, gpu: bool) -> RunSpec:

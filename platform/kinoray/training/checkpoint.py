@@ -144,7 +144,7 @@ def commit(
 
 def has_state(folder: Path) -> bool:
     """Whether a folder of checkpoints holds a committed one, whole or damaged."""
-    return bool(_committed(folder))
+    return bool(committed(folder))
 
 
 def newest(
@@ -161,7 +161,7 @@ def newest(
         CheckpointCorrupt: Checkpoints exist and none is whole: nothing is loaded and nothing is overwritten.
     """
     problems = []
-    for path in reversed(_committed(folder)):
+    for path in reversed(committed(folder)):
         try:
             checkpoint = verified(path)
             check(checkpoint)
@@ -176,16 +176,16 @@ def newest(
     return None
 
 
-def _prune(folder: Path, committed: Path, keep: int) -> None:
+def _prune(folder: Path, newest: Path, keep: int) -> None:
     """Remove all but the newest checkpoints up to the one just committed, and all behind it: whoever commits there went
     on from an earlier one because those are damaged, and they must not take the place of good ones."""
-    there = _committed(folder)
-    place = there.index(committed) + 1
+    there = committed(folder)
+    place = there.index(newest) + 1
     for old in (*there[: max(0, place - keep)], *there[place:]):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _committed(folder: Path) -> list[Path]:
+def committed(folder: Path) -> list[Path]:
     """Checkpoints that were committed, oldest first."""
     return sorted(path for path in folder.glob("stage-*") if ".tmp-" not in path.name)
 
