@@ -186,9 +186,8 @@ def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     name = folder.name if settings == 1 else f"{len(runs)} runs of {settings} settings"
     what = "seeds" if len({run.stream.order for run in runs}) == 1 else "seeds and orders"
     seeds = f"{len(runs)} {what} of " if settings == 1 < len(runs) else ""
-    most = max(sum(run.steps) for run in runs)
     as_many = f"as many FLOPs as {run.budget.method.name} takes in " if run.budget else ""
-    most = max(sum(run.usual_steps) for run in runs) if run.budget else most
+    most = max(sum(run.usual_steps if run.budget else run.steps) for run in runs)
     work = f"{seeds}{len(run.stream.tasks)} tasks, {as_many}{most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
     return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."

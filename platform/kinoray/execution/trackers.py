@@ -268,8 +268,7 @@ class Tail:
 def settings_of(run: Result) -> dict[str, Any]:
     """The resolved configuration, under the names that `--set` takes, and what the run was started with."""
     facts = {name: run.run[name] for name in ("method", "stream", "backbone", "seed", "joint", "zero_shot")}
-    facts["order"] = run.order
-    return {**run.config["recipe"], **run.config["method"], **facts}
+    return {**run.config["recipe"], **run.config["method"], **facts, "order": run.order}
 
 
 def tags_of(run: Result) -> dict[str, str]:

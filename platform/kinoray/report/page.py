@@ -93,7 +93,8 @@ def _figures(
 ) -> Iterator[tuple[str, Figure]]:
     """tasks: as the runs' table names them, by number where their order differs."""
     if measured:
-        matrices = [result.matrix.set_axis(tasks, axis=0).set_axis(tasks, axis=1) for result in measured]
+        names = pd.Index(tasks)
+        matrices = [result.matrix.set_axis(names, axis=0).set_axis(names, axis=1) for result in measured]
         score = measured[0].score
         title = f"Forgetting: {score} on each task as later tasks are learned"
         yield title, plots.forgetting_figure(matrices, score)

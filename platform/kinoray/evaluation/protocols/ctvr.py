@@ -5,7 +5,7 @@ the growing gallery (`BWF`), the paper's Table 1 tests each task in its own gall
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kinoray.evaluation.protocol import BaseProtocol
 from kinoray.metrics import Ranks
@@ -20,10 +20,10 @@ class Protocol(BaseProtocol):
 
     scores = {"R@1": 1, "R@5": 5, "R@10": 10}
     about = "R@K in percent, text to video, over all queries, among the test videos of all tasks so far"
-    headlines = ("R@1", "BWF_own", "BWF", "R@5", "R@10", "MedR", "MeanR", "R@1_tasks", "R@1_current")
+    headlines: ClassVar[tuple[str, ...]] = ("R@1", "BWF_own", "BWF", "R@5", "R@10", "MedR", "MeanR", "R@1_tasks", "R@1_current")
     objective = "R@1"
     default_learner = "avg_pool"
-    readings = ("", "own")
+    readings: ClassVar[tuple[str, ...]] = ("", "own")
     pooled = True
     gallery_grows = True
 
