@@ -100,7 +100,7 @@ def documented(start: str) -> list[str]:
 
 def test_the_documented_lines_remove_a_sweeps_runs_and_what_fresh_set_aside(root: Path, kino: Callable) -> None:
     shutil.copytree(root / BASE / "seed-0", root / BASE / "seed-0.old-1")
-    aside, trials, whole = documented("rm -r runs/*/") + documented("grep -lx") + documented("rm -r runs/RUN")
+    aside, trials, whole = documented("find runs") + documented("grep -rlx") + documented("rm -r runs/RUN")
     subprocess.run(["bash", "-ec", aside], check=True)
     assert [path.name for path in (root / BASE).iterdir()] == ["seed-0"]
     subprocess.run(["bash", "-ec", trials.replace("SWEEP", "s")], check=True)
