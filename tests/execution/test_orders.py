@@ -113,3 +113,9 @@ def test_a_dry_run_names_the_orders(micro, tmp_path) -> None:
     assert len({tuple(tasks) for tasks in dry_run("base_moco", stream=stream, orders="all")["orders"].values()}) == (
         factorial(4)
     )
+
+
+def test_what_is_said_of_few_clips_is_said_once_for_all_orders(made) -> None:
+    *_, results = made
+    (line,) = {line for result in results for line in result.cautions}
+    assert "by chance" in line

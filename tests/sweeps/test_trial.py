@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from kinoray.errors import Busy, UsageError
 from kinoray.runs import record
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
+from kinoray.runs.result import runs_of_sweep
 from kinoray.runs.run_folder import hold_run
 from kinoray.sweeps import trial
+from kinoray.sweeps.plan import make_plan
+from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.trial import Halt, Job, TrialRun
 from kinoray.system.durable import sha256
+from kinoray.system.folders import home_of, seed_folders_of
 from kinoray.testing.engine import resolved
 
 
@@ -134,3 +139,29 @@ def test_a_trial_goes_on_from_a_task_that_it_did_not_learn_itself(micro, tmp_pat
     cost = outcome(last)["cost"]
     assert last["wall_s"] == cost["wall_s"] and (cost["adopted_s"], cost["adopted_steps"]) == (9.0, 4)
     assert last["step_s"] == pytest.approx((cost["train_s"] + 4.0) / 8)
+
+
+def test_a_trial_has_a_run_for_each_order_and_seed_and_reports_their_mean(micro, tmp_path) -> None:
+    job = replace(job_of(micro, tmp_path), seeds=(0, 1), orders=2)
+    report = whole(TrialRun(job, 0, {}))
+    (home,) = {home_of(Path(folder)) for folder in report["folders"]}
+    places = ["seed-0", "seed-1", "order-1/seed-0", "order-1/seed-1"]
+    assert [str(Path(folder).relative_to(home)) for folder in report["folders"]] == places
+    trial = tmp_path / "sweep" / "trials" / "0000"
+    assert [str(folder.relative_to(trial)) for folder in seed_folders_of(trial)] == places
+    assert all(folder.resolve().parent in (home, home / "order-1") for folder in seed_folders_of(trial))
+    assert set(runs_of_sweep(tmp_path / "sweep")) == set(map(Path, report["folders"]))
+    values = [json.loads((Path(f) / "result.json").read_text())["validation"]["HM"] for f in report["folders"]]
+    assert report["HM"] == pytest.approx(sum(values) / 4)
+    assert whole(TrialRun(job, 1, {}))["wall_s"] == 0.0
+
+
+def test_orders_are_in_a_sweeps_record_and_name_where_there_are_several(micro, tmp_path) -> None:
+    def record(**options: Any) -> dict[str, Any]:
+        space = {"distill": {"choices": [0.1, 0.5]}}
+        return make_plan(SweepRequest(Late, stream=micro, space=space, runs=tmp_path, **options)).record
+
+    assert record()["name"] == record(orders=1)["name"] != record(orders="all")["name"] == record(orders=2)["name"]
+    assert record(orders="all")["orders"] == 2
+    with pytest.raises(UsageError, match="so 2 orders"):
+        record(orders=3)

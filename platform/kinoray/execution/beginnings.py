@@ -35,7 +35,7 @@ def in_turn(runs: Sequence[Resolved]) -> tuple[list[list[Resolved]], dict[Path, 
     for run in runs:
         families.setdefault((home_of(run.folder), run.seed), []).append(run)
     groups: list[list[Resolved]] = []
-    heirs: dict[Path, Heirs] = {}
+    heirs: dict[Path, Heirs] = {run.folder: () for run in runs}
     for family in families.values():
         family.sort(key=_places)
         group_of: list[list[Resolved]] = []
@@ -47,7 +47,7 @@ def in_turn(runs: Sequence[Resolved]) -> tuple[list[list[Resolved]], dict[Path, 
             group_of[-1].append(run)
             if depth:
                 giver = family[source].folder
-                heirs[giver] = (*heirs.get(giver, ()), (depth, run))
+                heirs[giver] = (*heirs[giver], (depth, run))
             else:
                 groups.append(group_of[-1])
     return groups, heirs

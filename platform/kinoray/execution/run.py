@@ -9,7 +9,7 @@ import shutil
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -38,8 +38,9 @@ from kinoray.runs.request import (
 from kinoray.runs.resolve import Resolved, check_division, default_workers, each_run
 from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
-from kinoray.runs.run_spec import Heirs, RunSpec, alone, make_spec
+from kinoray.runs.run_spec import Heirs, alone, make_spec
 from kinoray.streams import TaskData
+from kinoray.streams.orders import in_order
 from kinoray.system.actors import unrepeated
 from kinoray.system.cores import usable_cores
 from kinoray.system.folders import home_of
@@ -141,13 +142,13 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
     num_workers, per_worker, quiet, watch = request.num_workers, request.per_worker, request.quiet, request.watch
     for run in runs:
         check_division(run, num_workers or 1)
-    for line in dict.fromkeys(line for run in runs for line in cautions(data_facts(run.stream))):
+    for line in dict.fromkeys(line for run in runs for line in cautions(data_facts(in_order(run.stream, 0)))):
         say(f"Note: {line}")
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))
             groups, heirs = in_turn(runs)
-            _each([*chain(*groups)], lambda run: _in_process(run, heirs.get(run.folder, ()), quiet, signals, say), say)
+            _each(chain(*groups), lambda run: _in_process(run, heirs[run.folder], quiet, signals, say), say)
             return
         from kinoray.system.ray_session import num_cpus, num_gpus, ray_session
 
@@ -156,7 +157,6 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
 
             cpus, gpus = num_cpus(), num_gpus(say)
             groups, heirs = in_turn(seen_by_all(runs))
-            runs = [*chain(*groups)]
             if num_workers is None and len(runs) > 1 and not gpus and not per_worker:
                 say(_outlook(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(groups, heirs, request, signals, say)
@@ -171,10 +171,9 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             say(_outlook(runs, way, cpus))
 
             def carry_out(run: Resolved) -> None:
-                given = heirs.get(run.folder, ())
-                on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker, given)
+                on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker, heirs[run.folder])
 
-            _each(runs, carry_out, say)
+            _each(chain(*groups), carry_out, say)
         signals.check(runs[-1].label)
 
 
@@ -184,11 +183,10 @@ def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     folder = home_of(run.folder)
     settings = len({home_of(run.folder) for run in runs})
     name = folder.name if settings == 1 else f"{len(runs)} runs of {settings} settings"
-    what = "seeds" if len({run.stream.order for run in runs}) == 1 else "seeds and orders"
-    seeds = f"{len(runs)} {what} of " if settings == 1 < len(runs) else ""
+    many = f"{len(runs)} runs of " if settings == 1 < len(runs) else ""
     as_many = f"as many FLOPs as {run.budget.method.name} takes in " if run.budget else ""
     most = max(sum(run.usual_steps if run.budget else run.steps) for run in runs)
-    work = f"{seeds}{len(run.stream.tasks)} tasks, {as_many}{most} steps of {run.recipe.batch_size} clips"
+    work = f"{many}{len(run.stream.tasks)} tasks, {as_many}{most} steps of {run.recipe.batch_size} clips"
     free = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB free"
     return f"{name}: {work}, {way.name}, {way.why} ({way.means}; {cpus:g} CPUs); {free} in {folder.parent}."
 
@@ -279,29 +277,25 @@ def _side_by_side(
     signals: Signals,
     say: Callable[[str], None],
 ) -> None:
-    """Several small runs in one Ray, each a task with the loop in its process; as many at a time as there are CPUs.
-
-    groups, heirs: as of `in_turn`.
-    """
+    """Several small runs in one Ray, each a task with the loop in its process; as many groups (`in_turn`) at a time as
+    there are CPUs."""
     runs = [*chain(*groups)]
     signals.check(runs[0].label)
     from kinoray.execution.workers import run_actors, run_alone
     from kinoray.system.ray_session import num_cpus
 
     shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(groups)}
+    shared |= {"say": say, "way": SIDE_BY_SIDE}
     watched: dict[str, Any] = {}
-
-    def spec_of(run: Resolved) -> RunSpec:
-        return make_spec(run, say=say, way=SIDE_BY_SIDE, heirs=heirs.get(run.folder, ()), **shared)
-
-    firsts = {group[0].folder: spec_of(group[0]) for group in groups}
+    # Later ones of a group are described when their beginning is there.
+    firsts = {run.folder: make_spec(run, heirs=heirs[run.folder], **shared) for run, *_ in groups}
 
     def carry_out(run: Resolved) -> dict[str, Any]:
         """One run, with actors for as long as it lasts: many runs must not keep two processes each."""
         if signals.number is not None:
             return {"finished": False}
         try:
-            spec = firsts.get(run.folder) or spec_of(run)  # of a later one when its beginning is there
+            spec = firsts.get(run.folder) or make_spec(run, heirs=heirs[run.folder], **shared)
             with run_actors(run, spec, request.watch) as (monitor, stores):
                 watched[run.label] = run, monitor
                 try:
@@ -317,14 +311,16 @@ def _side_by_side(
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
     abreast = max(1, int(num_cpus()) // min(spec.threads for spec in firsts.values()))
     with progress_of(runs, request.quiet) as bar, threads(abreast) as pool:
-        in_groups = attend(
-            lambda: list(pool.map(lambda group: [carry_out(run) for run in group], groups)), watched, bar, signals
-        )
+
+        def work() -> list[list[dict[str, Any]]]:
+            return list(pool.map(lambda group: [carry_out(run) for run in group], groups))
+
+        in_groups = attend(work, watched, bar, signals)
     answered = dict(zip([run.folder for run in runs], chain(*in_groups), strict=True))
     _each(runs, lambda run: _settle(run, answered[run.folder], signals), say)
 
 
-def _each(runs: Sequence[Resolved], carry_out: Callable[[Resolved], None], say: Callable[[str], None]) -> None:
+def _each(runs: Iterable[Resolved], carry_out: Callable[[Resolved], None], say: Callable[[str], None]) -> None:
     """One run after the other; a failure takes none along. Raises: Stopped, RayLost; at the end the first failure."""
     problems: list[KinorayError] = []
     for run in runs:

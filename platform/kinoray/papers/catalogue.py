@@ -1,6 +1,6 @@
 """What `kinoray reproduce` can make: files of entries, by paper."""
 
-from kinoray.papers import bmu_moco, bmu_moco_pictures, ccsl, frame_fusion, frame_fusion_figures, video_moco
+from kinoray.papers import bmu_moco, bmu_moco_pictures, ccsl, frame_fusion, frame_fusion_figures, orders, video_moco
 from kinoray.papers.entries import Entry
 
 REPRODUCTIONS: dict[str, Entry] = {
@@ -10,6 +10,7 @@ REPRODUCTIONS: dict[str, Entry] = {
     **frame_fusion_figures.ENTRIES,
     **ccsl.ENTRIES,
     **video_moco.ENTRIES,
+    **orders.ENTRIES,
 }
 
 

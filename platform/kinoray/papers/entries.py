@@ -34,6 +34,8 @@ class Entry:
     """The first seed by default: none that a setting was chosen with."""
     seeds: int = 3
     """Runs per point or row by default."""
+    orders: int | str | None = None
+    """Orders of the tasks by default, each with every seed; "all", or None: the stream's own alone."""
     best_from: str = ""
     """A table whose tuned settings come before all others: of the row that `best_of` names."""
     best_stream: str = ""
@@ -72,6 +74,8 @@ class MethodRow:
     """Beside the entry's own."""
     joint: bool = False
     zero_shot: bool = False
+    control: str = ""
+    """One of `runs.controls` that changes what is trained by less than joint training and zero-shot."""
     best_of: str = ""
     """A row of the entry's `best_from` whose settings come first."""
     backbone: str = ""
@@ -130,7 +134,7 @@ class TableEntry(Entry):
     drawn: tuple[str, ...] = ()
     """Which columns the picture `overall` draws; (): the last three."""
     picture: Literal[
-        "overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries", "steps"
+        "overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries", "steps", "orders"
     ] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)

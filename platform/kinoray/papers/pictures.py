@@ -2,11 +2,12 @@
 
 Who calls them sets the style (`system.plots.STYLE`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from kinoray.papers.entries import KEPT, LOWER_IS_BETTER, SHARED, TableEntry
@@ -236,6 +237,53 @@ def _score_so_far(matrix: np.ndarray) -> np.ndarray:
     return np.array([float(np.mean(row[: k + 1])) for k, row in enumerate(matrix)])
 
 
+def moves(results: Sequence[Result], score: str) -> pd.DataFrame:
+    """By how many points training on a task (rows) moves the score on one that was learned before (columns), each among
+    its own clips: the mean over runs in several orders of the tasks; nan where no order has the one after the other."""
+    tasks = results[0].tasks
+    found: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        matrix = result.own_matrix_of(score).to_numpy()
+        for k in range(1, len(result.tasks)):
+            for earlier in range(k):
+                place = result.tasks[k], result.tasks[earlier]
+                found.setdefault(place, []).append(float(matrix[k, earlier] - matrix[k - 1, earlier]))
+    cells = [[np.mean(found[row, column]) if (row, column) in found else np.nan for column in tasks] for row in tasks]
+    return pd.DataFrame(cells, index=tasks, columns=tasks, dtype=float)
+
+
+def orders(made: Drawn) -> Figure:
+    """How HM spreads over the orders, a dot per run, and of each row what training on one task does to another."""
+    finished = _finished(made)
+    tables = {label: moves(results, made.entry.score) for label, results in finished.items()}
+    largest = max((float(np.nanmax(np.abs(t.to_numpy()), initial=0.0)) for t in tables.values()), default=0.0) or 1.0
+    columns = max(1, -(-len(finished) // 2))
+    figure = Picture(figsize=(4.6 + 2.4 * columns, 5.4), layout="constrained")
+    grid = figure.add_gridspec(2, columns + 1, width_ratios=[1.7, *[1.0] * columns])
+    axes = figure.add_subplot(grid[:, 0])
+    for number, results in enumerate(finished.values()):
+        values = [value for result in results if (value := result.metrics.get("HM")) is not None]
+        spread = np.linspace(-0.25, 0.25, len(values)) if len(values) > 1 else np.zeros(len(values))
+        axes.plot(values, number + spread, ".", markersize=2.5, color=COLOURS[1], alpha=0.5)
+        if values:
+            axes.boxplot([values], positions=[number], widths=0.6, orientation="horizontal", showfliers=False)
+    axes.set_yticks(range(len(finished)), [plain_text(label) for label in finished])
+    axes.invert_yaxis()
+    axes.set_xlabel("HM, a dot per run")
+    for number, (label, table) in enumerate(tables.items()):
+        axes = figure.add_subplot(grid[number % 2, 1 + number // 2])
+        axes.imshow(table.to_numpy(), cmap="RdBu", vmin=-largest, vmax=largest)
+        for (i, t), value in np.ndenumerate(table.to_numpy()):
+            if not np.isnan(value):
+                axes.text(t, i, f"{value:.1f}", ha="center", va="center", fontsize=6)
+        names = [plain_text(name) for name in table.columns]
+        axes.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=6)
+        axes.set_yticks(range(len(names)), names, fontsize=6)
+        axes.set_title(plain_text(label), fontsize=8)
+        axes.set(xlabel="moves the score on", ylabel="training on")
+    return figure
+
+
 PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "overall": overall,
     "current": current,
@@ -246,4 +294,5 @@ PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     "so_far": so_far,
     "queries": queries,
     "steps": steps,
+    "orders": orders,
 }

@@ -59,12 +59,14 @@ def reproduce(
     quiet, runs = options.get("quiet", False), options.get("runs")
     place = _results_folder(options.get("smoke", False)) if keep else None
     words = [f"--backbone {options['backbone']}"] if options.get("backbone") else []
+    words += [f"--orders {options['orders']}"] if options.get("orders") else []
     words += ["--tune"] if tune else []
     common: dict[str, Any] = {
         **options,
         "stream": options.get("stream") or entry.stream,
         "seed": _given(options, "seed", entry.seed),
         "seeds": _given(options, "seeds", entry.seeds),
+        "orders": _given(options, "orders", entry.orders),
         "settings": {**entry.settings, **(options.get("settings") or {})},
     }
     if isinstance(entry, CurveEntry):
@@ -277,6 +279,7 @@ def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any])
         settings={**common["settings"], **row.settings, **best},
         joint=row.joint,
         zero_shot=row.zero_shot,
+        control=row.control,
     )
 
 

@@ -248,7 +248,6 @@ class Reproduction(ABC):
         words = ["kinoray reproduce", self.name]
         words += [f"--stream {self.stream}"] if self.stream != self.entry.stream else []
         words += [f"--seeds {len(self.seeds)}"] if len(self.seeds) != self.entry.seeds else []
-        words += [f"--orders {self.orders}"] if self.orders > 1 else []
         words += [f"--seed {self.seeds[0]}"] if self.seeds[0] != self.entry.seed else []
         for name, value in self.facts.settings.items():
             if self.entry.settings.get(name) != value:

@@ -30,13 +30,14 @@ from kinoray.papers.entries import (
     TableEntry,
 )
 from kinoray.papers.occlusion import occlusion
-from kinoray.papers.pictures import PICTURES
+from kinoray.papers.pictures import PICTURES, moves
 from kinoray.papers.published import published
-from kinoray.papers.reproduction import Facts, Reproduction
+from kinoray.papers.reproduction import Facts, Reproduction, as_json
 from kinoray.report.estimates import Numbers, Row, cell_text, columns_of, drawn_columns, meaning, unit_of
 from kinoray.report.page import query_drift
 from kinoray.report.resampling import Floats
 from kinoray.report.statistics import Number, Sample, Unit, difference
+from kinoray.report.tables import changed_places
 from kinoray.system.plots import STYLE
 from kinoray.system.text import show, words
 
@@ -205,6 +206,9 @@ class TableReproduction(Reproduction):
         children = next(iter(self.then.values()), ())
         if sets := [child.stream for child in children if child is not None]:
             lines.append(f"Fine-tuned: accuracy of {self.entry.then} on {' and '.join(sets)}, from each row's encoder.")
+        if self.orders > 1:
+            competing = [(label, row) for label, row in self.rows[SHARED].items() if not row.is_bound]
+            lines += changed_places(competing)
         if self.tuned:
             best = "; ".join(f"{label}: {words(row['settings'])}" for label, row in self.tuned["rows"].items())
             first, count = self.tuned["seed"], self.tuned.get("seeds", 1)
@@ -212,6 +216,15 @@ class TableReproduction(Reproduction):
             where = f"{self.tuned['stream']} with seed{'s' if count > 1 else ''} {seeds}"
             lines.append(f"tuned, chosen by validation on {where}: {best}.")
         return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Of a picture of orders also what it shows: row -> what training on a task does to another (`moves`)."""
+        if self.entry.picture != "orders":
+            return super().to_json()
+        shown = {label: row.finished for label, row in self.rows[SHARED].items() if row.finished}
+        tables = {label: moves(runs, self.entry.score) for label, runs in shown.items()}
+        cells = {label: {str(task): as_json(t.loc[task].to_dict()) for task in t.index} for label, t in tables.items()}
+        return super().to_json() | {"moves": cells}
 
     def plot(self) -> "Figure":
         """The figure that the entry names."""

@@ -68,9 +68,9 @@ def _written(folder: Path, template: str, content: dict[str, Any]) -> Path:
 
 def _content(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0]
-    compared = compare(results)
-    shown = results[:MOST_RUNS]
+    compared, shown = compare(results), results[:MOST_RUNS]
     measured = [result for result in shown if result.matrix.notna().to_numpy().any()]
+    drawn = _figures(shown, measured, list(compared.tasks))
     return {
         "results": results,
         "left_out": len(results) - len(shown),
@@ -78,7 +78,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
         "comparison": Markup(compared._repr_html_()) if len(results) > 1 or compared.downstream else None,
         "cautions": dict.fromkeys(line for result in results for line in result.cautions),
         "matrices": [(result.place, Markup(heat_map(result.matrix))) for result in measured],
-        "figures": [(title, Markup(plots.svg(figure))) for title, figure in _figures(shown, measured, compared.tasks)],
+        "figures": [(title, Markup(plots.svg(figure))) for title, figure in drawn],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),
         "tasks": _tasks(first),
         "examples": next((shown for shown in map(examples, results) if shown), []),
@@ -88,9 +88,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _figures(
-    results: Sequence[Result], measured: Sequence[Result], tasks: Sequence[str]
-) -> Iterator[tuple[str, Figure]]:
+def _figures(results: Sequence[Result], measured: Sequence[Result], tasks: list[str]) -> Iterator[tuple[str, Figure]]:
     """tasks: as the runs' table names them, by number where their order differs."""
     if measured:
         names = pd.Index(tasks)

@@ -277,7 +277,7 @@ def notes_of(rows: Sequence[Row], across: Sequence[Column]) -> list[str]:
     competing = [row for row in others if not row.is_bound]
     for column in across:
         lines += _differences(competing, first, column)
-    lines += changed_places([row for row in rows if not row.is_bound], rows[0].results[0].protocol)
+    lines += changed_places([(row.label, row) for row in rows if not row.is_bound])
     if len(competing) > 1:
         lines.append(f"Intervals of differences are corrected for {len(competing)} comparisons in each column (Holm).")
     lines += [f"{row.label}: {row.unfinished}; not in the means." for row in rows if row.unfinished]
@@ -386,16 +386,17 @@ def _differences(rows: Sequence[Row], first: Row, column: Column) -> list[str]:
     ]
 
 
-def changed_places(rows: Sequence[Row], protocol: BaseProtocol) -> list[str]:
-    """A line for each two rows of which one is ahead in most orders of the tasks, and the other in some."""
-    overall = protocol.overall_columns(rows[0].metric) if rows else ()
-    column = protocol.objective if protocol.objective in overall else next(iter(overall), "")
+def changed_places(rows: Sequence[tuple[str, Row]]) -> list[str]:
+    """A line for each two rows, by label, of which one is ahead in most orders of the tasks, the other in some."""
     lines = []
-    for row, other in combinations(rows, 2):
+    for (label, row), (other_label, other) in combinations(rows, 2):
+        protocol = row.results[0].protocol
+        overall = protocol.overall_columns(row.metric)
+        column = protocol.objective if protocol.objective in overall else overall[0]
         gaps = [gap.value for gap in means_of_orders(row.minus(other, column)).values()]
         fewer = min(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps))
         if fewer:
-            lines.append(f"{row.label} and {other.label} change places in {fewer} of {len(gaps)} orders ({column}).")
+            lines.append(f"{label} and {other_label} change places in {fewer} of {len(gaps)} orders ({column}).")
     return lines
 
 

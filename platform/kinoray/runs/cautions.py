@@ -43,9 +43,11 @@ def _small_galleries(run: Mapping[str, Any], score: str | None) -> list[str]:
     protocol = load_protocol(run["protocol"])
     score = score or protocol.score
     by_size: dict[int, list[str]] = defaultdict(list)
-    for task, size in zip(run["tasks"], protocol.galleries(_test_clips(run)), strict=False):
-        if size < FEW:
-            by_size[size].append(task)
+    sizes = dict(zip(run["tasks"], protocol.galleries(_test_clips(run)), strict=False))
+    in_own_order = [task for task in run.get("digests", {}).get("data", {}) if task in sizes]  # one line for all orders
+    for task in in_own_order if len(in_own_order) == len(sizes) else sizes:
+        if sizes[task] < FEW:
+            by_size[sizes[task]].append(task)
     return [
         f"{score} by chance is {100 * min(1.0, protocol.scores[score] / size):.1f}: {_who(tasks)} among {size} "
         f"clip{'s' * (size > 1)}."

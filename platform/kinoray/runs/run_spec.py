@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import Backbone
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.frame_cache import Cache
@@ -13,13 +14,14 @@ from kinoray.evaluation.tester import TestedRun
 from kinoray.method import BaseMethod
 from kinoray.runs.record import in_autocast, note_a_move, open_run
 from kinoray.runs.request import IN_PROCESS, Way
-from kinoray.runs.resolve import Resolved
+from kinoray.runs.resolve import Resolved, facts_of
 from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams import TaskData
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.system.cores import usable_cores
 from kinoray.training.distributed import World
+from kinoray.training.optim import names_and_params
 from kinoray.training.stages import Stage
 
 Heirs = tuple[tuple[int, Resolved], ...]
@@ -107,6 +109,16 @@ def build_method(spec: RunSpec, backbone: Backbone) -> BaseMethod:
     cls = run.method.load()
     seed_libraries(seed_of("build", run.seed))
     return cls(cls.Config(**run.settings), backbone, spec.num_tasks)
+
+
+def trained_parameters(run: Resolved) -> int:
+    """Parameters that train in the last task."""
+    backbone = load_backbone(run.backbone, run.recipe.size_px, run.seed)
+    cls = run.method.load()
+    method = cls(cls.Config(**run.settings), backbone, len(run.stream.tasks))
+    for facts in facts_of(run):
+        method.grow(facts)
+    return sum(p.numel() for p in names_and_params(method.param_groups()).values())
 
 
 def make_spec(

@@ -75,8 +75,7 @@ value that it had before: then no sweep is renamed."""
 def make_plan(request: SweepRequest) -> Plan:
     """Check everything a user can get wrong. Raises: UsageError."""
     named = find_method(request.method)
-    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
-    stream = tested(stream, named)
+    stream = tested(load_stream(request.stream) if isinstance(request.stream, str) else request.stream, named)
     source = with_learner(named, stream.protocol)
     space = plain_space(load_space(source, request.space))
     check_space(space, source, request.settings)

@@ -37,13 +37,13 @@ from kinoray.runs.request import RunRequest, of_trial
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import MADE_BY, made_by, read_outcome
 from kinoray.runs.run_folder import failed, hold_run
-from kinoray.runs.run_spec import alone, make_spec
+from kinoray.runs.run_spec import alone, make_spec, trained_parameters
 from kinoray.seeds import seed_libraries
 from kinoray.streams import Stream
 from kinoray.streams.orders import in_order
 from kinoray.sweeps.study import of_then
 from kinoray.system.durable import read_json, write_json
-from kinoray.system.folders import home_of
+from kinoray.system.folders import place_in_run
 from kinoray.system.signals import Signals, Stopped
 from kinoray.system.text import one_line
 
@@ -294,15 +294,10 @@ def metrics_after(protocol: str, outcome: dict[str, Any], task: int) -> dict[str
 
 def link_run(sweep: Path, number: int, run: Path) -> None:
     """Link a trial's run from its sweep's folder: `trials/0003/seed-0` leads to the run of trial 3, seed 0."""
-    link = sweep / "trials" / f"{number:04d}" / run.relative_to(home_of(run))
+    link = sweep / "trials" / f"{number:04d}" / place_in_run(run)
     if not link.is_symlink():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(run, link.parent))
-
-
-def _name_in_trial(run: Resolved) -> str:
-    """`seed-0`, or `order-2/seed-0`."""
-    return run.folder.relative_to(home_of(run.folder)).as_posix()
 
 
 LOCK_WAIT_S = 3600.0
@@ -343,7 +338,7 @@ class TrialRun:
     def _open(self) -> None:
         for order, seed in itertools.product(range(self.job.orders), self.job.seeds):
             run = self.job.resolved(self.params, seed, order)
-            self.seeds.append(self._locked_run(self.job, run, _name_in_trial(run)))
+            self.seeds.append(self._locked_run(self.job, run, place_in_run(run.folder)))
             link_run(Path(self.job.folder), self.number, run.folder)
             self.seeds[-1].open()
 
@@ -376,7 +371,8 @@ class TrialRun:
     def _wall_s(self) -> float:
         """Seconds that the trial's runs took, starts included, in all its processes."""
         before = self._clocks()
-        names = {_name_in_trial(seed.run): seed for seed in self.seeds} | {then.run.label: then for then in self.then}
+        names = {place_in_run(seed.run.folder): seed for seed in self.seeds}
+        names |= {then.run.label: then for then in self.then}
         return sum(max(0.0, run.wall_s - before[name]["wall_s"]) for name, run in names.items())
 
     def _values_then(self) -> dict[str, float]:
@@ -420,20 +416,6 @@ class TrialRun:
             run.close()
         self.seeds, self.then = [], []
         self.locks.close()
-
-
-def trained_parameters(run: Resolved) -> int:
-    """Parameters that train in the last task."""
-    from kinoray.backbones import load_backbone
-    from kinoray.runs.resolve import facts_of
-    from kinoray.training.optim import names_and_params
-
-    cls = run.method.load()
-    backbone = load_backbone(run.backbone, run.recipe.size_px, run.seed)
-    method = cls(cls.Config(**run.settings), backbone, len(run.stream.tasks))
-    for facts in facts_of(run):
-        method.grow(facts)
-    return sum(p.numel() for p in names_and_params(method.param_groups()).values())
 
 
 @contextmanager

@@ -81,6 +81,11 @@ def home_of(folder: Path) -> Path:
     return parent.parent if _number(parent.name, "order-") is not None else parent
 
 
+def place_in_run(folder: Path) -> str:
+    """seed-N, or order-K/seed-N: where in RUN the folder of a seed is."""
+    return folder.relative_to(home_of(folder)).as_posix()
+
+
 def seed_label(folder: Path) -> str:
     """RUN/seed-N, or RUN/order-K/seed-N: how the folder of a run's seed is called."""
     folder = folder.absolute()
