@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import kinoray
 from kinoray.cli.main import app
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, KinorayError, UsageError
+from kinoray.execution import beginnings
 from kinoray.execution import extend as extending
 from kinoray.execution.extend import extend, read_task
 from kinoray.execution.run import run
@@ -37,8 +38,8 @@ from kinoray.training import checkpoint
 from kinoray.training.checkpoint import newest
 
 WRITES = (
-    (extending, "write_text"),
-    (extending, "whole_file"),
+    (beginnings, "write_text"),
+    (beginnings, "whole_file"),
     (checkpoint, "write_text"),
     (checkpoint, "sync"),
     (checkpoint, "save_file"),
@@ -174,6 +175,7 @@ def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, t
 KILLED = """
 import os, signal, sys
 import kinoray.execution.extend as extending
+from kinoray.execution import beginnings
 from kinoray.training import checkpoint
 left = int(sys.argv[3])
 def dying(real):
@@ -184,7 +186,7 @@ def dying(real):
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*arguments, **options)
     return call
-for place in (extending, checkpoint):
+for place in (beginnings, checkpoint):
     for name in ("write_text", "whole_file", "sync", "save_file"):
         if hasattr(place, name):
             setattr(place, name, dying(getattr(place, name)))

@@ -20,7 +20,17 @@ class Protocol(BaseProtocol):
 
     scores = {"R@1": 1, "R@5": 5, "R@10": 10}
     about = "R@K in percent, text to video, over all queries, among the test videos of all tasks so far"
-    headlines: ClassVar[tuple[str, ...]] = ("R@1", "BWF_own", "BWF", "R@5", "R@10", "MedR", "MeanR", "R@1_tasks", "R@1_current")
+    headlines: ClassVar[tuple[str, ...]] = (
+        "R@1",
+        "BWF_own",
+        "BWF",
+        "R@5",
+        "R@10",
+        "MedR",
+        "MeanR",
+        "R@1_tasks",
+        "R@1_current",
+    )
     objective = "R@1"
     default_learner = "avg_pool"
     readings: ClassVar[tuple[str, ...]] = ("", "own")
