@@ -275,7 +275,8 @@ def orders(made: Drawn) -> Figure:
         axes.imshow(table.to_numpy(), cmap="RdBu", vmin=-largest, vmax=largest)
         for (i, t), value in np.ndenumerate(table.to_numpy()):
             if not np.isnan(value):
-                axes.text(t, i, f"{value:.1f}", ha="center", va="center", fontsize=6)
+                colour = "white" if abs(value) > 0.6 * largest else "#111"
+                axes.text(t, i, f"{value:.1f}", ha="center", va="center", fontsize=6, color=colour)
         names = [plain_text(name) for name in table.columns]
         axes.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=6)
         axes.set_yticks(range(len(names)), names, fontsize=6)
