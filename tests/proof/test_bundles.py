@@ -106,6 +106,20 @@ def test_momentum_replay_and_a_growing_gallery_are_repeated(method: str, micro: 
 
 
 @pytest.mark.usefixtures("always_second")
+def test_another_order_of_the_tasks_is_repeated_and_a_counted_budget_is_not_bundled(
+    micro: Stream, tmp_path: Path
+) -> None:
+    options = {"stream": micro, "num_workers": 0, "runs": tmp_path, "quiet": True}
+    _, turned = kinoray.run("base_moco", orders=2, **options)
+    assert turned.order == 1 and turned.tasks == [task.name for task in micro.tasks[::-1]]
+    path = kinoray.bundle(turned, tmp_path / "turned.zip", stream=micro, quiet=True)
+    assert verify(path, stream=micro).exit_code == 0
+    counted = kinoray.run("base_moco", equal_flops="bmu_moco", **options)
+    with pytest.raises(UsageError, match="as take the FLOPs of bmu_moco"):
+        kinoray.bundle(counted, tmp_path / "counted.zip", stream=micro, quiet=True)
+
+
+@pytest.mark.usefixtures("always_second")
 def test_pictures_are_repeated_with_the_optimizer_kept(tmp_path: Path) -> None:
     stream = pictures(tmp_path)
     path = once(spec_on(stream, "simsiam", tmp_path, keep_optimizer=True, max_steps=2), tmp_path)

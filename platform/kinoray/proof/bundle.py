@@ -87,6 +87,11 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
         raise UsageError(
             f"{label} has no chain: an older kinoray trained it, or began to. Run it again with --fresh to bundle it."
         )
+    if result.equal_flops:
+        raise UsageError(
+            f"{label} has as many steps as take the FLOPs of {result.equal_flops}, which a bundle does not "
+            "hold. Bundle runs with the recipe's steps."
+        )
     if result.run["num_workers"] > 1:
         raise UsageError(
             f"{label} was trained by {result.run['num_workers']} workers, whose sums no single process repeats to the "

@@ -371,7 +371,7 @@ def _method(request: Request, given: Any) -> MethodSource:
 
 
 def _stream(request: Request, given: str | Stream | None) -> Stream:
-    """The stream that the user has, with the run's tasks. Raises: NotHere."""
+    """The stream that the user has, with the run's tasks in the order that it learned them. Raises: NotHere."""
     candidates: list[str | Stream] = [] if given is None else [given]
     if request.source:
         safe = PLAIN_NAME.fullmatch(request.source) and family_of(request.source) in stream_families()
@@ -387,7 +387,8 @@ def _stream(request: Request, given: str | Stream | None) -> Stream:
         except Exception as error:  # a stranger's name for it
             problem = f"its stream is not here: {one_line(error)[:300]}"
             continue
-        tasks = stream.tasks[: len(request.tasks)]
+        here = {task.name: task for task in stream.tasks}
+        tasks = tuple(here[name] for name in dict.fromkeys(request.tasks) if name in here)
         other = [task.name for task in tasks if request.data.get(task.name) != read_manifest(task.manifest).digest]
         files = {task.name: read_manifest(task.manifest).files for task in tasks}
         other += [n for n, digest in files.items() if digest and request.files.get(n, digest) != digest]
