@@ -70,26 +70,19 @@ def test_shared_beginnings_give_the_same_bits(method, micro, tmp_path) -> None:
 
 
 KILLED = """
-import os, signal, sys
+import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from kinoray.execution import beginnings
 from kinoray.execution.rank_session import RankSession
 from kinoray.testing.small_stream import small_stream, tasks_of
+from support.dying import dying
 from support.growth import Late
 from test_beginnings import local
-left = {moment}
-def dying(real):
-    def call(*arguments, **options):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
-    return call
-RankSession.step_made = dying(RankSession.step_made)
+wrap = dying({moment})
+RankSession.step_made = wrap(RankSession.step_made)
 for name in ("open_run", "write_text", "take_fence", "commit"):
-    setattr(beginnings, name, dying(getattr(beginnings, name)))
+    setattr(beginnings, name, wrap(getattr(beginnings, name)))
 local(Late, tasks_of(small_stream(Path({cache!r})), 3), Path({runs!r}), orders="all")
 """
 MOMENTS = random.Random(7).sample(range(2, 20), 3)

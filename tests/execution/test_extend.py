@@ -172,24 +172,19 @@ def test_a_failure_while_beginning_leaves_nothing_that_a_run_would_take(micro, t
     assert learned(grown(old, two).folder) == learned(local("base_moco", two, tmp_path / "whole").folder)
 
 
+TESTS = str(Path(__file__).parents[1])
 KILLED = """
-import os, signal, sys
+import sys
+sys.path.insert(0, sys.argv[4])
 import kinoray.execution.extend as extending
 from kinoray.execution import beginnings
 from kinoray.training import checkpoint
-left = int(sys.argv[3])
-def dying(real):
-    def call(*arguments, **options):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
-    return call
+from support.dying import dying
+wrap = dying(int(sys.argv[3]))
 for place in (beginnings, checkpoint):
     for name in ("write_text", "whole_file", "sync", "save_file"):
         if hasattr(place, name):
-            setattr(place, name, dying(getattr(place, name)))
+            setattr(place, name, wrap(getattr(place, name)))
 from kinoray.streams import TaskData
 from pathlib import Path
 extending.extend(sys.argv[1], TaskData("neon", Path(sys.argv[2])), num_workers=0, quiet=True)
@@ -199,7 +194,7 @@ extending.extend(sys.argv[1], TaskData("neon", Path(sys.argv[2])), num_workers=0
 @pytest.mark.parametrize("moment", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_a_kill_while_beginning_leaves_all_or_nothing(moment, micro, tmp_path) -> None:
     old, two = local("base_moco", tasks_of(micro, 1), tmp_path), tasks_of(micro, 2)
-    words = [sys.executable, "-c", KILLED, str(old.folder), str(two.tasks[1].manifest), str(moment)]
+    words = [sys.executable, "-c", KILLED, str(old.folder), str(two.tasks[1].manifest), str(moment), TESTS]
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     (begun,) = [path for path in tmp_path.glob("*/seed-0") if path != old.folder]
     assert (begun / "extended.json").exists() and not list(begun.glob("checkpoints/stage-???-?-step-????????"))
