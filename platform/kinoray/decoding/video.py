@@ -38,7 +38,7 @@ PYAV = ("av/", os.path.dirname(av.__file__))
 OTHER_CONTAINER = "no container that is read: MP4, MOV, Matroska, WebM, AVI, FLV, MPEG, WMV, Ogg, GIF, IVF"
 ENCRYPTED = "its video is encrypted"
 # Damage that loses frames silently loses many; hidden frames and codec delay lose a few.
-SHORT_SHARE, SHORT_SLACK = 0.9, 2
+WHOLE_SHARE, WHOLE_SLACK = 0.9, 2
 SHOWN = 0x10
 """Of the first byte of a VP8 frame."""
 RENEWED = ("h264", "hevc")
@@ -310,12 +310,12 @@ def _check_whole(video: Video, packets: list[Packet]) -> None:
     if not promised_s and container.duration and len(container.streams) == 1:
         promised_s = container.duration / av.time_base
     times = sorted(packet.pts for packet in packets if packet.pts is not None)
-    if not times or len(packets) + SHORT_SLACK >= SHORT_SHARE * (stream.frames or np.inf):
+    if not times or len(packets) + WHOLE_SLACK >= WHOLE_SHARE * (stream.frames or np.inf):
         return
     usual = 1 / (tick_s * float(stream.average_rate)) if stream.average_rate else 0.0
     gap = max((after - before for before, after in itertools.pairwise(times)), default=usual)
     seen_s = (times[-1] - (stream.start_time or 0) + gap) * tick_s
-    if seen_s < SHORT_SHARE * promised_s:
+    if seen_s < WHOLE_SHARE * promised_s:
         raise VideoError("decode", f"the file is cut off: {seen_s:.2f} of {promised_s:.2f} s")
 
 
@@ -344,7 +344,7 @@ def check_count(video: Video, packets: list[Packet], count: int) -> None:
         raise VideoError("decode", _behind_the_end(video, packets) or "no frames")
     expected = count_packets(video, packets)
     renewed = not video.from_start and video.stream.codec_context.codec.canonical_name in RENEWED
-    if count + SHORT_SLACK < SHORT_SHARE * expected or (renewed and count < expected):
+    if count + WHOLE_SLACK < WHOLE_SHARE * expected or (renewed and count < expected):
         raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
 
 

@@ -16,7 +16,7 @@ from kinoray.errors import ConfigMismatch
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.request import Way
-from kinoray.runs.resolve import Resolved, identity
+from kinoray.runs.resolve import Resolved, named_by
 from kinoray.runs.result import read_record
 from kinoray.system.durable import storage_error, write_text
 
@@ -37,7 +37,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
     """The run's record, run.json: all that is needed to open the run again from its folder alone (`reopen`).
 
     gpu: whether it computes on one; None: not known yet."""
-    parts = identity(run)
+    parts = named_by(run)
     return {
         "format": FORMAT,
         "run": run.label,
@@ -195,7 +195,7 @@ def note_clips(folder: Path, cached: int, decoded: int) -> None:
 
 def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The settings of a record that another record has, too: a newer setting had its default, or the folder would
-    have another name (`resolve.identity`)."""
+    have another name (`resolve.named_by`)."""
     parts = ("method", "recipe")
     return {k: {n: v for n, v in record["config"][k].items() if n in other["config"][k]} for k in parts}
 

@@ -155,7 +155,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     as_many = f"flops-of-{budget.method.name}" if budget else ""
     words = "-".join(filter(None, [source.name, control.name, as_many, stream.name]))
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", words).strip("-.")
-    folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(identity(resolved))[:8]}"
+    folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(named_by(resolved))[:8]}"
     return replace(resolved, folder=seed_folder(folder, resolved.seed, stream.order))
 
 
@@ -246,7 +246,7 @@ def tested(stream: Stream, method: MethodSource) -> Stream:
     return replace(stream, protocol=method.files[-1].load().tested_by or stream.protocol)
 
 
-def identity(run: Resolved) -> dict[str, Any]:
+def named_by(run: Resolved) -> dict[str, Any]:
     """What makes two runs the same but for the seed and the order of the tasks: the hash of the folder's name.
 
     Of settings only what differs from the defaults of the classes, so that a new field renames no run. A user's own

@@ -116,7 +116,7 @@ def make_plan(request: SweepRequest) -> Plan:
         "workers_per_trial": workers,
         "storage": _absolute(request.storage),
     }
-    name = request.name or f"sweep-{home_of(base.folder).name.rsplit('-', 1)[0]}-{digest_of(identity(record))[:8]}"
+    name = request.name or f"sweep-{home_of(base.folder).name.rsplit('-', 1)[0]}-{digest_of(named_by(record))[:8]}"
     folder = runs_root(request.runs).absolute() / name
     if request.warm_start is not None and not (warm := warm_folder(request.warm_start, folder)).is_dir():
         raise UsageError(f"There is no sweep {warm} to start with the best settings of.")
@@ -187,7 +187,7 @@ def prunes(objectives: Sequence[str], then: Sequence[str] | None) -> bool:
     return len(objectives) == 1 and not (then and objectives[0].startswith(of_then(then[0], "")))
 
 
-def identity(record: dict[str, Any]) -> dict[str, Any]:
+def named_by(record: dict[str, Any]) -> dict[str, Any]:
     """What a sweep is named by: its record without what is as usual."""
     return {name: value for name, value in record.items() if name not in USUAL or value != USUAL[name]}
 
