@@ -4,9 +4,10 @@
 
 Runs the plain learner (Base-MoCo; MoCo or SimSiam on pictures) on each split with each seed, its controls, joint
 training and zero-shot, and says which condition holds. What all methods share (rate, epochs) was chosen on split 0,
-which is not among the defaults: so these splits are unsearched. No compared method is run here, but on robots: a mean
-over frames knows no order, so the bound there is joint training of FrameFusionMoE. A finished run is returned, not
-repeated. `--keep` writes the table into `benchmarks/results/`.
+which is not among the defaults: so these splits are unsearched. No compared method is run here, but on
+`robots-ctvr-10`: a mean over frames knows no order, so the bound there is joint training of FrameFusionMoE. On
+`robots-ssl` labelled clips are learned from fresh weights, and on what plain MoCo learned without labels. A finished
+run is returned, not repeated. `--keep` writes the table into `benchmarks/results/`.
 """
 
 import argparse
@@ -17,13 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kinoray.execution.run import run_all
+from kinoray.methods.classify import SMALL_PROBE
 from kinoray.runs.experiment_file import parse_settings
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.streams import load_stream
+from kinoray.system.folders import home_of
 
 RESULTS = Path(__file__).parent / "results"
-Runs = Mapping[str, list[list[Result]]]
+Runs = dict[str, list[list[Result]]]
 """Row -> the runs of each split, by seed."""
 PLAIN: dict[str, dict[str, Any]] = {"base": {}, "joint": {"joint": True}}
 RATES = {f"rate/{number}": {"control": f"rate/{number}"} for number in (2, 3, 6)}
@@ -31,13 +34,21 @@ FRESH = {name: {"control": name} for name in ("random-encoder", "from-scratch")}
 BLIND = {name: {"control": name} for name in ("order-blind", "first-frame")}
 
 
+PROBED = {"settings": {name: value for name, value in SMALL_PROBE.items() if name != "augmentation"}}
+ENCODED = {"encoder": {"method": "video_moco", "settings": {"dropout": "none", "t": 1.0}}}
+"""Of a row that learns on what this run learned first, on the whole stream: plain MoCo."""
+
+
 class Ground(NamedTuple):
     """A stream that is to judge."""
 
     method: str
     rows: dict[str, dict[str, Any]]
+    """Row -> options of its runs. The first one is the plain learner's."""
     conditions: Callable[[Runs], list[tuple[str, str, bool]]]
     """Condition in words, what was measured, and whether it holds."""
+    part: str = ""
+    """The task of the stream whose scores count, where it is not all."""
 
 
 def mean_of(runs: list[list[Result]], value: Callable[[Result], float]) -> float:
@@ -119,6 +130,27 @@ def of_robots(runs: Runs) -> list[tuple[str, str, bool]]:
     return [*of_ctvr(runs), ("order of joint at least 65", f"{order:.1f}, and what {what:.1f}", order >= 65)]
 
 
+def of_ssl(runs: Runs) -> list[tuple[str, str, bool]]:
+    moco, probed, scratch, random, blind = (
+        mean_of(runs[name], metric("accuracy"))
+        for name in ("base", "base, probed", "from-scratch", "random-encoder", "order-blind")
+    )
+    return [
+        ("with labels and order at least 80", f"{scratch:.1f}", scratch >= 80),
+        ("without order 48 to 52", f"{blind:.1f}", abs(blind - 50) <= 2),
+        (
+            "fresh weights at least 10 points below plain MoCo's",
+            f"{scratch:.1f} against {moco:.1f}",
+            moco - scratch >= 10,
+        ),
+        (
+            "a random encoder at least 10 points below MoCo's, both probed",
+            f"{random:.1f} against {probed:.1f}",
+            probed - random >= 10,
+        ),
+    ]
+
+
 def of_pictures(score: str) -> Callable[[Runs], list[tuple[str, str, bool]]]:
     def conditions(runs: Runs) -> list[tuple[str, str, bool]]:
         joint, random = (mean_of(runs[name], metric(score)) for name in ("joint", "random-encoder"))
@@ -139,6 +171,12 @@ GROUNDS = {
     "sprites-cvlm": Ground("base_moco", PLAIN | {"zero-shot": {"zero_shot": True}} | RATES, of_cvlm),
     "sprites-ctvr-10": Ground("avg_pool", PLAIN | {"zero-shot": {"zero_shot": True}}, of_ctvr),
     "robots-ctvr-10": Ground("frame_fusion_moe", PLAIN | BLIND | {"zero-shot": {"zero_shot": True}}, of_robots),
+    "robots-ssl": Ground(
+        "classify",
+        {"base": ENCODED, "base, probed": ENCODED | PROBED, "from-scratch": {}, "random-encoder": PROBED} | BLIND,
+        of_ssl,
+        "/downstream",
+    ),
     "glyphs-cssl": Ground("moco", PLAIN | FRESH, of_pictures("accuracy")),
     "glyphs-ucl": Ground("simsiam", PLAIN | FRESH, of_pictures("accuracy")),
 }
@@ -159,14 +197,21 @@ def main() -> None:
     if asked.stream.startswith("glyphs"):
         epochs = settings.get("epochs", load_stream(f"{asked.stream}:{splits[0]}").recipe.epochs)
         rows["twice the epochs"] = {"joint": True, "settings": {"epochs": 2 * epochs}}
-    requests = [
-        RunRequest(ground.method, stream=f"{asked.stream}:{split}", seeds=seeds, runs=asked.runs, quiet=True, **options)
-        for row in rows.values()
-        for split in splits
-        for options in [row | {"settings": settings | row.get("settings", {})}]
-    ]
-    results = run_all(requests)
-    runs = {name: results[place * len(splits) : (place + 1) * len(splits)] for place, name in enumerate(rows)}
+
+    def runs_of(split: int, options: Mapping[str, Any], method: str = ground.method, part: str = "") -> RunRequest:
+        return RunRequest(
+            method, stream=f"{asked.stream}:{split}{part}", seeds=seeds, runs=asked.runs, quiet=True, **options
+        )
+
+    runs: Runs = {}
+    for name, row in rows.items():
+        options = row | {"settings": settings | row.get("settings", {})}
+        encoders: list[dict[str, Any]] = [{}] * len(splits)
+        if encoder := options.pop("encoder", None):
+            learned = run_all([runs_of(split, {**encoder}) for split in splits])
+            encoders = [{"backbone": f"run:{home_of(results[0].folder)}"} for results in learned]
+        asked_for = [runs_of(k, options | of, part=ground.part) for k, of in zip(splits, encoders, strict=True)]
+        runs[name] = run_all(asked_for)
     page = "\n".join(
         [*head(asked.stream, ground.method, splits, seeds, settings), *table(runs), "", *told(ground, runs)]
     )
