@@ -3,9 +3,9 @@
     python benchmarks/tpe.py [--json] [--trials 30] [--seeds 50]
     python benchmarks/tpe.py --measure                # makes the table anew, about 8 minutes on two quiet cores
 
-The table, `results/bmu-grid.json`, holds what `bmu_moco` reached on `moving-cvlm` at every point of a grid over m and
-m_hat, with the command, versions and seeds that made it; its steps are cut, so its scores are not the method's best,
-and the stream was that of commit d391813, with shorter tasks and another recipe.
+The table, `results/bmu-grid.json`, holds what `bmu_moco` reached on `moving-conflict` at every point of a grid over m
+and m_hat, with the command, versions and seeds that made it; its steps are cut, so its scores are not its best, and the
+stream was that of commit d391813, with shorter tasks and another recipe.
 The simulation draws and tells as a sweep with one trial at a time does, with the sweep's own samplers and its knobs on
 the grid's points; a trial's value is looked up. Reported, after n trials: the mean over the sweep's seeds of the best
 validation HM so far and of that trial's test HM, the share of the table's range that it reached, and how often TPE's
@@ -78,7 +78,7 @@ def measure(runs: Path | None) -> dict[str, Any]:
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "command": "python benchmarks/tpe.py --measure",
-        "what": "bmu_moco on moving-cvlm, one run per point, in percent; selection looks at validation_HM alone",
+        "what": "bmu_moco on moving-conflict, one run per point, in percent; selection looks at validation_HM alone",
         "settings": SETTINGS,
         "space": SPACE,
         "versions": {"python": platform.python_version()}

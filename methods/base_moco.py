@@ -16,7 +16,7 @@ from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, trainable
-from kinoray.momentum import KeyFamily, average_into, copy_into
+from kinoray.momentum import KeyFamily, average_into, copy_into, scaled_keep
 
 
 @config
@@ -31,7 +31,11 @@ class Config:
     """Keys per queue (30 batches of 48)."""
 
 
-RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks are small
+# Queues of ten batches of 48, for the tasks are small; those of moving-cvlm have 400 steps.
+RECIPES = {
+    "moving-cvlm": {"queue_size": 480, "m": scaled_keep(400)},
+    "moving-conflict": {"queue_size": 480},
+}
 
 
 class Method(BaseMethod):

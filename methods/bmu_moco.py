@@ -22,7 +22,7 @@ from kinoray.backbones.towers import TwoTower
 from kinoray.config import Count, Positive, Share, config
 from kinoray.equations import info_nce_families
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, trainable
-from kinoray.momentum import KeyFamily, Queue, average_into, copy_into, pull_towards
+from kinoray.momentum import KeyFamily, Queue, average_into, copy_into, pull_towards, scaled_keep
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,11 @@ class Config:
     """Share of the encoder kept by `ensemble` at task end. Ours; the paper gives none."""
 
 
-RECIPES = {"moving-cvlm": {"queue_size": 480}}  # 10 batches of 48: the tasks are small
+# Queues of ten batches of 48, for the tasks are small; those of moving-cvlm have 400 steps.
+RECIPES = {
+    "moving-cvlm": {"queue_size": 480, "m": scaled_keep(400), "m_hat": scaled_keep(400)},
+    "moving-conflict": {"queue_size": 480},
+}
 
 
 class Method(BaseMethod):

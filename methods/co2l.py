@@ -46,7 +46,8 @@ class Config:
 
 Features = tuple[list[Tensor], Tensor]
 """Of n rows: videos, a view each, and texts, all (n, D)."""
-RECIPES = {"moving-cvlm": {"memory_capacity": 85}}  # a tenth of its average task's pairs, as in the paper
+# A tenth of an average task's pairs, as in the paper.
+RECIPES = {"moving-cvlm": {"memory_capacity": 96}, "moving-conflict": {"memory_capacity": 85}}
 
 
 class Method(Rule):

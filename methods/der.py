@@ -50,7 +50,8 @@ class Config:
 PICTURES = {"memory_capacity": 256, "memory_policy": "reservoir", "memory_weight": 0.4, "memory_views": ("ucl-replay",)}
 """Of the benchmark."""
 RECIPES: dict[str, dict[str, Any]] = {
-    "moving-cvlm": {"memory_capacity": 85},  # a tenth of its average task's pairs, as in the paper
+    "moving-cvlm": {"memory_capacity": 96},  # a tenth of an average task's pairs, as in the paper
+    "moving-conflict": {"memory_capacity": 85},
     "protocol:ucl": PICTURES,
     "ucl-tinyimagenet": {"memory_views": ("ucl-replay-tinyimagenet",)},
     "digits-5": {"memory_capacity": 32, "memory_views": ("digits",)},  # 256 would be a fifth of the stream

@@ -29,7 +29,8 @@ class Config:
     """Whether keys of replayed rows enter the learner's queues."""
 
 
-RECIPES = {"moving-cvlm": {"memory_capacity": 85}}  # a tenth of its average task's pairs, as in the paper
+# A tenth of an average task's pairs, as in the paper.
+RECIPES = {"moving-cvlm": {"memory_capacity": 96}, "moving-conflict": {"memory_capacity": 85}}
 
 
 class Method(Rule):

@@ -58,6 +58,14 @@ class Momentum(Frozen[M]):
         self.follows_training = train
 
 
+def scaled_keep(steps: int) -> float:
+    """The share that an average keeps in each step, where a task of so many steps is to be ten times as long as its
+    memory 1 / (1 - keep): 1 - 10 / steps. For the recipes of embedded streams, whose tasks are short; the papers' tasks
+    are 17 to 540 memories long.
+    """
+    return round(1 - 10 / steps, 6)
+
+
 @torch.no_grad()
 def average_into(average: Weights, source: Weights, keep: float) -> None:
     """average <- keep * average + (1 - keep) * source, for every parameter (BMU-MoCo, Eqs. 8 and 14).

@@ -62,7 +62,7 @@ def swept(root: Path, scores: Sequence[tuple[float, float] | str | None], seeds:
     folder = root / f"sweep-{method}"
     folder.mkdir(parents=True)
     record = {
-        "format": 1, "name": folder.name, "method": method, "stream": "moving-cvlm", "protocol": "cvlm",
+        "format": 1, "name": folder.name, "method": method, "stream": "moving-conflict", "protocol": "cvlm",
         "backbone": "tiny", "smoke": smoke, "space": dict(space), "settings": {"m": 0.99},
         "objectives": ["HM"], "seeds": list(range(seeds)),
         "storage": None, "num_tasks": len(TASKS), "digests": {"code": "c" * 64, "method": "m" * 64},
@@ -324,7 +324,7 @@ def test_the_files_hold_the_numbers_and_the_published_words(tmp_path: Path) -> N
     assert len(record["runs"]) == 14
     page = stem.with_suffix(".md").read_text()
     for text in (FIG4.published, FIG4.place, made.verdict, "![bmu-fig4](bmu-fig4.png)", "none is chosen", "m=0.99",
-                 "`kinoray reproduce bmu-fig4 --stream moving-cvlm --seeds 2 --seed 0`"):  # fmt: skip
+                 "`kinoray reproduce bmu-fig4 --stream moving-conflict --seeds 2 --seed 0`"):  # fmt: skip
         assert text in page, text
     assert page.count("\n| ") == 1 + 1 + 7
     assert "| 0.99 | 58.5 ±6.4 | 52.1 ±6.4 |" in page
@@ -401,14 +401,14 @@ def fig4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[SweepRequest]:
 
 
 def test_the_command_passes_on_what_was_asked_and_prints_the_statement(fig4: list, kino: Any, tmp_path: Path) -> None:
-    words = ["--seeds", "2", "--stream", "moving-cvlm:9", "--set", "epochs=3", "--runs", tmp_path, "--quiet"]
+    words = ["--seeds", "2", "--stream", "moving-conflict:9", "--set", "epochs=3", "--runs", tmp_path, "--quiet"]
     code, out, err = kino("reproduce", "bmu-fig4", *words)
     assert (code, err) == (0, "")
     assert "Of the paper's 5 statements 5 hold." in out
     assert "58.5 ±6.4" in out
     (request,) = fig4
     expected = {
-        "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-cvlm:9", "seeds": 2, "seed": 40,
+        "method": "bmu_moco", "space": "bmu-fig4", "stream": "moving-conflict:9", "seeds": 2, "seed": 40,
         "settings": {"epochs": 3}, "sampler": "grid", "prune": False, "quiet": True, "smoke": False,
     }  # fmt: skip
     assert {name: getattr(request, name) for name in expected} == expected
@@ -425,11 +425,11 @@ def test_what_is_kept_is_the_table(
     (tmp_path / "platform" / "kinoray").mkdir(parents=True)
     monkeypatch.setattr(f"{MODULE}.__file__", str(tmp_path / "platform" / "kinoray" / "papers" / "reproduce.py"))
     reproduce("bmu-fig4", runs=tmp_path, keep=True)
-    stem = results / "bmu-fig4-moving-cvlm"
+    stem = results / "bmu-fig4-moving-conflict"
     assert sorted(results.iterdir()) == [stem.with_suffix(s) for s in (".csv", ".json", ".md", ".png")]
     page = stem.with_suffix(".md").read_text()
     assert "58.5 ±6.4" in page
-    assert "(bmu-fig4-moving-cvlm.png)" in page
+    assert "(bmu-fig4-moving-conflict.png)" in page
     assert str(tmp_path) not in page + stem.with_suffix(".json").read_text()
     assert "Kept " in capsys.readouterr().err
 

@@ -124,7 +124,7 @@ def test_the_published_numbers_are_those_of_the_transcription() -> None:
 def test_a_table_runs_every_row_over_its_seeds_and_lays_it_beside_the_published_one(made_up, tmp_path) -> None:
     table = made("bmu-table1", tmp_path)
     assert [str(request.method) for request in made_up] == [row.method for row in TABLE1.rows]
-    assert {(r.stream, r.seed, r.seeds) for r in made_up} == {("moving-cvlm:9", 40, 5)}
+    assert {(r.stream, r.seed, r.seeds) for r in made_up} == {("moving-conflict:9", 40, 5)}
     assert [(r.joint, r.zero_shot) for r in made_up[-2:]] == [(True, False), (False, True)]
     assert made_up[6].settings == {"variant": "local"}
     cells = table.cells()
@@ -168,20 +168,20 @@ def test_a_table_of_another_score_has_its_own_forgetting_and_harmonic_mean(made_
 def test_tuned_settings_make_a_second_line_of_every_row_that_has_them(made_up, tmp_path) -> None:
     best = {"LwF": {"learning_rate": 0.002}, "BMU-MoCo": {"m_hat": 0.995}}
     rows = {label: {"settings": settings, "validation": {"HM": 60.0}, "trials": 9} for label, settings in best.items()}
-    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0}, rows)
+    tuned.write_tuned("bmu-table1", "moving-conflict", {"stream": "moving-conflict", "seed": 0}, rows)
     table = made("bmu-table1", tmp_path, seeds=2)
     assert list(table.rows) == ["shared", "tuned"]
     assert [dict(r.settings) for r in made_up[10:]] == list(best.values())
     lines = [row[:2] for row in table.cells()[1:]]
     assert [label for label, column in lines if column == "tuned"] == list(best)
-    assert "tuned, chosen by validation on moving-cvlm with seed 0: LwF: learning_rate=0.002; " in table.notes()[1]
+    assert "tuned, chosen by validation on moving-conflict with seed 0: LwF: learning_rate=0.002; " in table.notes()[1]
     columns = {statement.column for statement in table.statements}
     assert columns == {"shared", "tuned"}
     of_tuned = [s for s in table.statements if s.column == "tuned" and "(local)" in s.words]
     assert {s.answer for s in of_tuned} == {"not measured"}, "a row without tuned settings cannot be compared"
     assert made("bmu-table2", tmp_path, seeds=2).tuned == {}, "the ablation has one column"
-    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0, "seeds": 2}, rows)
-    assert "on moving-cvlm with seeds 0, 1: LwF" in made("bmu-table1", tmp_path, seeds=2).notes()[1]
+    tuned.write_tuned("bmu-table1", "moving-conflict", {"stream": "moving-conflict", "seed": 0, "seeds": 2}, rows)
+    assert "on moving-conflict with seeds 0, 1: LwF" in made("bmu-table1", tmp_path, seeds=2).notes()[1]
 
 
 def test_the_files_of_a_table(made_up, tmp_path) -> None:
@@ -197,7 +197,7 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
         TABLES["bmu-table2"].published,
         table.verdict,
         "| Base-MoCo (local, no BMU) | published | 38.99 |",
-        "`kinoray reproduce bmu-table2 --stream moving-cvlm --seeds 2`",
+        "`kinoray reproduce bmu-table2 --stream moving-conflict --seeds 2`",
         "Tasks: 1 plain, 2 night",
     )
     for text in texts:
@@ -382,13 +382,13 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     table = made("bmu-table1", tmp_path, tune=True, seeds=2)
     assert [r.method for r in asked] == [row.method for row in TABLE1.rows if not row.is_bound]
     assert {(r.stream, r.seed, r.seeds, r.space, r.sampler, r.prune) for r in asked} == {
-        ("moving-cvlm", 0, 1, "budget", "grid", False)
+        ("moving-conflict", 0, 1, "budget", "grid", False)
     }
-    assert "`kinoray reproduce bmu-table1 --stream moving-cvlm --seeds 2 --tune`" in table.markdown()
+    assert "`kinoray reproduce bmu-table1 --stream moving-conflict --seeds 2 --tune`" in table.markdown()
     named = made("bmu-table3", tmp_path, backbone="tiny-clip", seeds=2).markdown()
-    assert "`kinoray reproduce bmu-table3 --stream moving-cvlm --seeds 2 --backbone tiny-clip`" in named
+    assert "`kinoray reproduce bmu-table3 --stream moving-conflict --seeds 2 --backbone tiny-clip`" in named
     assert list(table.tuned["rows"]) == [row.label for row in TABLE1.rows if not row.is_bound]
-    kept = json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())
+    kept = json.loads(tuned.file_of("bmu-table1", "moving-conflict:9").read_text())
     assert kept["rows"]["DER"] == {"settings": {"learning_rate": 0.002}, "validation": {"HM": 61.5}, "trials": 9}
     for name, options, message in (
         ("bmu-table2", {}, "no column of tuned settings"),
@@ -396,7 +396,7 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
         ("bmu-table1", {"dry_run": True}, "leave out dry_run"),
         ("bmu-table1", {"smoke": True}, "leave out smoke"),
         ("bmu-table1", {"settings": {"epochs": 1}}, "leave out settings"),
-        ("bmu-table1", {"stream": "cvlm"}, "rates that suit moving-cvlm"),
+        ("bmu-table1", {"stream": "cvlm"}, "rates that suit moving-conflict"),
     ):
         with pytest.raises(UsageError, match=message):
             made(name, tmp_path, tune=True, **options)
@@ -404,14 +404,14 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     monkeypatch.setitem(REPRODUCTIONS, "bmu-table1", replace(TABLE1, search_seeds=3))
     made("bmu-table1", tmp_path, tune=True, seeds=2)
     assert {r.seeds for r in asked[8:]} == {3}
-    assert json.loads(tuned.file_of("bmu-table1", "moving-cvlm:9").read_text())["seeds"] == 3
+    assert json.loads(tuned.file_of("bmu-table1", "moving-conflict:9").read_text())["seeds"] == 3
     with pytest.raises(UsageError, match="--concurrent is for figures over a knob"):
         made("bmu-table3", tmp_path, concurrent=2)
 
 
 def test_bounds_stand_in_every_column(made_up, tmp_path) -> None:
     best = {row.label: {"settings": {"learning_rate": 0.002}} for row in TABLE1.rows if not row.is_bound}
-    tuned.write_tuned("bmu-table1", "moving-cvlm", {"stream": "moving-cvlm", "seed": 0}, best)
+    tuned.write_tuned("bmu-table1", "moving-conflict", {"stream": "moving-conflict", "seed": 0}, best)
     table = made("bmu-table1", tmp_path, seeds=2)
     curves = [table.samples(TABLE1.claims[0], column) for column in ("shared", "tuned")]
     assert curves[0]["zero-shot"] == curves[1]["zero-shot"] and len(curves[0]["zero-shot"]) == 2

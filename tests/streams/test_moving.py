@@ -53,7 +53,7 @@ def test_rendering_says_how_far_it_is_without_a_terminal(tmp_path, capsys):
 
 def test_five_tasks_differ_in_size_rate_length_and_number_of_clips(stream):
     assert [task.name for task in stream.tasks] == ["paper", "neon", "tape", "radar", "street"]
-    assert stream.protocol == "cvlm" and stream.backbone == "tiny"
+    assert stream.protocol == "cvlm" and stream.backbone == "tiny-web"
     for field in ("width_px", "rate_fps", "frames", "clips"):
         assert len({getattr(look, field) for look in world.LOOKS}) == 5
     assert all(look.clips[2] >= 200 for look in world.LOOKS)
@@ -75,7 +75,7 @@ def test_every_clip_is_h264_of_the_size_rate_and_length_that_its_look_says(strea
 
 
 def test_decoded_pixels_are_those_drawn(stream):
-    for look, task in zip(world.LOOKS, stream.tasks, strict=True):
+    for look, task in zip(moving.LOOKS["moving-cvlm"], stream.tasks, strict=True):
         scene, row = moving.clip_rows(replace(look, clips=SMALL), 0)[1]
         drawn = moving.clip_frames(look, scene, 1, 0)
         decoded = frames_of(task.manifest.parent / row["uri"])
@@ -134,8 +134,11 @@ def test_a_cache_that_cannot_be_written_is_one_clear_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+LOOKS = [look for looks in moving.LOOKS.values() for look in looks]
+
+
 def test_no_scene_repeats_within_a_task_so_every_test_clip_is_new():
-    for look in world.LOOKS:
+    for look in LOOKS:
         scenes = [scene for scene, _ in moving.clip_rows(look, 0)]
         assert len({(s.shape, s.colour, s.ground, s.size, s.place) for s in scenes}) == len(scenes) == sum(look.clips)
 
@@ -154,6 +157,26 @@ def test_captions_name_every_attribute_with_words_of_the_vocabulary():
                 assert words <= known
                 for name in world.ATTRIBUTES:
                     assert words & set(world.CONCEPT_WORDS[look.called(getattr(scene, name))])
+
+
+def test_captions_that_drift_name_four_of_six_attributes_by_their_own_words():
+    known = set(world.vocabulary_words())
+    for look in moving.LOOKS["moving-cvlm"]:
+        rows = moving.clip_rows(replace(look, clips=SMALL), 0)
+        assert sum(len(row["captions"]) for _, row in moving.clip_rows(look, 0)[: look.clips[0]]) == moving.PAIRS
+        for scene, row in rows:
+            for words in (set(caption.split()) for caption in row["captions"]):
+                named = [n for n in world.ATTRIBUTES if words & set(world.CONCEPT_WORDS[getattr(scene, n)])]
+                assert words <= known and len(named) == 4
+
+
+def test_the_web_shows_all_looks_and_misnames_some():
+    looks = moving.LOOKS["moving-cvlm"]
+    images, captions = stills.web_pairs(2000, 0, looks)
+    again, right = stills.web_pairs(2000, 0, looks, wrong=0.0)
+    assert images.shape == (2000, 32, 32, 3) and np.array_equal(images, again)
+    assert 0.08 < np.mean([a != b for a, b in zip(captions, right, strict=True)]) < 0.12
+    assert {word for look in looks for word in look_words(look)} <= set(" ".join(captions).split())
 
 
 def test_shrinking_averages_boxes():

@@ -4,14 +4,16 @@ from pathlib import Path
 
 from kinoray.backbones.towers import TowerShape, VitBertTowers, load_towers, random_towers, read_vocabulary
 
-NAMES = ("tiny",)
+NAMES = ("tiny", "tiny-web")
 ABOUT = {
     "tiny": "small ViT and BERT, 32 px; weights ship with kinoray",
+    "tiny-web": "the same, pre-trained on all looks and words of the small world, a tenth of the captions wrong",
     "tiny:FOLDER": "the same from a folder written by `benchmarks/pretrain.py tiny`",
 }
 SMALL = True
 BACKBONE = VitBertTowers
 FOLDER = Path(__file__).parent / "tiny"
+FOLDERS = {"tiny": FOLDER, "tiny-web": FOLDER.parent / "tiny_web"}
 
 
 def check(name: str, argument: str) -> None:
@@ -20,7 +22,7 @@ def check(name: str, argument: str) -> None:
 
 def weights_folder(name: str, argument: str) -> Path:
     """The folder named, or the one that ships."""
-    return Path(argument) if argument else FOLDER
+    return Path(argument) if argument else FOLDERS[name]
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> VitBertTowers:

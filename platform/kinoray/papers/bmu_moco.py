@@ -195,7 +195,7 @@ FIG4 = CurveEntry(
 )
 
 MEMORIES = {pairs: f"ER-ring, {pairs} pairs" for pairs in (10, 20, 45, 85, 210, 425)}
-"""From 1 % to 50 % of moving-cvlm's average task; 85 is the 10 % of the paper."""
+"""From 1 % to 50 % of moving-conflict's average task; 85 is the 10 % of the paper."""
 
 FIG5 = TableEntry(
     title="ER-ring by the size of its memory, against BMU-MoCo without one",

@@ -24,7 +24,7 @@ class Entry:
     source: str
     """Where the paper says so."""
     claims: tuple[Claim, ...]
-    stream: str = "moving-cvlm:9"
+    stream: str = "moving-conflict:9"
     """Stream by default: a world that no setting was chosen on."""
     paper_stream: str = "cvlm"
     """The stream of the paper."""

@@ -43,7 +43,7 @@ class Result:
             raise UsageError(
                 f"{self.folder} is no run: it has no run.json. `kinoray list runs` shows the runs there are."
             )
-        self.run: dict[str, Any] = read_record(self.folder)
+        self.run: dict[str, Any] = _as_named_now(read_record(self.folder))
         self.method: str = self.run["method"]
         self.stream: str = self.run["stream"]
         self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
@@ -288,6 +288,18 @@ def read_record(folder: Path, more: Mapping[str, Any] = MappingProxyType({})) ->
     more: what else it must have, as in RECORD.
     """
     return read_json(folder / "run.json", "Put back its own, or run again with --fresh.", {**RECORD, **more})
+
+
+def _as_named_now(run: dict[str, Any]) -> dict[str, Any]:
+    """A record whose stream has another name by now: what `moving-cvlm` was until 0.2.0 is `moving-conflict`."""
+    source = run.get("stream_source") or {}
+    if source.get("made_from", "").partition(":")[0] != "moving-cvlm" or source.get("backbone") != "tiny":
+        return run
+    made_from = source["made_from"].replace("moving-cvlm", "moving-conflict")
+    return run | {
+        "stream": run["stream"].replace("moving-cvlm", "moving-conflict"),
+        "stream_source": source | {"made_from": made_from},
+    }
 
 
 def read_sweep(folder: Path, more: Sequence[str] = ()) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""`moving-cvlm`: five tasks of real H.264 videos of a small world, rendered once into the user's cache directory.
+"""`moving-cvlm`, `moving-conflict`: five tasks of real H.264 videos of a small world, rendered once into the cache.
 
 The tasks stand in for the five data sets of the CVLM setting (BMU-MoCo, Sec. 4.1): other looks, words, frame sizes,
-rates and lengths, unequal sizes, several captions a video in two of them and paragraphs in one. `world` says what is in
-a clip; `rendering` writes it. The cache folder's name carries a digest of the world's source and the world seed, so two
+rates and lengths, several captions a video in two of them and paragraphs in one. `world` says what is in a clip;
+`rendering` writes it. The cache folder's name carries a digest of the world's source and the world seed, so two
 versions never mix.
+
+`moving-cvlm` drifts: tasks show other scenes in other looks and words, all of which the backbone has seen before the
+first task, so that there is something to keep. As on the web, a caption names some of what there is. `moving-conflict`
+contradicts: two of its tasks exchange the words of four colours, so that what one teaches another takes back, and the
+backbone has seen three looks alone. It is the `moving-cvlm` of version 0.1.
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,28 +25,66 @@ from kinoray.streams import Stream, TaskData, world
 from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
 from kinoray.system.folders import cache_folder
 
-NAMES = ("moving-cvlm",)
+NAMES = ("moving-cvlm", "moving-conflict")
+
+SENTENCES = {
+    "paper": (
+        "a {size} {colour} {shape} on {ground}",
+        "a {colour} {shape} {motion} at the {place}",
+        "on {ground} a {shape} that is {size} {motion}",
+    ),
+    "neon": (
+        "{ground} scene where one {colour} {shape} {motion}",
+        "look , the {size} {colour} {shape} {place}",
+        "{place} side : neon {shape} in {colour} , {ground} behind",
+    ),
+    "tape": (
+        "someone films a {colour} {shape} , {size} , on the {ground}",
+        "old tape of {ground} : {place} a {shape} coloured {colour}",
+    ),
+    "radar": (
+        "there is a {shape} . it is {colour} . it {motion} while the {ground} stays behind it",
+        "we see {ground} . then a {colour} thing comes , a {shape} , on the {place}",
+    ),
+    "street": (
+        "{size} {shape} painted {colour} in {ground} light",
+        "during {ground} the {colour} {shape} {motion}",
+        "my {shape} {place} . {colour} against {ground}",
+    ),
+}
+"""Of `moving-cvlm`, by look: each names four of a scene's six attributes."""
+PAIRS = 960
+"""Videos with one of their captions that train a task of `moving-cvlm`."""
+LOOKS = {
+    "moving-cvlm": tuple(
+        replace(look, sentences=SENTENCES[look.name], exchanged=(), clips=(PAIRS // look.captions, 120, 300))
+        for look in world.LOOKS
+    ),
+    "moving-conflict": world.LOOKS,
+}
+"""Stream -> how its tasks draw and describe scenes."""
 
 RECIPE = Recipe(
-    epochs=10,
-    batch_size=48,
-    optimizer="adamw",
+    epochs=20,
     learning_rate=1e-3,
     schedule="constant",
     frames=3,
     test_frames=3,
     size_px=32,
-    max_tokens=40,
     grayscale=0.0,
     jitter=(0.2, 0.2, 0.2, 0.02),
     jitter_probability=0.5,
     validations=1,
 )
-"""Shared by all methods: rate, epochs and schedule are Base-MoCo's own best by validation HM on world 0 with seed 0, of
-the grid `recipe` of its search space (80.3; the next ones 79.2 at half the rate and 77.9 with a cosine).
-
-Captions name colours, so no clip loses its colour and the hue hardly moves. The last weights of a task are kept.
+"""Batch and optimizer are BMU-MoCo's. Rate, schedule and epochs are of Base-MoCo and zero-shot alone, on world 0 with
+seed 0, by R@1 of tasks when they were learned, where zero-shot has 29.0: 39.9; after 10 epochs 36.1, and 32.3 where the
+rate falls to a tenth after the first. Steps of pre-training likewise: after 6,000 zero-shot has 38.7, and 10 epochs
+learn 5 points more at any of four rates. Captions name colours, so no clip loses its colour and the hue hardly moves.
 """
+CONFLICT = replace(RECIPE, epochs=10, optimizer="adamw")
+"""Of `moving-conflict`: rate, epochs and schedule are Base-MoCo's best by validation HM on world 0 with seed 0, of the
+grid `recipe` of its search space (80.3; the next ones 79.2 at half the rate and 77.9 with a cosine). The last weights
+of a task are kept."""
 
 
 def load(name: str, argument: str) -> Stream:
@@ -50,7 +92,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    stream = build(world_seed=world_seed_of(name, argument))
+    stream = build(world_seed=world_seed_of(name, argument), name=name)
     return replace(stream, name=f"{name}:{argument}") if argument else stream
 
 
@@ -60,32 +102,33 @@ def build(
     progress: bool = True,
     clips: tuple[int, int, int] | None = None,
     processes: int | None = None,
+    name: str = NAMES[0],
 ) -> Stream:
     """The stream, rendered first where the cache does not hold it.
 
     `cache` is the folder of all streams (None: `$XDG_CACHE_HOME/kinoray` or `~/.cache/kinoray`); `clips` overrides the
     number of training, validation and test videos of every task (a reduced world for tests); `processes` defaults to
-    the usable cores. What is rendered depends on `world_seed` and `clips` only.
+    the usable cores; `name` is one of NAMES. What is rendered depends on it, `world_seed` and `clips` only.
     Raises: StorageFull where the cache directory cannot be written; RunFailed where a rendering process dies.
     """
-    looks = [replace(look, clips=clips or look.clips) for look in world.LOOKS]
-    folder = (cache or cache_folder()) / f"moving-cvlm-{_digest(looks)}-{world_seed}"
-    source = Source("moving-cvlm", __name__, {"world_seed": world_seed, "clips": clips})
+    looks = [replace(look, clips=clips or look.clips) for look in LOOKS[name]]
+    folder = (cache or cache_folder()) / f"{name}-{_digest(looks)}-{world_seed}"
+    source = Source(name, __name__, {"stream": name, "world_seed": world_seed, "clips": clips})
     manifests = rendered(source, [look.name for look in looks], folder, progress, processes)
-    tasks = tuple(TaskData(name, path) for name, path in manifests.items())
-    return Stream("moving-cvlm", "cvlm", tasks, RECIPE, "tiny")
+    tasks = tuple(TaskData(task, path) for task, path in manifests.items())
+    recipe, backbone = (RECIPE, "tiny-web") if name == "moving-cvlm" else (CONFLICT, "tiny")
+    return Stream(name, "cvlm", tasks, recipe, backbone)
 
 
 def _digest(looks: list[world.Look]) -> str:
     """Changes whenever other pixels, captions or columns could come out."""
-    source = Path(world.__file__).read_bytes()
-    settings = json.dumps([ENCODER, SCHEMA.names, [(look.name, look.clips) for look in looks]])
-    return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
+    settings = repr([ENCODER, SCHEMA.names, looks])
+    return hashlib.sha256(Path(world.__file__).read_bytes() + settings.encode()).hexdigest()[:10]
 
 
-def drawings(name: str, world_seed: int, clips: Sequence[int] | None = None) -> list[Drawing]:
-    """The clips of the task `name`."""
-    look = next(look for look in world.LOOKS if look.name == name)
+def drawings(task: str, stream: str, world_seed: int, clips: Sequence[int] | None = None) -> list[Drawing]:
+    """The clips of a task of one of the streams."""
+    look = next(look for look in LOOKS[stream] if look.name == task)
     train, validation, test = clips or look.clips
     look = replace(look, clips=(train, validation, test))
 

@@ -1,5 +1,6 @@
 """Stills of a part of the small world and of its events, with a caption each: what small backbones learn from first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,24 @@ def pretraining_pairs(count: int, seed: int, world_seed: int = 0, size_px: int =
         look = replace(world.LOOKS[int(rng.choice(PRETRAINING_LOOKS))], exchanged=())
         scene = world.Scene(*(str(rng.choice(_seen(name, look))) for name in world.ATTRIBUTES))
         captions.append(str(rng.choice(world.captions_of(look, scene, rng))))
+        images[number] = shrink(world.draw(look, scene, 1, rng)[0], size_px)
+    return images, captions
+
+
+def web_pairs(
+    count: int, seed: int, looks: Sequence[world.Look], wrong: float = 0.1, size_px: int = 32
+) -> tuple[np.ndarray, list[str]]:
+    """Stills as the web has them, as `pretraining_pairs`: all that some looks can show and say, in turn.
+
+    wrong: the share whose caption is that of another still.
+    """
+    rng = world.generator(0, seed, 79)
+    images = np.empty((count, size_px, size_px, 3), dtype=np.uint8)
+    captions = []
+    for number in range(count):
+        look = looks[number % len(looks)]
+        scene, other = (world.Scene(*(str(rng.choice(world.CONCEPTS[a])) for a in world.ATTRIBUTES)) for _ in range(2))
+        captions.append(world.captions_of(look, other if rng.random() < wrong else scene, rng)[0])
         images[number] = shrink(world.draw(look, scene, 1, rng)[0], size_px)
     return images, captions
 

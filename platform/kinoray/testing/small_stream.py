@@ -14,12 +14,12 @@ CLIPS = (12, 4, 6)
 
 
 def small_stream(cache: Path | None = None) -> Stream:
-    """Two tasks of `moving-cvlm` with 12 training, 4 validation and 6 test clips each; four steps of eight rows.
+    """Two tasks of `moving-conflict` with 12 training, 4 validation and 6 test clips each; four steps of eight rows.
 
     Rate and schedule are its own: what suits the whole stream may change, and tests compare what four steps do.
     cache: where its videos lie; None: the user's cache folder. Raises: StorageFull where that cannot be written.
     """
-    whole = moving.build(cache=cache, clips=CLIPS, progress=False, processes=1)
+    whole = moving.build(cache=cache, clips=CLIPS, progress=False, processes=1, name="moving-conflict")
     recipe = replace(whole.recipe, batch_size=8, max_steps=4, validations=2, learning_rate=3e-3, schedule="cosine")
     return tasks_of(replace(whole, name="micro", recipe=recipe), 2)
 
