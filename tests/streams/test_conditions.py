@@ -1,0 +1,73 @@
+"""Whether a stream can judge: the script's conditions hold, and fail, where a plain look at the scores says so."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.places import REPOSITORY, load_script
+
+conditions = load_script(REPOSITORY / "benchmarks" / "conditions.py")
+
+
+def run(matrix: list[list[float]], gallery: int = 50, **metrics: float) -> Any:
+    """What the script asks of a finished run of two tasks."""
+    ranks = [(1, task, gallery, "") for task in range(2) for _ in range(3)] + [(0, 0, 7, "")]
+    return SimpleNamespace(
+        matrix=pd.DataFrame(matrix),
+        ranks=pd.DataFrame(ranks, columns=["after_task", "task", "gallery", "reading"]),
+        metrics=metrics,
+        tasks=["a", "b"],
+    )
+
+
+def told(lines: list[tuple[str, str, bool]]) -> dict[str, bool]:
+    return {words: holds for words, _, holds in lines}
+
+
+def runs_of(**rows: Any) -> dict[str, Any]:
+    """The same run for each of two splits and seeds."""
+    return {
+        name.replace("_", "-").replace("rate-", "rate/"): [[made, made], [made, made]] for name, made in rows.items()
+    }
+
+
+def test_forgetting_is_the_share_of_what_each_task_but_the_last_had() -> None:
+    matrix = [[40.0, np.nan], [30.0, 60.0]]
+    assert conditions.forgotten(run(matrix)) == pytest.approx(25.0)
+    assert conditions.largest_loss(run(matrix)) == pytest.approx(100.0), "the last task has lost nothing yet"
+
+
+def test_zero_shot_is_measured_in_chances_of_the_last_galleries() -> None:
+    assert conditions.above_chance(run([[20.0, np.nan], [20.0, 10.0]], gallery=50)).tolist() == [10.0, 5.0]
+
+
+@pytest.mark.parametrize(("joint", "half", "fails"), [(60.0, 51.0, []), (52.0, 51.0, ["joint"]), (60.0, 56.0, ["HM"])])
+def test_a_stream_that_drifts_meets_its_conditions(joint: float, half: float, fails: list[str]) -> None:
+    base = run([[60.0, np.nan], [40.0, 60.0]], **{"R@1": 50.0, "R@1_current": 60.0, "HM": 55.0})
+    runs = runs_of(
+        base=base,
+        joint=run([[joint, np.nan], [joint, joint]], **{"R@1": joint}),
+        zero_shot=run([[30.0, np.nan], [30.0, 30.0]], **{"R@1": 30.0}),
+        rate_2=run([[50.0, np.nan], [half, half]], **{"R@1": half, "HM": half + 5.0}),
+    )
+    broken = [words for words, holds in told(conditions.of_moving_cvlm(runs)).items() if not holds]
+    assert [next((word for word in fails if word in words), "?") for words in broken] == fails
+
+
+def test_a_stream_whose_zero_shot_is_as_good_as_learning_has_no_ground() -> None:
+    base = run([[60.0, np.nan], [40.0, 60.0]], **{"R@1": 50.0, "R@1_current": 60.0, "HM": 55.0})
+    runs = runs_of(base=base, joint=run([[70.0, np.nan], [70.0, 70.0]], **{"R@1": 70.0}), zero_shot=base, rate_2=base)
+    assert not told(conditions.of_moving_cvlm(runs))["zero-shot at most 0.8 of R@1 when learned"]
+
+
+def test_what_is_blind_to_order_must_stay_at_chance() -> None:
+    def scored(accuracy: float) -> Any:
+        return run([[0.0, np.nan], [0.0, 0.0]], accuracy=accuracy)
+
+    rows = {"base": 95.0, "base, probed": 70.0, "from-scratch": 82.0, "random-encoder": 50.0, "order-blind": 51.0}
+    runs = {name: [[scored(value)]] for name, value in rows.items()}
+    assert all(told(conditions.of_ssl(runs)).values())
+    runs["order-blind"] = [[scored(60.0)]]
+    assert list(told(conditions.of_ssl(runs)).values()) == [True, False, True, True]
