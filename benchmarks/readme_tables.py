@@ -1,9 +1,9 @@
-"""The README's tables of methods and numbers, made from `benchmarks/results/` and the methods' own first lines.
+"""Tables of methods and numbers in README.md and docs/results.md, made from `benchmarks/results/` and first lines.
 
     python benchmarks/readme_tables.py [--check]
 
-Rewrites what stands between `<!-- made: NAME -->` and `<!-- made until here -->` in README.md; `--check` changes
-nothing and ends with 1 where a table is not what the results say (a test does the same).
+Rewrites what stands between `<!-- made: NAME -->` and `<!-- made until here -->` in them; `--check` changes nothing and
+ends with 1 where a table is not what the results say (a test does the same).
 """
 
 import ast
@@ -19,6 +19,7 @@ from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
 from kinoray.papers.statements import COUNTED
 from kinoray.report.statistics import YES
+from kinoray.streams import family_of
 from kinoray.system.text import markdown_table, show
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "vide
 """The four papers' own methods, and how the names of their tables and figures begin."""
 
 
-def results_of(name: str, stream: str = "moving-cvlm-9") -> dict[str, Any]:
+def results_of(name: str, stream: str = "moving-conflict-9") -> dict[str, Any]:
     """A kept reproduction; {} where there is none."""
     file = RESULTS / f"{name}-{stream}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -139,7 +140,44 @@ def costs() -> str:
     return file.read_text(encoding="utf-8").strip() if file.is_file() else "Not measured yet."
 
 
-TABLES = {"first-run": first_run, TABLE: table1, "methods": methods, "costs": costs}
+def claims() -> str:
+    """Every statement of the four papers: what was measured of it, on which stream, and whether that one can judge."""
+    kept, blocks = kept_entries(), []
+    for prefix in SUBJECTS.values():
+        records = {name: record for name, record in kept.items() if name.split("-")[0] == prefix}
+        blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
+        for name, record in records.items():
+            stream = record["stream"]
+            file = next(RESULTS.glob(f"{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.md"))
+            head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
+            lines = [head, *map(_of_statement, record["statements"])]
+            where = (
+                f"[{name}](../benchmarks/results/{file.name}), on `{stream}` ({ground(stream)}). {record['verdict']}"
+            )
+            blocks.append(f"### {record['title']}\n\n{where}\n\n{markdown_table(lines, left=2)}")
+    return "\n\n".join(blocks)
+
+
+def _of_statement(made: Mapping[str, Any]) -> list[str]:
+    """Words, verdict, effect with its interval, the paper's effect, and the smallest that four of five would show."""
+    column = f" ({made['column']})" if made["column"] else ""
+    effect = "–" if made["mean"] is None else f"{made['mean']:+z.1f}"
+    effect += "" if made["low"] is None else f" [{made['low']:z.1f}, {made['high']:z.1f}]"
+    numbers = ["–" if made[name] is None else f"{made[name]:.1f}" for name in ("claimed", "visible")]
+    return [made["words"] + column, made["answer"], effect, *numbers]
+
+
+def ground(stream: str) -> str:
+    """Whether a stream can judge, by its kept table of conditions (`conditions.py`)."""
+    file = RESULTS / f"conditions-{family_of(stream)}.md"
+    if not file.is_file():
+        return "no conditions shown"
+    return "no ground" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
+
+
+TABLES = {"first-run": first_run, TABLE: table1, "methods": methods, "costs": costs, "claims": claims}
+PAGES = {"README.md": ("first-run", TABLE, "methods", "costs"), "docs/results.md": ("claims",)}
+"""Page -> the tables in it."""
 
 
 def _means(record: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
@@ -163,26 +201,26 @@ def _origin(record: Mapping[str, Any]) -> str:
     )
 
 
-def rewritten(text: str) -> str:
-    """The README with every table made anew."""
-    for name, table in TABLES.items():
+def rewritten(page: str, text: str) -> str:
+    """A page with every table made anew."""
+    for name in PAGES[page]:
         begin = BEGIN.format(name)
         if text.count(begin) != 1:
-            raise SystemExit(f"README.md must have {begin} once.")
+            raise SystemExit(f"{page} must have {begin} once.")
         before, rest = text.split(begin)
         _, end, after = rest.partition(END)
-        text = f"{before}{begin}\n{table()}\n{end}{after}"
+        text = f"{before}{begin}\n{TABLES[name]()}\n{end}{after}"
     return text
 
 
 def main() -> None:
-    file = ROOT / "README.md"
-    text = file.read_text(encoding="utf-8")
-    new = rewritten(text)
-    if "--check" not in sys.argv:
-        file.write_text(new, encoding="utf-8")
-    elif new != text:
-        raise SystemExit("README.md is not what benchmarks/results/ says: run python benchmarks/readme_tables.py.")
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        new = rewritten(page, text)
+        if "--check" not in sys.argv:
+            (ROOT / page).write_text(new, encoding="utf-8")
+        elif new != text:
+            raise SystemExit(f"{page} is not what benchmarks/results/ says: run python benchmarks/readme_tables.py.")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ def test_its_tables_say_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     import readme_tables
 
-    text = (REPOSITORY / "README.md").read_text()
-    assert readme_tables.rewritten(text) == text, "run python benchmarks/readme_tables.py"
-    changed = text.replace("](methods/base_moco.py)", "](methods/another.py)")
-    assert readme_tables.rewritten(changed) == text, "what somebody typed there is written over"
+    for page, typed in (("README.md", "](methods/base_moco.py)"), ("docs/results.md", "| no |")):
+        text = (REPOSITORY / page).read_text()
+        assert readme_tables.rewritten(page, text) == text, "run python benchmarks/readme_tables.py"
+        changed = text.replace(typed, typed + "!")
+        assert readme_tables.rewritten(page, changed) == text != changed, "what somebody typed there is written over"
