@@ -30,7 +30,7 @@ def load(name: str, argument: str) -> Stream:
     source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, stills))
     folder = cache_folder() / f"stills-{hashlib.sha256(source).hexdigest()[:10]}"
     (manifest,) = rendered(Source(name, __name__, {}), NAMES, folder).values()
-    return Stream(name, "cvlm", (TaskData(name, manifest),), moving.RECIPE, "tiny")
+    return Stream(name, "cvlm", (TaskData(name, manifest),), moving.CONFLICT, "tiny")
 
 
 def drawings(name: str) -> list[Drawing]:

@@ -38,11 +38,11 @@ from kinoray.errors import UsageError
 from kinoray.streams import Stream, TaskData, shapes
 from kinoray.streams.captions import ListedClip, listed_clips, unnamed
 from kinoray.streams.layouts import CAPTION_FILE, Listing
-from kinoray.streams.moving import RECIPE as EMBEDDED
+from kinoray.streams.moving import CONFLICT as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
 from kinoray.system.folders import cache_folder, writing
 
-RECIPE = replace(EMBEDDED, epochs=10, batch_size=16, grayscale=0.2, validations=4)
+RECIPE = replace(EMBEDDED, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
 PICTURES = {
     "cssl": replace(shapes.RECIPE, augmentation="ccsl-cifar100"),
