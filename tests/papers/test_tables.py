@@ -197,7 +197,7 @@ def test_the_files_of_a_table(made_up, tmp_path) -> None:
         TABLES["bmu-table2"].published,
         table.verdict,
         "| Base-MoCo (local, no BMU) | published | 38.99 |",
-        "`kinoray reproduce bmu-table2 --stream moving-conflict --seeds 2`",
+        "`kinoray reproduce bmu-table2 --stream moving-cvlm --seeds 2`",
         "Tasks: 1 plain, 2 night",
     )
     for text in texts:
@@ -384,9 +384,9 @@ def test_tuning_gives_every_row_the_same_budget_on_another_world(made_up, tmp_pa
     assert {(r.stream, r.seed, r.seeds, r.space, r.sampler, r.prune) for r in asked} == {
         ("moving-conflict", 0, 1, "budget", "grid", False)
     }
-    assert "`kinoray reproduce bmu-table1 --stream moving-conflict --seeds 2 --tune`" in table.markdown()
+    assert "`kinoray reproduce bmu-table1 --stream moving-cvlm --seeds 2 --tune`" in table.markdown()
     named = made("bmu-table3", tmp_path, backbone="tiny-clip", seeds=2).markdown()
-    assert "`kinoray reproduce bmu-table3 --stream moving-conflict --seeds 2 --backbone tiny-clip`" in named
+    assert "`kinoray reproduce bmu-table3 --stream moving-cvlm --seeds 2 --backbone tiny-clip`" in named
     assert list(table.tuned["rows"]) == [row.label for row in TABLE1.rows if not row.is_bound]
     kept = json.loads(tuned.file_of("bmu-table1", "moving-conflict:9").read_text())
     assert kept["rows"]["DER"] == {"settings": {"learning_rate": 0.002}, "validation": {"HM": 61.5}, "trials": 9}
