@@ -26,6 +26,13 @@ def test_the_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert np.array_equal(matrix.to_numpy(), np.array(square(0.0, 3), dtype=float), equal_nan=True)
 
 
+@pytest.mark.parametrize(("backbone", "now"), [("tiny", "moving-conflict"), ("tiny-web", "moving-cvlm")])
+def test_an_older_run_has_its_stream_by_the_name_that_it_has_now(tmp_path: Path, backbone: str, now: str) -> None:
+    source = {"made_from": "moving-cvlm:3", "backbone": backbone, "recipe": {}}
+    result = Result(make_run(tmp_path, stream="moving-cvlm:3", facts={"stream_source": source}))
+    assert (result.stream, result.run["stream_source"]["made_from"]) == (f"{now}:3", f"{now}:3")
+
+
 def test_the_frame_has_one_row_per_measured_cell(tmp_path: Path) -> None:
     result = Result(make_run(tmp_path))
     assert list(result.frame) == ["method", "stream", "seed", "after_task", "task", "metric", "value"]
