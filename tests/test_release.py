@@ -26,7 +26,7 @@ def test_every_page_is_in_the_sites_table_of_contents() -> None:
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     pages = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert set(text.split("{toctree}")[1].split("```")[0].split()[1:]) == pages
-    assert {page.removesuffix(".md") for page in re.findall(r"\]\((\w+\.md)\)", text)} == pages
+    assert {page.removesuffix(".md") for page in re.findall(r"\]\(([\w-]+\.md)\)", text)} == pages
 
 
 def test_the_changelog_begins_with_the_version_of_the_package_and_its_citation_has_it() -> None:
