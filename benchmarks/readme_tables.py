@@ -148,7 +148,7 @@ def claims() -> str:
         blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
         for name, record in records.items():
             stream = record["stream"]
-            file = next(RESULTS.glob(f"{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.md"))
+            file = next(RESULTS.glob(f"{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.png"))
             head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
             lines = [head, *map(_of_statement, record["statements"])]
             where = (
