@@ -8,7 +8,7 @@ versions never mix.
 `moving-cvlm` drifts: tasks show other scenes in other looks and words, all of which the backbone has seen before the
 first task, so that there is something to keep. As on the web, a caption names some of what there is. `moving-conflict`
 contradicts: two of its tasks exchange the words of four colours, so that what one teaches another takes back, and the
-backbone has seen three looks alone. It is the `moving-cvlm` of version 0.1.
+backbone has seen three looks alone. It had the name `moving-cvlm` until 0.2.0.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ SENTENCES = {
 }
 """Of `moving-cvlm`, by look: each names four of a scene's six attributes."""
 PAIRS = 960
-"""Videos with one of their captions that train a task of `moving-cvlm`."""
+"""Pairs of a video and one of its captions that train a task of `moving-cvlm`."""
 LOOKS = {
     "moving-cvlm": tuple(
         replace(look, sentences=SENTENCES[look.name], exchanged=(), clips=(PAIRS // look.captions, 120, 300))
@@ -77,10 +77,10 @@ RECIPE = Recipe(
     validations=1,
 )
 """Batch and optimizer are BMU-MoCo's. Rate, schedule and epochs are of Base-MoCo and zero-shot alone, on world 0 with
-seed 0, by R@1 of tasks when they were learned, where zero-shot has 29.0: 39.9; after 10 epochs 36.1, and 32.3 where the
-rate falls to a tenth after the first. Steps of pre-training likewise: after 6,000 zero-shot has 38.7, and 10 epochs
-learn 5 points more at any of four rates. Captions name colours, so no clip loses its colour and the hue hardly moves.
-"""
+seed 0 and ten validations a task, by R@1 of tasks when they were learned, where zero-shot has 29.0: 39.9; after 10
+epochs 36.1, and 32.3 where the rate falls to a tenth after the first. Steps of pre-training likewise: after 6,000
+zero-shot has 38.7, and 10 epochs learn 7 points more at best. Captions name colours, so no clip loses its colour and
+the hue hardly moves."""
 CONFLICT = replace(RECIPE, epochs=10, optimizer="adamw")
 """Of `moving-conflict`: rate, epochs and schedule are Base-MoCo's best by validation HM on world 0 with seed 0, of the
 grid `recipe` of its search space (80.3; the next ones 79.2 at half the rate and 77.9 with a cosine). The last weights
