@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,16 @@ def kept_entries() -> dict[str, dict[str, Any]]:
     return {name: by_name[name] for name in REPRODUCTIONS if name in by_name}
 
 
+def _of_paper(prefix: str, kept: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The kept reproductions of one paper, by what their names begin with."""
+    return {name: record for name, record in kept.items() if name.split("-")[0] == prefix}
+
+
 def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
     """Of a paper's own method, how many of the paper's statements hold, each counted once in a column; of another, the
     first table that has it."""
     if method in SUBJECTS:
-        records = [record for name, record in kept.items() if name.split("-")[0] == SUBJECTS[method]]
+        records = _of_paper(SUBJECTS[method], kept).values()
         counts = {column: _answers(records, columns) for column, columns in COLUMNS.items()}
         if not counts[SHARED]:
             return "not run"
@@ -78,7 +83,7 @@ def _reproduced(method: str, kept: Mapping[str, dict[str, Any]]) -> str:
     return f"measured in `{tables[0]}`" if tables else "not run"
 
 
-def _answers(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Counter[str]:
+def _answers(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Counter[str]:
     """How often each answer is given in some columns of measured numbers; a sentence counts once, in the first of the
     tables that have it."""
     found: dict[str, str] = {}
@@ -144,16 +149,14 @@ def claims() -> str:
     """Every statement of the four papers: what was measured of it, on which stream, and whether that one can judge."""
     kept, blocks = kept_entries(), []
     for prefix in SUBJECTS.values():
-        records = {name: record for name, record in kept.items() if name.split("-")[0] == prefix}
+        records = _of_paper(prefix, kept)
         blocks.append(f"## {next(iter(records.values()))['place'].rpartition(', ')[0]}")
         for name, record in records.items():
             stream = record["stream"]
-            file = next(RESULTS.glob(f"{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.png"))
+            picture = f"../benchmarks/results/{name}-{re.sub('[^A-Za-z0-9]+', '-', stream)}.png"
             head = ["statement", "verdict", "effect", "the paper's", "would be seen"]
             lines = [head, *map(_of_statement, record["statements"])]
-            where = (
-                f"[{name}](../benchmarks/results/{file.name}), on `{stream}` ({ground(stream)}). {record['verdict']}"
-            )
+            where = f"[{name}]({picture}), on `{stream}` ({ground(stream)}). {record['verdict']}"
             blocks.append(f"### {record['title']}\n\n{where}\n\n{markdown_table(lines, left=2)}")
     return "\n\n".join(blocks)
 
