@@ -16,7 +16,7 @@ SPACES = {
     },
     "recipe": {  # how a stream trains, chosen for the plain learner alone and shared by all methods
         "learning_rate": {"choices": [3e-4, 5e-4, 1e-3, 2e-3, 3e-3]},
-        "epochs": {"choices": [5, 10]},  # more make a run of moving-cvlm longer than two minutes
+        "epochs": {"choices": [5, 10]},  # more make a run of moving-conflict longer than two minutes
         "schedule": {"choices": ["cosine", "constant"]},
     },
 }
