@@ -84,3 +84,14 @@ def test_a_downstream_set_is_a_stream_by_name(monkeypatch: pytest.MonkeyPatch, t
     for wrong in ("moving-actions:3/pretext", "moving-actions:3/downstreams"):
         with pytest.raises(UsageError, match="There is no downstream set of moving-actions:3 named"):
             load_stream(wrong)
+
+
+@pytest.mark.parametrize("argument", ["9", "a/b", "/data/clips"])
+def test_an_argument_may_hold_slashes(argument: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = moving_actions.build("moving-actions", clips=SMALL, cache=tmp_path, progress=False, processes=1)
+    arguments = []
+    monkeypatch.setattr(moving_actions, "load", lambda name, argument: arguments.append(argument) or small)
+    for name in (f"moving-actions:{argument}" + "/" * ("/" in argument), f"moving-actions:{argument}/downstream"):
+        assert load_stream(name).source == name
+        assert load_stream(load_stream(name).source).name == load_stream(name).name
+    assert set(arguments) == {argument}

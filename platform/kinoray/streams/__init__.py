@@ -58,18 +58,19 @@ def load_stream(name: str) -> Stream:
     """A stream by name, `name:argument` (a world seed, say), or the path of a folder of the user's own.
 
     `STREAM/SET` is one of a stream's downstream sets as a stream: `moving-actions:9/downstream`, `video-ssl/ucf101-1`.
+    What follows the last `/` is the set, so an argument that holds a `/` ends in one: `clips:/data/clips/`.
     A folder is tested as `cvlm` is, each task in its own gallery, or as `own_folder` reads: `./videos:ctvr` has one
     gallery that grows. Raises: UsageError for an unknown name, with the nearest ones.
     """
     if is_own_folder(name):
         return importlib.import_module("kinoray.streams.user_folder").build(own_folder(name))
-    whole, _, chosen = name.partition("/")
+    whole, _, chosen = name.rpartition("/") if "/" in name else (name, "", "")
     base, _, argument = whole.partition(":")
     known = stream_families()
     if base not in known:
         raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
     stream = importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
-    stream = replace(stream, source=whole)
+    stream = replace(stream, source=f"{whole}/" if "/" in argument else whole)
     return downstream_set(stream, chosen) if chosen else stream
 
 
@@ -78,7 +79,7 @@ def downstream_set(stream: Stream, name: str) -> Stream:
     sets = {data.name: data for data in stream.downstream}
     if name not in sets:
         raise unknown(f"downstream set of {stream.name}", name, sets)
-    source = f"{stream.source}/{name}" if stream.source else ""
+    source = f"{stream.source.removesuffix('/')}/{name}" if stream.source else ""
     return replace(stream, name=f"{stream.name}/{name}", tasks=(sets[name],), downstream=(), source=source)
 
 
