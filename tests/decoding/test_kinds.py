@@ -1,5 +1,6 @@
 """Videos as they come: cut off, cut without re-encoding, mirrored, with key frames that are none, encrypted."""
 
+import contextlib
 import io
 import struct
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from support.clips import grey_ramp, write_clip
 
@@ -27,6 +30,7 @@ from kinoray.decoding.frame_cache import OFF
 from kinoray.decoding.probe import probe_clip
 from kinoray.decoding.sampling import Sampling, Timeline
 from kinoray.decoding.video import Limits, all_frames, open_video, read_packets, to_form
+from kinoray.decoding.whole import check_whole, is_encrypted, other_kind
 from kinoray.errors import UsageError, VideoError
 from kinoray.report import contact_sheet
 
@@ -169,6 +173,39 @@ def test_an_index_of_fragments_tells_of_those_that_are_missing(tmp_path: Path) -
     begins = [at for at in range(len(data)) if data[at + 4 : at + 8] == b"moof"]
     for begin in begins[1:]:
         assert f"the file is cut off: {begin:,} of " in str(verdict_on(path, data[:begin]))
+
+
+HEADS = {
+    "mp4": b"\0\0\0\x20ftyp",
+    "fragment": b"\0\0\0\x08moof",
+    "webm": b"\x1a\x45\xdf\xa3",
+    "wmv": bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c"),
+    "avi": b"RIFF\0\0\0\0AVI ",
+    "ogg": b"OggS\0",
+    "vob": b"\0\0\1\xba",
+    "flv": b"FLV\1",
+    "ivf": b"DKIF",
+    "gif": b"GIF89a",
+    "ts": b"G",
+    "none": b"",
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@example(rest=b"\x01" + 7 * b"\x7f")  # a length of 2^55, which disks cannot seek
+@settings(max_examples=50)
+@given(
+    rest=st.binary(max_size=64) | st.builds(bytes, st.integers(0, 700)) | st.integers(0, 64).map(lambda n: n * b"\xff")
+)
+def test_whatever_follows_a_head_gets_a_verdict(
+    kind: str, rest: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Lengths beyond what a disk can seek, and files of a few zeros, which were read for ever."""
+    path = tmp_path_factory.getbasetemp() / f"head-{kind}"
+    path.write_bytes(HEADS[kind] + rest)
+    for look in (check_whole, is_encrypted, other_kind):
+        with contextlib.suppress(VideoError):
+            look(str(path))
 
 
 # Spans

@@ -92,20 +92,22 @@ def _riff(file: BinaryIO, size: int) -> int | None:
     return end
 
 
-def _asf(file: BinaryIO, _: int) -> int | None:
+def _asf(file: BinaryIO, size: int) -> int | None:
     """The end of the object that holds all packets, behind the header."""
     file.seek(16)
     header = int.from_bytes(file.read(8), "little")
+    if header > size:  # a damaged length, which no file system can seek
+        return None
     file.seek(header)
     kind, length = file.read(16), int.from_bytes(file.read(8), "little")
     return header + length if kind == ASF_PACKETS and length > ASF_LEAST else None
 
 
-def _ebml(file: BinaryIO, _: int) -> int | None:
+def _ebml(file: BinaryIO, size: int) -> int | None:
     """The end of the segment, behind the EBML header."""
     file.seek(4)
     header = _vint(file)
-    if header is None:
+    if header is None or header > size:
         return None
     file.seek(header, os.SEEK_CUR)
     if file.read(4) != SEGMENT:
@@ -203,10 +205,12 @@ def _ends_in_zeros(file: BinaryIO, size: int) -> bool:
     if head[4:8] in BOXES and not any(_tells_of_fragments(file, *box) for box in _boxes(file, size)):
         return False  # it says where each frame is, and decoding finds none there
     begin = place = size - max(int(LOST_SHARE * size), ZEROS_BYTES)
-    file.seek(max(0, begin))
+    if begin <= 0:
+        return False
+    file.seek(begin)
     while place < size and not any(block := file.read(min(1 << 16, size - place))):
         place += len(block)
-    return begin > 0 and place == size
+    return place == size
 
 
 def _ends_inside(file: BinaryIO, size: int) -> bool:
