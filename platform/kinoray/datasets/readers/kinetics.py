@@ -8,12 +8,11 @@ Oddities: many clips were never downloaded; some downloads are empty or were cut
 finds; older test lists have no label; a few clips are listed twice.
 """
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, find, media_files, read_table
+from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, attach_videos, find, media_files, read_table
 from kinoray.errors import UsageError
 
 NAMES = ("kinetics400",)
@@ -62,15 +61,10 @@ def _from_lists(data_set: DataSet, root: Path, lists: dict[str, Path]) -> Annota
     oddities = [f"no list of the {split} split: left out" for split in WORDS if split not in lists]
     if repeated:
         oddities.append(f"{repeated} clips are listed again: the first entry counts")
-    files = media_files(root, VIDEOS)
-    paths = {stem: path for path, stem in reversed(files.items())}
-    for row in rows.values():
-        row["uri"] = next((paths[stem] for stem in row.pop("stems") if stem in paths), None)
-    oddities += _misplaced(rows.values())
-    named = {row["uri"] for row in rows.values()}
-    extra = [path for path in files if path not in named]
+    clips = list(rows.values())
+    extra = attach_videos(clips, root, lambda row: row.pop("stems"))
     layout = f"lists {', '.join(str(path.relative_to(root)) for path in lists.values())}; clips by name"
-    return Annotations(data_set, layout, list(rows.values()), oddities, extra)
+    return Annotations(data_set, layout, clips, oddities, extra)
 
 
 def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
@@ -84,19 +78,6 @@ def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
     id = f"{video}_{start:06d}_{end:06d}"
     label = (entry.get("label") or "").strip().strip('"') or None
     return {"id": id, "uri": None, "label": label, "split": split, "stems": (id, f"{video}_{start}_{end}", video)}
-
-
-def _misplaced(rows: Any) -> list[str]:
-    """Clips that lie in the folder of another class than their list says; the list counts."""
-    plain = re.compile(r"[^0-9a-z]")
-    labels = {label: plain.sub("", label.lower()) for label in {row["label"] for row in rows} if label}
-    known = set(labels.values())
-    odd = 0
-    for row in rows:
-        if row["uri"] is not None and row["label"]:
-            folder = plain.sub("", row["uri"].rpartition("/")[0].rpartition("/")[2].lower())
-            odd += folder in known and folder != labels[row["label"]]
-    return [f"{odd} clips lie in the folder of another class: the list's label counts"] if odd else []
 
 
 def _from_folders(data_set: DataSet, root: Path) -> Annotations:
