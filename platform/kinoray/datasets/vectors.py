@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -56,7 +56,7 @@ CLIPS_OF_A_DECODER = 4
 DECODER_CPUS = 0.25
 
 Seen = Generator[dict[str, Any], None, None]
-"""Of each clip its place in the list of those to do, its vectors, and what is wrong with it, if anything."""
+"""Of each clip its row in the manifest, its vectors, and what is wrong with it, if anything."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,6 @@ class Made:
     captions: int
     aligned_on: int
     """Reserved clips that the projections were aligned on."""
-
-
-@dataclass(frozen=True)
-class Todo:
-    """A clip whose vectors are to be made."""
-
-    row: int
-    """In the prepared set's manifest."""
-    file: str
 
 
 def vectors_manifest(data_set: str, backbone: str = NAME) -> Manifest:
@@ -109,10 +100,10 @@ def make_vectors(name: str, backbone: str = NAME, workers: int | None = None, pr
         remove_drafts(folder)
         files = [_file_of(whole, row) for row in range(whole.table.num_rows)]
         there = {path.name for path in (folder / CLIPS).iterdir()}
-        todo = [Todo(row, file) for file, row in dict(zip(files, range(len(files)), strict=True)).items()]
-        todo = [clip for clip in todo if clip.file not in there]
+        rows = {file: row for row, file in enumerate(files)}
+        todo = {row: folder / CLIPS / file for file, row in rows.items() if file not in there}
         with counting_bar(f"Vectors of {name}", len(todo), progress, can_fail=False) as advance:
-            _make(whole, backbone, towers, todo, folder / CLIPS, workers, advance)
+            _make(whole, backbone, towers, todo, workers, advance)
         captions = _captions(whole)
         made_by = stored.command(name)
         if not _has_captions(folder / stored.CAPTIONS, captions, made_by):
@@ -145,32 +136,31 @@ def _make(
     whole: Manifest,
     backbone: str,
     towers: Lite0MiniLM,
-    todo: Sequence[Todo],
-    folder: Path,
+    todo: Mapping[int, Path],
     workers: int | None,
     advance: Callable[[int, int], None],
 ) -> None:
-    """Write the vectors of all clips that lack them, as they come."""
+    """Write the vectors of all clips that lack them, as they come. todo: the file of each, by its row."""
     here = workers == 0 or not todo
-    made = _in_this_process(whole, towers, todo) if here else _on_ray(whole, backbone, todo, workers)
+    made = _in_this_process(whole, towers, todo) if here else _on_ray(whole, backbone, list(todo), workers)
     with closing(made) as rows:
         for row in rows:
             if row["error"]:
                 raise RunFailed(
-                    f"Clip {whole.id(todo[row['number']].row)!r} cannot be read ({row['error']}). What was made is "
+                    f"Clip {whole.id(row['row'])!r} cannot be read ({row['error']}). What was made is "
                     "kept. Prepare the set again, then run the same command."
                 )
-            with whole_file(folder / todo[row["number"]].file) as draft, draft.open("wb") as file:
+            with whole_file(todo[row["row"]]) as draft, draft.open("wb") as file:
                 np.save(file, np.asarray(row["vectors"], dtype=np.float16), allow_pickle=False)
             advance(1, 0)
 
 
-def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Sequence[Todo]) -> Seen:
-    for number, clip in enumerate(todo):
-        yield _seen(_decoded({"number": number, "row": clip.row}, str(whole.path)), towers)
+def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Iterable[int]) -> Seen:
+    for row in todo:
+        yield _seen(_decoded({"row": row}, str(whole.path)), towers)
 
 
-def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int | None) -> Seen:
+def _on_ray(whole: Manifest, backbone: str, todo: Sequence[int], workers: int | None) -> Seen:
     """In the order in which they are ready."""
     import ray
     import ray.data
@@ -189,10 +179,11 @@ def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int |
         decoders = -(-at_once // CLIPS_OF_A_DECODER)
         # Both kinds together take as many CPUs as there are towers, so that neither waits for the other's.
         tower_cpus = (at_once - decoders * DECODER_CPUS) / at_once
-        numbers = [{"number": number, "row": clip.row} for number, clip in enumerate(todo)]
         # Ray 2.60 has no other way to say that an actor is not restarted, and says that this one will go.
         with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
-            clips = ray.data.from_items(numbers, override_num_blocks=-(-len(numbers) // BLOCK_CLIPS))
+            clips = ray.data.from_items(
+                [{"row": row} for row in todo], override_num_blocks=-(-len(todo) // BLOCK_CLIPS)
+            )
             decoded = clips.map(
                 partial(_decoded, manifest=str(whole.path)),
                 num_cpus=DECODER_CPUS,
@@ -231,12 +222,12 @@ class Tower:
 
 def _decoded(row: dict[str, Any], manifest: str) -> dict[str, Any]:
     """A clip's frames uint8 (T, H, W, 3), each once: a short clip has fewer than are asked for. Or what is wrong."""
-    number, clip_row = int(row["number"]), int(row["row"])
+    number = int(row["row"])
     try:
-        frames, error = read_frames(read_manifest(manifest).clip(clip_row), _frames, FORM), ""
+        frames, error = read_frames(read_manifest(manifest).clip(number), _frames, FORM), ""
     except (VideoError, UnreadableStorage) as wrong:
         frames, error = np.zeros((1, 1, 1, 3), np.uint8), str(wrong) or type(wrong).__name__
-    return {"number": number, "frames": frames, "error": error}
+    return {"row": number, "frames": frames, "error": error}
 
 
 def _frames(timeline: Timeline) -> np.ndarray:
@@ -246,7 +237,7 @@ def _frames(timeline: Timeline) -> np.ndarray:
 def _seen(row: dict[str, Any], towers: Lite0MiniLM) -> dict[str, Any]:
     """A decoded clip -> its vectors, float16 (T, D)."""
     vectors = np.zeros((1, 1), np.float16) if row["error"] else frame_vectors(towers, row["frames"])
-    return {"number": row["number"], "vectors": vectors, "error": row["error"]}
+    return {"row": row["row"], "vectors": vectors, "error": row["error"]}
 
 
 @torch.inference_mode()
