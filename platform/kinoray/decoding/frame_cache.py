@@ -25,7 +25,7 @@ not read; they go when room is needed, as the longest unused.
 
 Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
 Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
-here it is a miss. Small entries of which some frames are wanted are read whole and held in memory.
+here it is a miss.
 
 The checksum is a sum of words: any flipped bit and any lost page shows, in a small part of the time that CRC-32 takes.
 
@@ -68,9 +68,6 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES, CODEC = 64, "raw"
-WHOLE_READ_BYTES, MEMORY_BYTES = 1 << 17, 1 << 26
-"""An entry of which some frames are wanted is read whole up to the first size, and held in memory, the second in all:
-other frames of it are wanted in the next epoch, and every call costs more than these bytes."""
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -96,8 +93,6 @@ class Entries:
         self._lock = threading.Lock()
         self._bound = 0
         self._unseen = 0
-        self._in_memory: dict[str, np.ndarray] = {}
-        self._memory_bytes = 0
 
     def has(self, name: str) -> bool:
         """Whether there is an entry, sound or not."""
@@ -105,24 +100,9 @@ class Entries:
 
     def read(self, name: str, choose: Choose | None = None) -> np.ndarray | None:
         """The chosen frames of an entry, or all; uint8 (T, H, W, 3). None where it is absent or damaged."""
-        whole = self._in_memory.get(name)
-        if whole is None:
-            with contextlib.suppress(OSError), _opened(self._path(name, ENTRY)) as (file, size):
-                if choose is None or size > WHOLE_READ_BYTES:
-                    return _read_frames(file, size, choose)
-                whole = _read_frames(file, size, None)
-            if whole is None:
-                return None
-            self._hold_in_memory(name, whole)
-        return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
-
-    def _hold_in_memory(self, name: str, whole: np.ndarray) -> None:
-        """Hold an entry in memory, in place of the oldest ones."""
-        with self._lock:
-            self._memory_bytes += whole.nbytes - (self._in_memory[name].nbytes if name in self._in_memory else 0)
-            self._in_memory[name] = whole
-            while self._memory_bytes > MEMORY_BYTES:
-                self._memory_bytes -= self._in_memory.pop(next(iter(self._in_memory))).nbytes
+        with contextlib.suppress(OSError), _opened(self._path(name, ENTRY)) as (file, size):
+            return _read_frames(file, size, choose)
+        return None
 
     def write(self, name: str, video: np.ndarray) -> None:
         """Add an entry; `video` is uint8 (T, H, W, 3). Without room on the disk, or rights, `trouble` says so."""

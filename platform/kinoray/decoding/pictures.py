@@ -18,7 +18,6 @@ none: a file of them is read as fast, by the process that wants it.
 import io
 import os
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -28,10 +27,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import VECTORS, Clip
-from kinoray.decoding.decode import RETRY_WAITS_S, Choose, Limits, UnreadableStorage
+from kinoray.decoding.decode import Choose, Limits
 from kinoray.decoding.forms import FrameForm, fit, fit_array
 from kinoray.decoding.sampling import Timeline
-from kinoray.decoding.video import check_file
+from kinoray.decoding.video import with_retries
 from kinoray.errors import VideoError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -79,7 +78,7 @@ def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS)
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    data = _bytes_of(clip, limits)
+    data = with_retries(clip, lambda: _bytes_of(clip.path, limits))
     stage: Literal["open", "decode"] = "open"
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -87,7 +86,7 @@ def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS)
             stage = "decode"
             image.draft(None, (2 * form.short_px, 2 * form.short_px))  # a JPEG's own cheap shrinking, never below this
             image.load()
-            turn = TURNS.get(_orientation(image))
+            turn = TURNS.get(orientation(image))
             stored = _rgb(image)
             fitted = fit(stored.transpose(turn) if turn is not None else stored, form)
     except BOMB as error:
@@ -105,7 +104,7 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file or the item is at fault, UnreadableStorage where the storage is.
     """
-    array = open_array(clip)
+    array = _read_array(clip, lambda size: _mapped)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
         raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
     if clip.item is None or not 0 <= clip.item < len(array):
@@ -113,30 +112,13 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     return fit_array(array[clip.item], form)[None].copy()
 
 
-def _bytes_of(clip: Clip, limits: Limits) -> bytes:
+def _bytes_of(path: str, limits: Limits) -> bytes:
     """The whole file: reading it before decoding tells the storage's failures from the file's."""
-    for wait_s in (*RETRY_WAITS_S, None):
-        try:
-            _check_file(clip.path, limits)
-            with open(clip.path, "rb") as file:
-                return file.read()
-        except OSError as error:
-            if wait_s is None:
-                raise _unreadable(clip, error) from error
-            time.sleep(wait_s)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _check_file(path: str, limits: Limits | None = None) -> os.stat_result:
-    state = check_file(path)
-    if limits and state.st_size > limits.packet_bytes:
-        raise VideoError("limits", f"a file of {state.st_size} bytes is more than the limit of {limits.packet_bytes}")
-    return state
-
-
-def _unreadable(clip: Clip, error: OSError) -> UnreadableStorage:
-    message = error.strerror or type(error).__name__
-    return UnreadableStorage(f"{os.path.basename(clip.path)} (clip {clip.id}): reading failed: {message}")
+    size = os.path.getsize(path)
+    if size > limits.packet_bytes:
+        raise VideoError("limits", f"a file of {size} bytes is more than the limit of {limits.packet_bytes}")
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:
@@ -148,7 +130,7 @@ def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:
         raise VideoError("limits", f"{scans} scans of {width} x {height} pixels are more than the limit")
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 (upright) where there is none or it is damaged."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
@@ -166,23 +148,20 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def open_array(clip: Clip) -> np.ndarray:
-    """The array of a clip's `.npy` file, mapped. Raises: VideoError where the file is none, UnreadableStorage."""
-    return _read_array(clip, lambda size: _mapped)
-
-
 def _read_array(clip: Clip, reader_for: Callable[[int], Callable[[str, int, int], np.ndarray]]) -> np.ndarray:
     """What a reader makes of the version of a file that has this time and size; both only tell versions apart.
 
-    reader_for: by the file's bytes. Raises: as `open_array`.
+    reader_for: by the file's bytes. Raises: VideoError where the file is no array file, UnreadableStorage.
     """
-    try:
-        state = _check_file(clip.path)
+
+    def read() -> np.ndarray:
+        state = os.stat(clip.path)
         return reader_for(state.st_size)(clip.path, state.st_mtime_ns, state.st_size)
+
+    try:
+        return with_retries(clip, read)
     except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
         raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
-    except OSError as error:
-        raise _unreadable(clip, error) from error
 
 
 @lru_cache(maxsize=16)
