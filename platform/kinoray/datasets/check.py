@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from kinoray.datasets.findings import Journal
 from kinoray.datasets.prepared import prepared_manifest
+from kinoray.datasets.probing import Journal
 from kinoray.datasets.readers import describe
 from kinoray.system.folders import prepared_folder
 from kinoray.system.progress import counting_bar
@@ -43,7 +43,7 @@ def check(name: str, deep: bool = False, progress: bool = True) -> Check:
     """
     describe(name)
     manifest = prepared_manifest(name)
-    sizes = {uri: size for (uri, _, _), size in Journal(prepared_folder(name)).sizes().items()}
+    sizes = {part.uri: part.size for part in Journal(prepared_folder(name)).findings}
     digests = dict(zip(*(manifest.table[column].to_pylist() for column in ("uri", "digest")), strict=True))
     root = str(manifest.root)
 

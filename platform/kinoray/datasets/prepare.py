@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.data.manifest import SPLITS, check_row, write_manifest
-from kinoray.datasets.findings import Finding, Journal, Part
-from kinoray.datasets.probing import lasts, probe_parts
+from kinoray.datasets.probing import Finding, Journal, Part, lasts, probe_parts, version_of
 from kinoray.datasets.readers import Annotations, describe, read
 from kinoray.decoding.decode import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError
@@ -162,17 +161,8 @@ def _parts(rows: Sequence[Row], root: str) -> dict[tuple[str, float | None, floa
     with ThreadPoolExecutor(STATS_AT_ONCE) as pool:
         for first in range(0, len(uris), LOT):
             lot = uris[first : first + LOT]
-            states |= zip(lot, pool.map(lambda uri: _state(os.path.join(root, uri)), lot), strict=True)
+            states |= zip(lot, pool.map(lambda uri: version_of(os.path.join(root, uri)), lot), strict=True)
     return {key: Part(*key, *states[key[0]]) for key in keys}
-
-
-def _state(path: str) -> tuple[int, int]:
-    """Bytes and time of change; zeros for a file that went away since the folder was listed."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return 0, 0
-    return state.st_size, state.st_mtime_ns
 
 
 def _probe(
