@@ -8,7 +8,6 @@ Oddities: many clips were never downloaded; some downloads are empty or were cut
 finds; older test lists have no label; a few clips are listed twice.
 """
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,25 +82,24 @@ def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
 def _from_folders(data_set: DataSet, root: Path) -> Annotations:
     candidates = {split: next((root / w for w in words if (root / w).is_dir()), None) for split, words in WORDS.items()}
     folders = {split: folder for split, folder in candidates.items() if folder is not None}
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, Any]] = {}
+    repeated = 0
     for split, folder in folders.items():
         for path, stem in media_files(folder, VIDEOS).items():
             label = path.rpartition("/")[0].replace("_", " ")
             if label and "/" not in label:
-                uri = f"{folder.name}/{path}"
-                rows.append({"id": stem, "uri": uri, "label": label, "split": split})
+                repeated += stem in rows
+                row = {"id": stem, "uri": f"{folder.name}/{path}", "label": label, "split": split}
+                rows.setdefault(stem, row)
     if not rows:
         raise UsageError(
             f"{root} has neither lists nor class folders of kinetics400 (looked for train.csv, val.csv, test.csv and "
             f"train/<class>/*.mp4). Known layouts: {'; '.join(data_set.layouts)}."
         )
-    copies = Counter(row["id"] for row in rows)
-    unique = {row["id"]: row for row in reversed(rows)}
-    rows = [row for row in rows if unique[row["id"]] is row]
     oddities = [f"no folder of the {split} split: left out" for split in WORDS if split not in folders]
-    if len(copies) < copies.total():
-        oddities.append(f"{copies.total() - len(copies)} clips lie in several class folders: the first counts")
-    named = {row["uri"] for row in rows}
+    if repeated:
+        oddities.append(f"{repeated} clips lie in several class folders: the first counts")
+    named = {row["uri"] for row in rows.values()}
     extra = [path for path in media_files(root, VIDEOS) if path not in named]
     layout = f"class folders in {', '.join(folder.name for folder in folders.values())}; no lists"
-    return Annotations(data_set, layout, rows, oddities, extra)
+    return Annotations(data_set, layout, list(rows.values()), oddities, extra)
