@@ -26,7 +26,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.datasets import prepare, probing
 from kinoray.datasets.check import check
 from kinoray.datasets.probing import Journal
-from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
 from kinoray.system import durable, pool
 from kinoray.system.cores import usable_cores

@@ -11,16 +11,15 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kinoray.data.manifest import SPLITS, check_row, write_manifest
-from kinoray.datasets.probing import Finding, Journal, Part, lasts, probe_parts, version_of
+from kinoray.datasets.probing import Finding, Journal, Part, lasts, looked_at, probe_parts, version_of
 from kinoray.datasets.readers import Annotations, describe, read
-from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.system.durable import write_text
 from kinoray.system.folders import expanded, prepared_folder
@@ -33,11 +32,6 @@ PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")
 SHORT_SHARE = 0.9
 """A clip is short where its frames cover less of its annotated span."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-STATS_AT_ONCE = 16
-"""Files whose size is looked up side by side: on a network each answer takes a while."""
-
-LOT = 1000
-"""Files looked up in one go: a pool keeps a kilobyte for each."""
 
 Row = dict[str, Any]
 
@@ -157,12 +151,8 @@ def _parts(rows: Sequence[Row], root: str) -> dict[tuple[str, float | None, floa
     """What there is to probe, with the files' sizes and times now; items of array files need no probe."""
     keys = list(dict.fromkeys(_key(row) for row in rows if row.get("item") is None))
     uris = list(dict.fromkeys(uri for uri, _, _ in keys))
-    states: dict[str, tuple[int, int]] = {}
-    with ThreadPoolExecutor(STATS_AT_ONCE) as pool:
-        for first in range(0, len(uris), LOT):
-            lot = uris[first : first + LOT]
-            states |= zip(lot, pool.map(lambda uri: version_of(os.path.join(root, uri)), lot), strict=True)
-    return {key: Part(*key, *states[key[0]]) for key in keys}
+    versions = dict(looked_at(lambda uri: version_of(os.path.join(root, uri)), uris))
+    return {key: Part(*key, *versions[key[0]]) for key in keys}
 
 
 def _probe(

@@ -11,15 +11,15 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kinoray.data.manifest import PROBED
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.decode import Limits
 from kinoray.decoding.forms import FrameForm
+from kinoray.decoding.video import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
 from kinoray.system.cores import usable_cores
@@ -40,6 +40,9 @@ LONGER = 4
 """Times the wait for decoding: all of a file is read here, and of a large one from slow storage that takes hours."""
 LIMITS = Limits(cpu_s=900.0)
 """As in training but for the time: probing decodes all of a clip, training a part."""
+LOOKS, LOOKS_IN_LINE = 16, 1000
+"""Files looked at side by side, for on a network each answer takes a while; and in one go, for a pool keeps a kilobyte
+for each."""
 SIDEWAYS = (5, 6, 7, 8)
 """EXIF orientations that swap width and height."""
 
@@ -105,6 +108,15 @@ class Journal:
 
 
 Task = Callable[[Sequence[Part], str], list[Finding]]
+Seen = TypeVar("Seen")
+
+
+def looked_at(look: Callable[[str], Seen], uris: Sequence[str]) -> Iterator[tuple[str, Seen]]:
+    """Each of some files with what a look at it gives, in their order."""
+    with ThreadPoolExecutor(LOOKS) as threads:
+        for first in range(0, len(uris), LOOKS_IN_LINE):
+            lot = uris[first : first + LOOKS_IN_LINE]
+            yield from zip(lot, threads.map(look, lot), strict=True)
 
 
 def version_of(path: str) -> tuple[int, int]:

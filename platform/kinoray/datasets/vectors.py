@@ -4,7 +4,13 @@ Clips pass through Ray Data, decode -> tower -> store: tasks decode, actors hold
 comes, a file for each clip, whole or not at all, named by the clip's content. So a run that was stopped goes on where
 it was. Each clip is a batch by itself on one thread: its vectors are the same bits however many work side by side, and
 without Ray.
+
+Where a set has reserved clips, two projections are trained on them for an aligned start. These towers have seen the
+games, not the names: reserved clips are drawn by the same hands as those of the tasks, but what they show stands in no
+task and in no gallery. So zero-shot is many times chance, and there is something to forget.
 """
+
+# N clips   B pairs of a step   D, E widths of both towers
 
 import hashlib
 import json
@@ -23,15 +29,17 @@ from torch import Tensor, nn
 
 from kinoray.backbones import check_backbone, load_backbone, stored, weights_digest
 from kinoray.backbones.backbone import Tokens
-from kinoray.backbones.lite0_minilm import NAME, SIZE_PX, Lite0MiniLM, towers_folder
+from kinoray.backbones.lite0_minilm import DIM, NAME, SIZE_PX, WIDTH, Lite0MiniLM, towers_folder
 from kinoray.data.augment import normalise
 from kinoray.data.manifest import Manifest, read_manifest, write_manifest
-from kinoray.datasets.align import align
+from kinoray.datasets.packages import RESERVED_TASK
 from kinoray.datasets.prepared import prepared
-from kinoray.decoding.decode import UnreadableStorage
 from kinoray.decoding.forms import FrameForm
+from kinoray.decoding.pictures import read_vectors
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
+from kinoray.decoding.video import UnreadableStorage
+from kinoray.equations import in_batch_nce
 from kinoray.errors import RunFailed, UsageError, VideoError
 from kinoray.system.durable import remove_drafts, whole_file
 from kinoray.system.folders import writing
@@ -54,6 +62,8 @@ BLOCK_CLIPS = 8
 CLIPS_OF_A_DECODER = 4
 """Towers that one decoding task feeds, which takes a quarter of a CPU for each."""
 DECODER_CPUS = 0.25
+STEPS, BATCH, RATE, TEMPERATURE, SEED = 400, 128, 1e-3, 0.05, 0
+"""Of the training of both projections."""
 
 Seen = Generator[dict[str, Any], None, None]
 """Of each clip its row in the manifest, its vectors, and what is wrong with it, if anything."""
@@ -292,3 +302,57 @@ def _write_manifest(whole: Manifest, files: Sequence[str], folder: Path) -> Mani
     kept = whole.table.select(["id", "captions", "label", "split", "task"]).to_pylist()
     rows = [row | {"uri": f"{folder.name}/{CLIPS}/{file}"} for row, file in zip(kept, files, strict=True)]
     return write_manifest(rows, folder / stored.MANIFEST, folder.parent)
+
+
+def align(manifest: Manifest, folder: Path, made_by: str) -> int:
+    """Train both projections on the reserved clips and write them; where there are none, remove those of before.
+
+    The loss is CLIP's, in both directions, over different captions with a clip of each; the same bits on one thread.
+
+    folder: where the captions' vectors lie, and the projections will. made_by: the command that makes them.
+    Returns: clips that were learned from; 0 where fewer than two captions are reserved.
+    """
+    clips_of = _reserved(manifest)
+    path = folder / stored.ALIGNED
+    if len(clips_of) < 2:
+        path.unlink(missing_ok=True)
+        return 0
+    rows = sorted({row for clips in clips_of.values() for row in clips})
+    place = {row: number for number, row in enumerate(rows)}
+    # A projection of the mean over frames is the mean of their projections.
+    means = [read_vectors(manifest.clip(row)).mean(axis=0, dtype=np.float32) for row in rows]
+    video_ND = torch.from_numpy(np.stack(means))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        towers = stored.load_stored(folder, WIDTH, DIM, made_by)
+    ids, _ = towers.tokenize(list(clips_of), 1)
+    clips = [np.array([place[row] for row in of_one]) for of_one in clips_of.values()]
+    optimizer = torch.optim.Adam(towers.parameters(), lr=RATE)
+    draws = np.random.default_rng(SEED)
+    for _ in range(STEPS):
+        chosen = draws.permutation(len(clips))[:BATCH]
+        drawn = torch.from_numpy(np.array([draws.choice(clips[number]) for number in chosen]))
+        loss = _contrast(towers, video_ND[drawn], torch.from_numpy(ids[chosen]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    stored.save_projections(towers, path)
+    return len(rows)
+
+
+def _reserved(manifest: Manifest) -> dict[str, list[int]]:
+    """Caption -> the reserved clips that it is said of."""
+    clips_of: dict[str, list[int]] = {}
+    captions = manifest.table["captions"]
+    for row in manifest.rows_by("task").get(RESERVED_TASK, np.empty(0, np.int64)).tolist():
+        for caption in captions[row].as_py():
+            clips_of.setdefault(caption, []).append(row)
+    return clips_of
+
+
+def _contrast(towers: stored.StoredTowers, video_BD: Tensor, ids_B1: Tensor) -> Tensor:
+    """Each caption among all clips, and each clip among all captions."""
+    z_video = towers.embed_video(video_BD[:, None])
+    z_text = towers.embed_text(Tokens(ids_B1, torch.ones_like(ids_B1, dtype=torch.bool)))
+    both = in_batch_nce(z_text, z_video, z_video, TEMPERATURE) + in_batch_nce(z_video, z_text, z_text, TEMPERATURE)
+    return both / (2 * len(ids_B1))

@@ -328,11 +328,18 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache
     if entry is None:
         return Fetched(read_clip(clip, sampling, seed, form), False)
     name, state = entry
-    rule, entries = _WholeIfShort(sampling, seed, form), _entries(cache)
-    video = read_frames(clip, rule.frames, form)
-    if (rule.short or not sampling.seeded) and _state_of(clip.path) == state:
+    entries = _entries(cache)
+    is_whole = False
+
+    def whole_if_short(timeline: Timeline) -> np.ndarray:
+        nonlocal is_whole
+        is_whole = sampling.seeded and _is_short(timeline.num_frames, form, *timeline.size)
+        return np.arange(timeline.num_frames) if is_whole else sampling.frames(timeline, seed)
+
+    video = read_frames(clip, whole_if_short, form)
+    if (is_whole or not sampling.seeded) and _state_of(clip.path) == state:
         entries.write(name, video)
-    if rule.short:
+    if is_whole:
         video = video[_drawn(sampling, seed, len(video))]
     return Fetched(video, False, entries.trouble)
 
@@ -360,18 +367,6 @@ def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) ->
         return False
     digest = _noted(cache, clip.path, state) or (clip.probe.digest if clip.probe else None)
     return digest is not None and _entries(cache).has(_entry_name(clip, sampling, form, digest, state))
-
-
-class _WholeIfShort:
-    """A rule that takes every frame of a short clip where the frames would be drawn; `short` says whether it did."""
-
-    def __init__(self, sampling: Sampling, seed: int, form: FrameForm) -> None:
-        self.sampling, self.seed, self.form = sampling, seed, form
-        self.short = False
-
-    def frames(self, timeline: Timeline) -> np.ndarray:
-        self.short = self.sampling.seeded and _is_short(timeline.num_frames, self.form, *timeline.size)
-        return np.arange(timeline.num_frames) if self.short else self.sampling.frames(timeline, self.seed)
 
 
 def _is_short(num_frames: int, form: FrameForm, height: int = 1, width: int = 1) -> bool:

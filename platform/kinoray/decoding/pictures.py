@@ -27,10 +27,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import VECTORS, Clip
-from kinoray.decoding.decode import Choose, Limits
+from kinoray.decoding.decode import Choose
 from kinoray.decoding.forms import FrameForm, fit, fit_array
 from kinoray.decoding.sampling import Timeline
-from kinoray.decoding.video import with_retries
+from kinoray.decoding.video import Limits, with_retries
 from kinoray.errors import VideoError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -71,18 +71,18 @@ def media_of(clip: Clip) -> Literal["video", "picture", "item", "vectors"]:
     return "picture" if clip.path.lower().endswith(ENDINGS) else "video"
 
 
-def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS) -> np.ndarray:
+def decode_picture(clip: Clip, form: FrameForm) -> np.ndarray:
     """One picture, upright, in a form.
 
     Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    data = with_retries(clip, lambda: _bytes_of(clip.path, limits))
+    data = with_retries(clip, lambda: _bytes_of(clip.path))
     stage: Literal["open", "decode"] = "open"
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(image, data, limits)
+            _check_size(image, data)
             stage = "decode"
             image.draft(None, (2 * form.short_px, 2 * form.short_px))  # a JPEG's own cheap shrinking, never below this
             image.load()
@@ -90,7 +90,7 @@ def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS)
             stored = _rgb(image)
             fitted = fit(stored.transpose(turn) if turn is not None else stored, form)
     except BOMB as error:
-        raise VideoError("limits", f"more pixels than the limit of {limits.pixels}") from error
+        raise VideoError("limits", f"more pixels than the limit of {PICTURE_LIMITS.pixels}") from error
     except UnidentifiedImageError as error:
         raise VideoError("open", "not a JPEG, PNG, BMP or WebP picture") from error
     except DAMAGE as error:
@@ -112,19 +112,19 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     return fit_array(array[clip.item], form)[None].copy()
 
 
-def _bytes_of(path: str, limits: Limits) -> bytes:
+def _bytes_of(path: str) -> bytes:
     """The whole file: reading it before decoding tells the storage's failures from the file's."""
-    size = os.path.getsize(path)
-    if size > limits.packet_bytes:
-        raise VideoError("limits", f"a file of {size} bytes is more than the limit of {limits.packet_bytes}")
+    size, most = os.path.getsize(path), PICTURE_LIMITS.packet_bytes
+    if size > most:
+        raise VideoError("limits", f"a file of {size} bytes is more than the limit of {most}")
     with open(path, "rb") as file:
         return file.read()
 
 
-def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:
-    width, height = image.size
-    if width * height > limits.pixels:
-        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {limits.pixels}")
+def _check_size(image: Image.Image, data: bytes) -> None:
+    (width, height), most = image.size, PICTURE_LIMITS.pixels
+    if width * height > most:
+        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {most}")
     scans = data.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
     if width * height * scans > SCANNED_PIXELS:
         raise VideoError("limits", f"{scans} scans of {width} x {height} pixels are more than the limit")
