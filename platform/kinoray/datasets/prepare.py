@@ -102,8 +102,30 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         findings = {key: passing.get(part) or journal.findings[part] for key, part in parts.items()}
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
-        known = len(set(parts.values())) - len(todo)
-        return _write(folder, str(root), home, annotations, rows, problems, len(todo), known)
+        _write_lists(folder, problems)
+        if not rows:
+            counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
+            raise UsageError(
+                f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
+                f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
+            )
+        manifest = write_manifest(rows, folder / "manifest.parquet", Path(home))
+        report = Report(
+            name=annotations.data_set.name,
+            root=str(root),
+            media_root=home,
+            layout=annotations.layout,
+            manifest=str(manifest.path),
+            manifest_digest=manifest.digest,
+            splits=_splits(annotations, rows),
+            problems=problems,
+            oddities=annotations.oddities,
+            home_made=annotations.home_made,
+            probed=len(todo),
+            known=len(set(parts.values())) - len(todo),
+        )
+        write_text(folder / "report.json", json.dumps(report.to_json(), indent=1))
+        return report
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
@@ -220,46 +242,14 @@ def _tab(text: str | None) -> str:
     return f"\t{printable(text)}" if text else ""
 
 
-def _write(
-    folder: Path,
-    root: str,
-    media_root: str,
-    annotations: Annotations,
-    rows: list[Row],
-    problems: dict[str, list[str]],
-    probed: int,
-    known: int,
-) -> Report:
-    """Write the lists, then the manifest, then the report about it."""
+def _write_lists(folder: Path, problems: Mapping[str, list[str]]) -> None:
+    """A file for each kind of problem that there is; those of before go."""
     for kind, lines in problems.items():
         path = folder / f"{kind}.txt"
         if lines:
             write_text(path, "".join(f"{line}\n" for line in lines))
         else:
             path.unlink(missing_ok=True)
-    if not rows:
-        counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
-        raise UsageError(
-            f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
-            f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
-        )
-    manifest = write_manifest(rows, folder / "manifest.parquet", Path(media_root))
-    report = Report(
-        annotations.data_set.name,
-        root,
-        media_root,
-        annotations.layout,
-        str(manifest.path),
-        manifest.digest,
-        _splits(annotations, rows),
-        problems,
-        annotations.oddities,
-        annotations.home_made,
-        probed,
-        known,
-    )
-    write_text(folder / "report.json", json.dumps(report.to_json(), indent=1))
-    return report
 
 
 def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str, int | None]]:

@@ -338,7 +338,8 @@ def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -
     """Stop where another machine of the cluster does not see the files that this one sees."""
     for part, finding in zip(batch, findings, strict=True):
         unseen = finding.get("error") in (CHANGED, "the file is missing")
-        if unseen and version_of(os.path.join(root, part.uri)) == (part.size, part.mtime_ns):
+        path = os.path.join(root, part.uri)
+        if unseen and os.path.exists(path) and version_of(path) == (part.size, part.mtime_ns):
             raise RunFailed(
                 f"{part.uri} is in {root} here but not where Ray read it. Put the data on a folder that all machines "
                 "share, or use --workers 0; what was probed is kept."

@@ -398,10 +398,18 @@ def _state_of(path: str) -> State | None:
 
 
 def _entry_of(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> tuple[str, State] | None:
-    """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold."""
+    """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold.
+
+    None also where the file cannot be read: whoever decodes it will say why.
+    """
     state = _cacheable_state(clip, sampling, form, cache)
-    digest = _digest_of(cache, clip, state) if state else None
-    return (_entry_name(clip, sampling, form, digest, state), state) if state and digest else None
+    if state is None:
+        return None
+    try:
+        digest = _digest(cache, clip.path, state, clip.probe.digest if clip.probe else None)
+    except OSError:
+        return None
+    return _entry_name(clip, sampling, form, digest, state), state
 
 
 def _entry_name(clip: Clip, sampling: Sampling, form: FrameForm, digest: str, state: State) -> str:
@@ -426,17 +434,9 @@ def _entries(cache: Cache) -> Entries:
     return Entries(cache.folder, cache.max_bytes)
 
 
-def _digest_of(cache: Cache, clip: Clip, state: State) -> str | None:
-    """The digest of the file's bytes, None where it cannot be read: whoever decodes it will say why."""
-    try:
-        return _digest(cache, clip.path, state, clip.probe.digest if clip.probe else None)
-    except OSError:
-        return None
-
-
 @lru_cache(maxsize=1 << 15)
 def _digest(cache: Cache, path: str, state: State, probed: str | None) -> str:
-    """As noted; else, at first sight of the file, the manifest's; else computed."""
+    """The digest of a file's bytes: as noted; else, at first sight of the file, the manifest's; else computed."""
     noted = _noted(cache, path, state)
     if noted:
         return noted

@@ -93,7 +93,7 @@ def read(name: str, root: Path) -> Annotations:
     oddities: Counter[str] = Counter()
     about_msrvtt = "msrvtt" in name
     file = find(root, _pickle_file(name), folders=PLACES)
-    known = _msrvtt(root, oddities) if about_msrvtt else _activitynet(root, oddities)
+    known = _msrvtt(root) if about_msrvtt else _activitynet(root, oddities)
     if file is None and not known.classes:
         need(data_set, root, _pickle_file(name), folders=PLACES)
     tasks = int(name.rpartition("-")[2])
@@ -184,7 +184,7 @@ def _validation(train: list[dict[str, Any]], known: _Known, oddities: Counter[st
     return rows
 
 
-def _msrvtt(root: Path, oddities: Counter[str]) -> _Known:
+def _msrvtt(root: Path) -> _Known:
     captions, categories, _ = msrvtt.captions_of(root)
     file = find(root, "MSRVTT_CL_validation.csv", folders=PLACES)
     queries = {row["video_id"]: [row["sentence"]] for row in read_table(file, "video_id", "sentence")} if file else {}
