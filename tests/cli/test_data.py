@@ -20,7 +20,7 @@ from support.toy_set import write_set
 
 from kinoray.cli import main as cli
 from kinoray.cli.data import data_app
-from kinoray.datasets.findings import FILE
+from kinoray.datasets.probing import FILE
 from kinoray.system.folders import prepared_folder
 
 Outcome = tuple[int, str, str]

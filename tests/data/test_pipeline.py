@@ -26,11 +26,11 @@ from kinoray.data import guarded, pipeline, process_rows, ray_rows, slots
 from kinoray.data.manifest import write_manifest
 from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_clips, decode_rows, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
-from kinoray.decoding import decode
 from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import BadData, RunFailed, UsageError
 from kinoray.system import pool
 
@@ -218,7 +218,7 @@ def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_pat
 
 def test_failing_storage_stops_the_run(feed, monkeypatch, one_process):
     def fails(*_):
-        raise decode.UnreadableStorage("a.mp4: reading failed 3 times")
+        raise UnreadableStorage("a.mp4: reading failed 3 times")
 
     monkeypatch.setattr(slots, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from kinoray.datasets import fetch as fetching
+from kinoray.datasets.download import unpack
 from kinoray.datasets.fetch import fetch
 from kinoray.datasets.packages import Drawn, Package, split_of_concept
 from kinoray.datasets.prepare import prepare
-from kinoray.datasets.unpack import unpack
 from kinoray.errors import RunFailed, UsageError
 from kinoray.system.locks import wait_for_lock
 

@@ -23,11 +23,10 @@ from support.places import REPOSITORY
 from support.toy_set import NAME, read_rows, write_rows, write_set
 
 from kinoray.data.manifest import read_manifest
-from kinoray.datasets import findings as journal
 from kinoray.datasets import prepare, probing
 from kinoray.datasets.check import check
-from kinoray.datasets.findings import Journal
-from kinoray.decoding.decode import UnreadableStorage
+from kinoray.datasets.probing import Journal
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
 from kinoray.system import durable, pool
 from kinoray.system.cores import usable_cores
@@ -208,7 +207,7 @@ def test_a_file_behind_a_link_out_of_the_folder_is_not_read(root: Path, tmp_path
 
 def test_a_file_that_changes_while_it_is_read_is_not_remembered(root: Path) -> None:
     state = os.stat(root / "videos" / "v0.mp4")
-    part = journal.Part("videos/v0.mp4", None, None, state.st_size - 1, state.st_mtime_ns)
+    part = probing.Part("videos/v0.mp4", None, None, state.st_size - 1, state.st_mtime_ns)
     finding = probing.probe_part(part, str(root))
     assert finding["error"] == probing.CHANGED and not probing.lasts(finding)
 
@@ -238,7 +237,7 @@ def test_a_set_of_which_nothing_can_be_used_is_an_error_that_says_what_was_wrong
 def whole(root: Path) -> tuple[bytes, bytes]:
     """Manifest and journal of a run that was not stopped; they are taken away."""
     prepared(root)
-    kept = manifest_bytes(), (prepared_folder(NAME) / journal.FILE).read_bytes()
+    kept = manifest_bytes(), (prepared_folder(NAME) / probing.FILE).read_bytes()
     shutil.rmtree(prepared_folder(NAME))
     return kept
 
@@ -250,20 +249,20 @@ def test_a_journal_cut_at_any_byte_loses_one_record_at_most(root: Path, whole: t
     for cut in sorted(cuts | set(np.random.default_rng(0).integers(0, len(record), 12).tolist())):
         folder = prepared_folder(NAME)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / journal.FILE).write_bytes(record[:cut])
+        (folder / probing.FILE).write_bytes(record[:cut])
         (folder / "manifest.parquet").unlink(missing_ok=True)
         kept = record[:cut].count(b"\n")
         report = prepared(root)
         assert (report.probed, report.known) == (8 - kept, kept), cut
         assert manifest_bytes() == manifest, cut
-        assert sorted((folder / journal.FILE).read_bytes().splitlines()) == sorted(record.splitlines()), cut
+        assert sorted((folder / probing.FILE).read_bytes().splitlines()) == sorted(record.splitlines()), cut
 
 
 def test_a_damaged_record_is_probed_again(root: Path, whole: tuple[bytes, bytes]) -> None:
     manifest, record = whole
     lines = record.splitlines(keepends=True)
     prepared_folder(NAME).mkdir(parents=True)
-    (prepared_folder(NAME) / journal.FILE).write_bytes(lines[0] + b"\0" * 50 + b"\n[1]\n{}\n" + b"".join(lines[1:]))
+    (prepared_folder(NAME) / probing.FILE).write_bytes(lines[0] + b"\0" * 50 + b"\n[1]\n{}\n" + b"".join(lines[1:]))
     assert prepared(root).probed == 0 and manifest_bytes() == manifest
 
 
@@ -275,7 +274,7 @@ def test_a_process_killed_at_any_moment_leaves_what_the_next_goes_on_from(
     rng = np.random.default_rng(7)
     kills, known = 0, 0
     for records in (0, 1, 3, 5):
-        path = prepared_folder(NAME) / journal.FILE
+        path = prepared_folder(NAME) / probing.FILE
         with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             while process.poll() is None and (path.read_bytes() if path.exists() else b"").count(b"\n") < records:
                 time.sleep(0.001)
@@ -391,15 +390,15 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
 ) -> None:
     manifest, record = whole
     disk = FullDisk(int(share * len(record)) + 40)
-    for module in (journal, durable):
+    for module in (probing, durable):
         monkeypatch.setattr(module, "open", disk.open, raising=False)
     with pytest.raises(StorageFull, match=r"No space left on device: .* bytes free") as error:
         prepared(root)
     assert "\n" not in str(error.value)
     assert not [name for name in files() if name.endswith(".draft") or name.startswith(".")]
-    left = (prepared_folder(NAME) / journal.FILE).read_bytes() if journal.FILE in files() else b""
+    left = (prepared_folder(NAME) / probing.FILE).read_bytes() if probing.FILE in files() else b""
     assert not left or left.endswith(b"\n")
-    for module in (journal, durable):
+    for module in (probing, durable):
         monkeypatch.delattr(module, "open")
     report = prepared(root)
     assert report.known == left.count(b"\n") and manifest_bytes() == manifest
@@ -502,7 +501,7 @@ def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
 
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:
-    parts = [journal.Part(str(number), None, None, size, 0) for number, size in enumerate([1000] * 70 + [15 << 20] * 3)]
+    parts = [probing.Part(str(number), None, None, size, 0) for number, size in enumerate([1000] * 70 + [15 << 20] * 3)]
     batches = list(probing._batches(parts, slots=1))
     assert [part for batch in batches for part in batch] == parts
     assert max(map(len, batches)) == 10 and [len(batch) for batch in batches[-2:]] == [1, 1]

@@ -33,7 +33,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KINORAY_DATA", str(root))
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
-        patch.setattr("kinoray.datasets.align.STEPS", 30)
+        patch.setattr("kinoray.datasets.vectors.STEPS", 30)
         write_towers(root / "towers" / "unpacked")
         prepare_toy(root / NAME, patch)
         yield make_vectors(NAME, workers=0, progress=False)

@@ -19,9 +19,10 @@ from support.places import REPOSITORY
 
 from kinoray.decoding import decode, video
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.decode import Limits, UnreadableStorage, decode_clip
+from kinoray.decoding.decode import decode_clip
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.sampling import Sampling
+from kinoray.decoding.video import Limits, UnreadableStorage
 from kinoray.errors import VideoError
 
 SMALL = FrameForm(16)

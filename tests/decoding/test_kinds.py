@@ -21,8 +21,7 @@ from support.clips import grey_ramp, write_clip
 
 from kinoray.data.manifest import PROBED, read_manifest, write_manifest
 from kinoray.data.slots import ClipFeed
-from kinoray.datasets.findings import Part
-from kinoray.datasets.probing import probe_part
+from kinoray.datasets.probing import Part, probe_part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import decode_clip
 from kinoray.decoding.forms import FrameForm

@@ -29,10 +29,10 @@ from kinoray.data.plan import (
     substitutes,
     written_seeds,
 )
-from kinoray.decoding.decode import UnreadableStorage
 from kinoray.decoding.forms import FrameForm, frame_bytes
 from kinoray.decoding.frame_cache import Cache, Fetched, cached_clip, fetch_clip, frame_cache, holds_clip
 from kinoray.decoding.sampling import Sampling
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import MissingVideo, VideoError
 from kinoray.seeds import generator
 

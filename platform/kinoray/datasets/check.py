@@ -1,20 +1,14 @@
 """`kinoray data check`: whether the files of a prepared set are still those that were probed."""
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from kinoray.datasets.findings import Journal
 from kinoray.datasets.prepared import prepared_manifest
+from kinoray.datasets.probing import Journal, looked_at
 from kinoray.datasets.readers import describe
 from kinoray.system.folders import prepared_folder
 from kinoray.system.progress import counting_bar
 from kinoray.system.text import printable
-
-THREADS = 16
-LOT = 1000
-"""Files in one go: a pool keeps a kilobyte for each."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +37,19 @@ def check(name: str, deep: bool = False, progress: bool = True) -> Check:
     """
     describe(name)
     manifest = prepared_manifest(name)
-    sizes = {uri: size for (uri, _, _), size in Journal(prepared_folder(name)).sizes().items()}
+    sizes = {part.uri: part.size for part in Journal(prepared_folder(name)).findings}
     digests = dict(zip(*(manifest.table[column].to_pylist() for column in ("uri", "digest")), strict=True))
     root = str(manifest.root)
 
     def problem(uri: str) -> str | None:
         return _problem(os.path.join(root, uri), sizes.get(uri), digests[uri] if deep else None)
 
-    def problems() -> Iterator[str]:
-        with ThreadPoolExecutor(THREADS) as pool, counting_bar(f"Checking {name}", len(digests), progress) as advance:
-            uris = list(digests)
-            for first in range(0, len(uris), LOT):
-                lot = uris[first : first + LOT]
-                for uri, message in zip(lot, pool.map(problem, lot), strict=True):
-                    advance(1, message is not None)
-                    if message:
-                        yield f"{printable(uri)}: {message}"
-
-    return Check(name, root, len(digests), deep, list(problems()))
+    problems = []
+    with counting_bar(f"Checking {name}", len(digests), progress) as advance:
+        for uri, message in looked_at(problem, list(digests)):
+            advance(1, message is not None)
+            problems += [f"{printable(uri)}: {message}"] if message else []
+    return Check(name, root, len(digests), deep, problems)
 
 
 def _problem(path: str, size: int | None, digest: str | None) -> str | None:

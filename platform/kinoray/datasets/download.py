@@ -1,18 +1,31 @@
-"""Files of packages, got by the registries' own tools, or from a folder where somebody has put them."""
+"""Files of packages, got by the registries' own tools, or from a folder where somebody has put them; and unpacked.
 
+Archives (.deb, .tgz, .tar.gz, .whl) are unpacked within limits: nothing leaves the folder, nothing runs.
+"""
+
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from kinoray.datasets.packages import Package
 from kinoray.errors import RunFailed, UsageError
 from kinoray.system.durable import sha256, sync
+from kinoray.system.text import one_line
 
 LONGEST_S = 3600.0
 """For one package."""
 PATTERNS = {"debian": "{name}_*.deb", "npm": "{name}-[0-9]*.tgz", "pypi": "{name}-[0-9]*"}
+MOST_FILES, MOST_BYTES, MOST_RATIO = 200_000, 8 << 30, 200
+"""What an archive may hold, and how many times larger than its file."""
+AR_MAGIC = b"!<arch>\n"
+AR_HEADER = 60
 
 
 def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Path, str, str]:
@@ -21,16 +34,18 @@ def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Pa
     source: a folder with the files under their own names; None: the registry. A file gets its name only when whole.
     Raises: UsageError for a missing tool or file and for a wrong checksum; RunFailed where the registry gives none.
     """
-    for path in (folder / package.file, *_others(package, folder)):
-        if path.is_file() and not _is_wrong(package, path, digest := sha256(path)):
+    for path in _files_of(package, folder):
+        if not _is_wrong(package, path, digest := sha256(path)):
             return path, digest, _about(package, path)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as name:
         draft = Path(name)
-        if source:
-            shutil.copyfile(found := _given(package, source), got := draft / found.name)
-        else:
-            got = _download(package, draft)
+        if source and not (given := _files_of(package, source)):
+            raise UsageError(
+                f"{source} has no {package.file} ({package.registry}: {package.name} {package.version}). Put it there "
+                "under that name."
+            )
+        got = Path(shutil.copy(given[0], draft)) if source else _download(package, draft)
         if _is_wrong(package, got, digest := sha256(got)):
             raise UsageError(
                 f"{(source or folder) / got.name} has the checksum {digest}, where version {package.version} has "
@@ -51,22 +66,12 @@ def _about(package: Package, path: Path) -> str:
     return f"{path.name} is not version {package.version}, for which this was written: the set has another digest."
 
 
-def _others(package: Package, folder: Path) -> list[Path]:
-    """Files of other versions, the newest by name last."""
+def _files_of(package: Package, folder: Path) -> list[Path]:
+    """The package's files in a folder: that of the known version, then others, the newest by name first."""
     name = package.name.lstrip("@").replace("/", "-")
     pattern = PATTERNS[package.registry].format(name=name.replace("-", "_") if package.registry == "pypi" else name)
-    return sorted(path for path in folder.glob(pattern) if path.name != package.file)
-
-
-def _given(package: Package, source: Path) -> Path:
-    """The file in the user's folder. Raises: UsageError where there is none."""
-    others = _others(package, source)
-    if (path := source / package.file).is_file() or others:
-        return path if path.is_file() else others[-1]
-    raise UsageError(
-        f"{source} has no {package.file} ({package.registry}: {package.name} {package.version}). Put it there under "
-        "that name."
-    )
+    found = sorted((path for path in folder.glob(pattern) if path.is_file()), reverse=True)
+    return sorted(found, key=lambda path: path.name != package.file)
 
 
 def _download(package: Package, folder: Path) -> Path:
@@ -106,3 +111,63 @@ def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("e:", "error", "npm error", "npm err!"))]
     return ((errors or lines or ["it says nothing"])[0])[:200].rstrip(".")
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive into a new folder, whole or not at all; what is there already stays as it is.
+
+    Links that lead out of the folder, and devices, are left out.
+    Raises: UsageError for what is no such archive, is damaged or too large, or has a name that leaves the folder.
+    """
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                _check(archive, (member.file_size for member in wheel.infolist()))
+                wheel.extractall(draft)  # which takes `..` and a leading slash off names, and makes no links
+        else:
+            with archive.open("rb") as file, tarfile.open(fileobj=_tar_of(file, archive)) as tar:
+                _check(archive, (member.size for member in tar))
+                tar.extractall(draft, filter=_inside)
+        draft.chmod(0o755)
+        draft.rename(folder)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{archive} cannot be unpacked: {one_line(error)}. Delete it and fetch it again.") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """Python's own filter for data; what it refuses for being a link or a device is left out."""
+    try:
+        return tarfile.data_filter(member, folder)
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError, tarfile.SpecialFileError):
+        return None
+
+
+def _tar_of(file: BinaryIO, archive: Path) -> BinaryIO:
+    """The file itself, or the part of a Debian package (an `ar` archive) that holds its files."""
+    if file.read(len(AR_MAGIC)) != AR_MAGIC:
+        file.seek(0)
+        return file
+    while len(header := file.read(AR_HEADER)) == AR_HEADER and header[48:58].strip().isdigit():
+        size = int(header[48:58])
+        if header.startswith(b"data.tar"):
+            return io.BytesIO(file.read(size))
+        file.seek(size + size % 2, io.SEEK_CUR)
+    raise UsageError(f"{archive} holds no data.tar, so it is no whole Debian package. Delete it and fetch it again.")
+
+
+def _check(archive: Path, sizes: Iterable[int]) -> None:
+    """Raises: UsageError for an archive that holds too much."""
+    most = min(MOST_BYTES, MOST_RATIO * archive.stat().st_size)
+    total = 0
+    for count, size in enumerate(sizes, start=1):
+        total += size
+        if count > MOST_FILES or total > most:
+            raise UsageError(
+                f"{archive} holds more than {MOST_FILES:,} files or {most:,} bytes: not what it was. Delete it."
+            )

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kinoray.datasets.download import get_package
+from kinoray.datasets.download import get_package, unpack
 from kinoray.datasets.packages import Drawn, Family, find_family
-from kinoray.datasets.unpack import unpack
 from kinoray.decoding.write_video import write_picture, write_video
 from kinoray.errors import RunFailed, UsageError
 from kinoray.system.cores import usable_cores

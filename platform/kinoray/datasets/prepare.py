@@ -11,17 +11,15 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kinoray.data.manifest import SPLITS, check_row, write_manifest
-from kinoray.datasets.findings import Finding, Journal, Part
-from kinoray.datasets.probing import lasts, probe_parts
+from kinoray.datasets.probing import Finding, Journal, Part, lasts, looked_at, probe_parts, version_of
 from kinoray.datasets.readers import Annotations, describe, read
-from kinoray.decoding.decode import UnreadableStorage
+from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError
 from kinoray.system.durable import write_text
 from kinoray.system.folders import expanded, prepared_folder
@@ -34,11 +32,6 @@ PROBLEMS = ("missing", "corrupt", "short", "duplicate", "extra")
 SHORT_SHARE = 0.9
 """A clip is short where its frames cover less of its annotated span."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-STATS_AT_ONCE = 16
-"""Files whose size is looked up side by side: on a network each answer takes a while."""
-
-LOT = 1000
-"""Files looked up in one go: a pool keeps a kilobyte for each."""
 
 Row = dict[str, Any]
 
@@ -109,8 +102,30 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
         findings = {key: passing.get(part) or journal.findings[part] for key, part in parts.items()}
         rows = _readable(rows, findings, problems)
         problems["duplicate"] += _copies(rows)
-        known = len(set(parts.values())) - len(todo)
-        return _write(folder, str(root), home, annotations, rows, problems, len(todo), known)
+        _write_lists(folder, problems)
+        if not rows:
+            counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
+            raise UsageError(
+                f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
+                f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
+            )
+        manifest = write_manifest(rows, folder / "manifest.parquet", Path(home))
+        report = Report(
+            name=annotations.data_set.name,
+            root=str(root),
+            media_root=home,
+            layout=annotations.layout,
+            manifest=str(manifest.path),
+            manifest_digest=manifest.digest,
+            splits=_splits(annotations, rows),
+            problems=problems,
+            oddities=annotations.oddities,
+            home_made=annotations.home_made,
+            probed=len(todo),
+            known=len(set(parts.values())) - len(todo),
+        )
+        write_text(folder / "report.json", json.dumps(report.to_json(), indent=1))
+        return report
 
 
 def _take_over(journal: Journal, folder: Path, root: str, wanted: set[Part]) -> None:
@@ -158,21 +173,8 @@ def _parts(rows: Sequence[Row], root: str) -> dict[tuple[str, float | None, floa
     """What there is to probe, with the files' sizes and times now; items of array files need no probe."""
     keys = list(dict.fromkeys(_key(row) for row in rows if row.get("item") is None))
     uris = list(dict.fromkeys(uri for uri, _, _ in keys))
-    states: dict[str, tuple[int, int]] = {}
-    with ThreadPoolExecutor(STATS_AT_ONCE) as pool:
-        for first in range(0, len(uris), LOT):
-            lot = uris[first : first + LOT]
-            states |= zip(lot, pool.map(lambda uri: _state(os.path.join(root, uri)), lot), strict=True)
-    return {key: Part(*key, *states[key[0]]) for key in keys}
-
-
-def _state(path: str) -> tuple[int, int]:
-    """Bytes and time of change; zeros for a file that went away since the folder was listed."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return 0, 0
-    return state.st_size, state.st_mtime_ns
+    versions = dict(looked_at(lambda uri: version_of(os.path.join(root, uri)), uris))
+    return {key: Part(*key, *versions[key[0]]) for key in keys}
 
 
 def _probe(
@@ -240,46 +242,14 @@ def _tab(text: str | None) -> str:
     return f"\t{printable(text)}" if text else ""
 
 
-def _write(
-    folder: Path,
-    root: str,
-    media_root: str,
-    annotations: Annotations,
-    rows: list[Row],
-    problems: dict[str, list[str]],
-    probed: int,
-    known: int,
-) -> Report:
-    """Write the lists, then the manifest, then the report about it."""
+def _write_lists(folder: Path, problems: Mapping[str, list[str]]) -> None:
+    """A file for each kind of problem that there is; those of before go."""
     for kind, lines in problems.items():
         path = folder / f"{kind}.txt"
         if lines:
             write_text(path, "".join(f"{line}\n" for line in lines))
         else:
             path.unlink(missing_ok=True)
-    if not rows:
-        counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
-        raise UsageError(
-            f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
-            f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
-        )
-    manifest = write_manifest(rows, folder / "manifest.parquet", Path(media_root))
-    report = Report(
-        annotations.data_set.name,
-        root,
-        media_root,
-        annotations.layout,
-        str(manifest.path),
-        manifest.digest,
-        _splits(annotations, rows),
-        problems,
-        annotations.oddities,
-        annotations.home_made,
-        probed,
-        known,
-    )
-    write_text(folder / "report.json", json.dumps(report.to_json(), indent=1))
-    return report
 
 
 def _splits(annotations: Annotations, rows: Sequence[Row]) -> dict[str, dict[str, int | None]]:

@@ -1,22 +1,29 @@
-"""Every file of a data set read once, side by side: in Ray tasks, or in processes of this one's own."""
+"""Every file of a data set read once, side by side: in Ray tasks, or in processes of this one's own.
+
+What was found is kept in a journal, a JSON line per file and span, appended and never changed. A line counts for the
+version of the file that it names by size and time of change. A process may die at any byte: a line without its end is
+dropped, and cut off before the next is written.
+"""
 
 import errno
+import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from kinoray.data.manifest import PROBED
-from kinoray.datasets.findings import Finding, Part
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.decode import Limits
 from kinoray.decoding.forms import FrameForm
+from kinoray.decoding.video import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
 from kinoray.system.cores import usable_cores
+from kinoray.system.durable import append_whole
 from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
 from kinoray.system.signals import noted_signals
 
@@ -33,6 +40,9 @@ LONGER = 4
 """Times the wait for decoding: all of a file is read here, and of a large one from slow storage that takes hours."""
 LIMITS = Limits(cpu_s=900.0)
 """As in training but for the time: probing decodes all of a clip, training a part."""
+LOOKS, LOOKS_IN_LINE = 16, 1000
+"""Files looked at side by side, for on a network each answer takes a while; and in one go, for a pool keeps a kilobyte
+for each."""
 SIDEWAYS = (5, 6, 7, 8)
 """EXIF orientations that swap width and height."""
 
@@ -45,7 +55,77 @@ CLOSED = {
 }
 """What is wrong with one file where opening it fails so, and nothing with the storage."""
 
+FILE = "probed-3.jsonl"
+"""The number changes with what probing finds, so that old findings are not taken for new ones."""
+
+Finding = dict[str, Any]
+"""The columns `PROBED` of a manifest, or {"stage", "error"} where the clip cannot be read."""
+
+
+class Part(NamedTuple):
+    """One version of a file, or of a span of it (seconds): what is probed once."""
+
+    uri: str
+    start: float | None
+    end: float | None
+    size: int
+    mtime_ns: int
+
+
+class Journal:
+    """The findings in `folder`; the caller holds the folder's lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self.findings: dict[Part, Finding] = {}
+        self._whole_bytes = 0
+        if self.path.exists():
+            with open(self.path, "rb") as lines:
+                for line in lines:
+                    if line.endswith(b"\n"):
+                        self._whole_bytes += len(line)
+                        self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            *key, finding = json.loads(line)
+            self.findings[Part(*key)] = dict(finding)
+        except (ValueError, TypeError):  # damaged by something else than a death; the file is probed again
+            return
+
+    def append(self, findings: Mapping[Part, Finding]) -> None:
+        """Keep findings: on return they outlive this process. What could not be written whole leaves no trace."""
+        lines = [
+            json.dumps([*part, finding], separators=(",", ":")).encode() + b"\n" for part, finding in findings.items()
+        ]
+        data = b"".join(lines)
+        with open(self.path, "ab", buffering=0) as file:
+            os.ftruncate(file.fileno(), self._whole_bytes)
+            append_whole(file, data)
+        self._whole_bytes += len(data)
+        for line in lines:  # what a later process would read
+            self._take(line)
+
+
 Task = Callable[[Sequence[Part], str], list[Finding]]
+Seen = TypeVar("Seen")
+
+
+def looked_at(look: Callable[[str], Seen], uris: Sequence[str]) -> Iterator[tuple[str, Seen]]:
+    """Each of some files with what a look at it gives, in their order."""
+    with ThreadPoolExecutor(LOOKS) as threads:
+        for first in range(0, len(uris), LOOKS_IN_LINE):
+            lot = uris[first : first + LOOKS_IN_LINE]
+            yield from zip(lot, threads.map(look, lot), strict=True)
+
+
+def version_of(path: str) -> tuple[int, int]:
+    """Bytes and time of change; zeros for a file that cannot be looked up."""
+    try:
+        state = os.stat(path)
+    except OSError:
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
 
 
 def lasts(finding: Finding) -> bool:
@@ -78,12 +158,11 @@ def probe_part(part: Part, root: str, proves: bool = True) -> Finding:
         path = _inside(root, part.uri)
         _check_open(path)
         probed = probe_clip_or_picture(Clip(part.uri, path, part.start, part.end), proves)
-        state = os.stat(path)
     except VideoError as error:
         return {"stage": error.stage, "error": str(error)}
     except FileNotFoundError:
         return {"stage": "open", "error": CHANGED}
-    if (state.st_size, state.st_mtime_ns) != (part.size, part.mtime_ns):
+    if version_of(path) != (part.size, part.mtime_ns):
         return {"stage": "open", "error": CHANGED}
     return {name: probed.get(name) for name in PROBED.names}
 
@@ -129,17 +208,14 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
     """A picture is read as training reads it, so that both find the same pictures unreadable."""
     from PIL import Image
 
-    from kinoray.decoding.pictures import DAMAGE, FORMATS, ORIENTATION, decode_picture
+    from kinoray.decoding.pictures import FORMATS, decode_picture, orientation
     from kinoray.decoding.probe import file_digest
 
     decode_picture(clip, FrameForm(32))
     with Image.open(clip.path, formats=FORMATS) as image:
-        width, height, codec = *image.size, str(image.format).lower()
-        try:
-            sideways = image.getexif().get(ORIENTATION, 1) in SIDEWAYS
-        except DAMAGE:  # of the header alone: the picture could be read
-            sideways = False
-    size = {"width_px": height, "height_px": width} if sideways else {"width_px": width, "height_px": height}
+        codec = str(image.format).lower()
+        width, height = image.size[::-1] if orientation(image) in SIDEWAYS else image.size
+    size = {"width_px": width, "height_px": height}
     return {"digest": file_digest(clip.path), "num_frames": 1, "key_frames": [], "key_ticks": [], "codec": codec} | size
 
 
@@ -262,16 +338,9 @@ def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -
     """Stop where another machine of the cluster does not see the files that this one sees."""
     for part, finding in zip(batch, findings, strict=True):
         unseen = finding.get("error") in (CHANGED, "the file is missing")
-        if unseen and _unchanged(part, root):
+        path = os.path.join(root, part.uri)
+        if unseen and os.path.exists(path) and version_of(path) == (part.size, part.mtime_ns):
             raise RunFailed(
                 f"{part.uri} is in {root} here but not where Ray read it. Put the data on a folder that all machines "
                 "share, or use --workers 0; what was probed is kept."
             )
-
-
-def _unchanged(part: Part, root: str) -> bool:
-    try:
-        state = os.stat(os.path.join(root, part.uri))
-    except OSError:
-        return False
-    return (state.st_size, state.st_mtime_ns) == (part.size, part.mtime_ns)

@@ -4,13 +4,19 @@ Clips pass through Ray Data, decode -> tower -> store: tasks decode, actors hold
 comes, a file for each clip, whole or not at all, named by the clip's content. So a run that was stopped goes on where
 it was. Each clip is a batch by itself on one thread: its vectors are the same bits however many work side by side, and
 without Ray.
+
+Where a set has reserved clips, two projections are trained on them for an aligned start. These towers have seen the
+games, not the names: reserved clips are drawn by the same hands as those of the tasks, but what they show stands in no
+task and in no gallery. So zero-shot is many times chance, and there is something to forget.
 """
+
+# N clips   B pairs of a step   D, E widths of both towers
 
 import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,15 +29,17 @@ from torch import Tensor, nn
 
 from kinoray.backbones import check_backbone, load_backbone, stored, weights_digest
 from kinoray.backbones.backbone import Tokens
-from kinoray.backbones.lite0_minilm import NAME, SIZE_PX, Lite0MiniLM, towers_folder
+from kinoray.backbones.lite0_minilm import DIM, NAME, SIZE_PX, WIDTH, Lite0MiniLM, towers_folder
 from kinoray.data.augment import normalise
 from kinoray.data.manifest import Manifest, read_manifest, write_manifest
-from kinoray.datasets.align import align
+from kinoray.datasets.packages import RESERVED_TASK
 from kinoray.datasets.prepared import prepared
-from kinoray.decoding.decode import UnreadableStorage
 from kinoray.decoding.forms import FrameForm
+from kinoray.decoding.pictures import read_vectors
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
+from kinoray.decoding.video import UnreadableStorage
+from kinoray.equations import in_batch_nce
 from kinoray.errors import RunFailed, UsageError, VideoError
 from kinoray.system.durable import remove_drafts, whole_file
 from kinoray.system.folders import writing
@@ -54,9 +62,11 @@ BLOCK_CLIPS = 8
 CLIPS_OF_A_DECODER = 4
 """Towers that one decoding task feeds, which takes a quarter of a CPU for each."""
 DECODER_CPUS = 0.25
+STEPS, BATCH, RATE, TEMPERATURE, SEED = 400, 128, 1e-3, 0.05, 0
+"""Of the training of both projections."""
 
 Seen = Generator[dict[str, Any], None, None]
-"""Of each clip its place in the list of those to do, its vectors, and what is wrong with it, if anything."""
+"""Of each clip its row in the manifest, its vectors, and what is wrong with it, if anything."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +81,6 @@ class Made:
     captions: int
     aligned_on: int
     """Reserved clips that the projections were aligned on."""
-
-
-@dataclass(frozen=True)
-class Todo:
-    """A clip whose vectors are to be made."""
-
-    row: int
-    """In the prepared set's manifest."""
-    file: str
 
 
 def vectors_manifest(data_set: str, backbone: str = NAME) -> Manifest:
@@ -109,10 +110,10 @@ def make_vectors(name: str, backbone: str = NAME, workers: int | None = None, pr
         remove_drafts(folder)
         files = [_file_of(whole, row) for row in range(whole.table.num_rows)]
         there = {path.name for path in (folder / CLIPS).iterdir()}
-        todo = [Todo(row, file) for file, row in dict(zip(files, range(len(files)), strict=True)).items()]
-        todo = [clip for clip in todo if clip.file not in there]
+        rows = {file: row for row, file in enumerate(files)}
+        todo = {row: folder / CLIPS / file for file, row in rows.items() if file not in there}
         with counting_bar(f"Vectors of {name}", len(todo), progress, can_fail=False) as advance:
-            _make(whole, backbone, towers, todo, folder / CLIPS, workers, advance)
+            _make(whole, backbone, towers, todo, workers, advance)
         captions = _captions(whole)
         made_by = stored.command(name)
         if not _has_captions(folder / stored.CAPTIONS, captions, made_by):
@@ -145,32 +146,31 @@ def _make(
     whole: Manifest,
     backbone: str,
     towers: Lite0MiniLM,
-    todo: Sequence[Todo],
-    folder: Path,
+    todo: Mapping[int, Path],
     workers: int | None,
     advance: Callable[[int, int], None],
 ) -> None:
-    """Write the vectors of all clips that lack them, as they come."""
+    """Write the vectors of all clips that lack them, as they come. todo: the file of each, by its row."""
     here = workers == 0 or not todo
-    made = _in_this_process(whole, towers, todo) if here else _on_ray(whole, backbone, todo, workers)
+    made = _in_this_process(whole, towers, todo) if here else _on_ray(whole, backbone, list(todo), workers)
     with closing(made) as rows:
         for row in rows:
             if row["error"]:
                 raise RunFailed(
-                    f"Clip {whole.id(todo[row['number']].row)!r} cannot be read ({row['error']}). What was made is "
+                    f"Clip {whole.id(row['row'])!r} cannot be read ({row['error']}). What was made is "
                     "kept. Prepare the set again, then run the same command."
                 )
-            with whole_file(folder / todo[row["number"]].file) as draft, draft.open("wb") as file:
+            with whole_file(todo[row["row"]]) as draft, draft.open("wb") as file:
                 np.save(file, np.asarray(row["vectors"], dtype=np.float16), allow_pickle=False)
             advance(1, 0)
 
 
-def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Sequence[Todo]) -> Seen:
-    for number, clip in enumerate(todo):
-        yield _seen(_decoded({"number": number, "row": clip.row}, str(whole.path)), towers)
+def _in_this_process(whole: Manifest, towers: Lite0MiniLM, todo: Iterable[int]) -> Seen:
+    for row in todo:
+        yield _seen(_decoded({"row": row}, str(whole.path)), towers)
 
 
-def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int | None) -> Seen:
+def _on_ray(whole: Manifest, backbone: str, todo: Sequence[int], workers: int | None) -> Seen:
     """In the order in which they are ready."""
     import ray
     import ray.data
@@ -189,10 +189,11 @@ def _on_ray(whole: Manifest, backbone: str, todo: Sequence[Todo], workers: int |
         decoders = -(-at_once // CLIPS_OF_A_DECODER)
         # Both kinds together take as many CPUs as there are towers, so that neither waits for the other's.
         tower_cpus = (at_once - decoders * DECODER_CPUS) / at_once
-        numbers = [{"number": number, "row": clip.row} for number, clip in enumerate(todo)]
         # Ray 2.60 has no other way to say that an actor is not restarted, and says that this one will go.
         with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
-            clips = ray.data.from_items(numbers, override_num_blocks=-(-len(numbers) // BLOCK_CLIPS))
+            clips = ray.data.from_items(
+                [{"row": row} for row in todo], override_num_blocks=-(-len(todo) // BLOCK_CLIPS)
+            )
             decoded = clips.map(
                 partial(_decoded, manifest=str(whole.path)),
                 num_cpus=DECODER_CPUS,
@@ -231,12 +232,12 @@ class Tower:
 
 def _decoded(row: dict[str, Any], manifest: str) -> dict[str, Any]:
     """A clip's frames uint8 (T, H, W, 3), each once: a short clip has fewer than are asked for. Or what is wrong."""
-    number, clip_row = int(row["number"]), int(row["row"])
+    number = int(row["row"])
     try:
-        frames, error = read_frames(read_manifest(manifest).clip(clip_row), _frames, FORM), ""
+        frames, error = read_frames(read_manifest(manifest).clip(number), _frames, FORM), ""
     except (VideoError, UnreadableStorage) as wrong:
         frames, error = np.zeros((1, 1, 1, 3), np.uint8), str(wrong) or type(wrong).__name__
-    return {"number": number, "frames": frames, "error": error}
+    return {"row": number, "frames": frames, "error": error}
 
 
 def _frames(timeline: Timeline) -> np.ndarray:
@@ -246,7 +247,7 @@ def _frames(timeline: Timeline) -> np.ndarray:
 def _seen(row: dict[str, Any], towers: Lite0MiniLM) -> dict[str, Any]:
     """A decoded clip -> its vectors, float16 (T, D)."""
     vectors = np.zeros((1, 1), np.float16) if row["error"] else frame_vectors(towers, row["frames"])
-    return {"number": row["number"], "vectors": vectors, "error": row["error"]}
+    return {"row": row["row"], "vectors": vectors, "error": row["error"]}
 
 
 @torch.inference_mode()
@@ -301,3 +302,57 @@ def _write_manifest(whole: Manifest, files: Sequence[str], folder: Path) -> Mani
     kept = whole.table.select(["id", "captions", "label", "split", "task"]).to_pylist()
     rows = [row | {"uri": f"{folder.name}/{CLIPS}/{file}"} for row, file in zip(kept, files, strict=True)]
     return write_manifest(rows, folder / stored.MANIFEST, folder.parent)
+
+
+def align(manifest: Manifest, folder: Path, made_by: str) -> int:
+    """Train both projections on the reserved clips and write them; where there are none, remove those of before.
+
+    The loss is CLIP's, in both directions, over different captions with a clip of each; the same bits on one thread.
+
+    folder: where the captions' vectors lie, and the projections will. made_by: the command that makes them.
+    Returns: clips that were learned from; 0 where fewer than two captions are reserved.
+    """
+    clips_of = _reserved(manifest)
+    path = folder / stored.ALIGNED
+    if len(clips_of) < 2:
+        path.unlink(missing_ok=True)
+        return 0
+    rows = sorted({row for clips in clips_of.values() for row in clips})
+    place = {row: number for number, row in enumerate(rows)}
+    # A projection of the mean over frames is the mean of their projections.
+    means = [read_vectors(manifest.clip(row)).mean(axis=0, dtype=np.float32) for row in rows]
+    video_ND = torch.from_numpy(np.stack(means))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        towers = stored.load_stored(folder, WIDTH, DIM, made_by)
+    ids, _ = towers.tokenize(list(clips_of), 1)
+    clips = [np.array([place[row] for row in of_one]) for of_one in clips_of.values()]
+    optimizer = torch.optim.Adam(towers.parameters(), lr=RATE)
+    draws = np.random.default_rng(SEED)
+    for _ in range(STEPS):
+        chosen = draws.permutation(len(clips))[:BATCH]
+        drawn = torch.from_numpy(np.array([draws.choice(clips[number]) for number in chosen]))
+        loss = _contrast(towers, video_ND[drawn], torch.from_numpy(ids[chosen]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    stored.save_projections(towers, path)
+    return len(rows)
+
+
+def _reserved(manifest: Manifest) -> dict[str, list[int]]:
+    """Caption -> the reserved clips that it is said of."""
+    clips_of: dict[str, list[int]] = {}
+    captions = manifest.table["captions"]
+    for row in manifest.rows_by("task").get(RESERVED_TASK, np.empty(0, np.int64)).tolist():
+        for caption in captions[row].as_py():
+            clips_of.setdefault(caption, []).append(row)
+    return clips_of
+
+
+def _contrast(towers: stored.StoredTowers, video_BD: Tensor, ids_B1: Tensor) -> Tensor:
+    """Each caption among all clips, and each clip among all captions."""
+    z_video = towers.embed_video(video_BD[:, None])
+    z_text = towers.embed_text(Tokens(ids_B1, torch.ones_like(ids_B1, dtype=torch.bool)))
+    both = in_batch_nce(z_text, z_video, z_video, TEMPERATURE) + in_batch_nce(z_video, z_text, z_text, TEMPERATURE)
+    return both / (2 * len(ids_B1))

@@ -29,9 +29,7 @@ from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.sampling import Timeline
 from kinoray.decoding.seek import Disagreement, placed, places_of, seek_frames
 from kinoray.decoding.video import (
-    RETRY_WAITS_S,
     Limits,
-    UnreadableStorage,
     Video,
     all_frames,
     check_count,
@@ -43,8 +41,6 @@ from kinoray.decoding.video import (
     with_retries,
 )
 from kinoray.errors import VideoError
-
-__all__ = ["RETRY_WAITS_S", "Choose", "Limits", "UnreadableStorage", "clip_times", "decode_clip"]
 
 Result = TypeVar("Result")
 Choose = Callable[[Timeline], np.ndarray]

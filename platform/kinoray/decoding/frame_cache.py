@@ -25,7 +25,7 @@ not read; they go when room is needed, as the longest unused.
 
 Frames are read with `pread` into the result, only those wanted, which is faster than copying them out of a memory map.
 Beyond that, a map of a failing disk, or of a file that another machine removes from a shared folder, kills the process;
-here it is a miss. Small entries of which some frames are wanted are read whole and held in memory.
+here it is a miss.
 
 The checksum is a sum of words: any flipped bit and any lost page shows, in a small part of the time that CRC-32 takes.
 
@@ -68,9 +68,6 @@ MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES, CODEC = 64, "raw"
-WHOLE_READ_BYTES, MEMORY_BYTES = 1 << 17, 1 << 26
-"""An entry of which some frames are wanted is read whole up to the first size, and held in memory, the second in all:
-other frames of it are wanted in the next epoch, and every call costs more than these bytes."""
 BLOCK_BYTES = 4096
 """A file takes at least so much of a disk."""
 TOUCH_S = 3600.0
@@ -96,8 +93,6 @@ class Entries:
         self._lock = threading.Lock()
         self._bound = 0
         self._unseen = 0
-        self._in_memory: dict[str, np.ndarray] = {}
-        self._memory_bytes = 0
 
     def has(self, name: str) -> bool:
         """Whether there is an entry, sound or not."""
@@ -105,24 +100,9 @@ class Entries:
 
     def read(self, name: str, choose: Choose | None = None) -> np.ndarray | None:
         """The chosen frames of an entry, or all; uint8 (T, H, W, 3). None where it is absent or damaged."""
-        whole = self._in_memory.get(name)
-        if whole is None:
-            with contextlib.suppress(OSError), _opened(self._path(name, ENTRY)) as (file, size):
-                if choose is None or size > WHOLE_READ_BYTES:
-                    return _read_frames(file, size, choose)
-                whole = _read_frames(file, size, None)
-            if whole is None:
-                return None
-            self._hold_in_memory(name, whole)
-        return whole.copy() if choose is None else whole.take(choose(len(whole)), axis=0)
-
-    def _hold_in_memory(self, name: str, whole: np.ndarray) -> None:
-        """Hold an entry in memory, in place of the oldest ones."""
-        with self._lock:
-            self._memory_bytes += whole.nbytes - (self._in_memory[name].nbytes if name in self._in_memory else 0)
-            self._in_memory[name] = whole
-            while self._memory_bytes > MEMORY_BYTES:
-                self._memory_bytes -= self._in_memory.pop(next(iter(self._in_memory))).nbytes
+        with contextlib.suppress(OSError), _opened(self._path(name, ENTRY)) as (file, size):
+            return _read_frames(file, size, choose)
+        return None
 
     def write(self, name: str, video: np.ndarray) -> None:
         """Add an entry; `video` is uint8 (T, H, W, 3). Without room on the disk, or rights, `trouble` says so."""
@@ -348,11 +328,18 @@ def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache
     if entry is None:
         return Fetched(read_clip(clip, sampling, seed, form), False)
     name, state = entry
-    rule, entries = _WholeIfShort(sampling, seed, form), _entries(cache)
-    video = read_frames(clip, rule.frames, form)
-    if (rule.short or not sampling.seeded) and _state_of(clip.path) == state:
+    entries = _entries(cache)
+    is_whole = False
+
+    def whole_if_short(timeline: Timeline) -> np.ndarray:
+        nonlocal is_whole
+        is_whole = sampling.seeded and _is_short(timeline.num_frames, form, *timeline.size)
+        return np.arange(timeline.num_frames) if is_whole else sampling.frames(timeline, seed)
+
+    video = read_frames(clip, whole_if_short, form)
+    if (is_whole or not sampling.seeded) and _state_of(clip.path) == state:
         entries.write(name, video)
-    if rule.short:
+    if is_whole:
         video = video[_drawn(sampling, seed, len(video))]
     return Fetched(video, False, entries.trouble)
 
@@ -380,18 +367,6 @@ def holds_clip(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) ->
         return False
     digest = _noted(cache, clip.path, state) or (clip.probe.digest if clip.probe else None)
     return digest is not None and _entries(cache).has(_entry_name(clip, sampling, form, digest, state))
-
-
-class _WholeIfShort:
-    """A rule that takes every frame of a short clip where the frames would be drawn; `short` says whether it did."""
-
-    def __init__(self, sampling: Sampling, seed: int, form: FrameForm) -> None:
-        self.sampling, self.seed, self.form = sampling, seed, form
-        self.short = False
-
-    def frames(self, timeline: Timeline) -> np.ndarray:
-        self.short = self.sampling.seeded and _is_short(timeline.num_frames, self.form, *timeline.size)
-        return np.arange(timeline.num_frames) if self.short else self.sampling.frames(timeline, self.seed)
 
 
 def _is_short(num_frames: int, form: FrameForm, height: int = 1, width: int = 1) -> bool:
@@ -423,10 +398,18 @@ def _state_of(path: str) -> State | None:
 
 
 def _entry_of(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> tuple[str, State] | None:
-    """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold."""
+    """Name of a clip's entry and the state of its file; None for a clip that the cache may not hold.
+
+    None also where the file cannot be read: whoever decodes it will say why.
+    """
     state = _cacheable_state(clip, sampling, form, cache)
-    digest = _digest_of(cache, clip, state) if state else None
-    return (_entry_name(clip, sampling, form, digest, state), state) if state and digest else None
+    if state is None:
+        return None
+    try:
+        digest = _digest(cache, clip.path, state, clip.probe.digest if clip.probe else None)
+    except OSError:
+        return None
+    return _entry_name(clip, sampling, form, digest, state), state
 
 
 def _entry_name(clip: Clip, sampling: Sampling, form: FrameForm, digest: str, state: State) -> str:
@@ -451,17 +434,9 @@ def _entries(cache: Cache) -> Entries:
     return Entries(cache.folder, cache.max_bytes)
 
 
-def _digest_of(cache: Cache, clip: Clip, state: State) -> str | None:
-    """The digest of the file's bytes, None where it cannot be read: whoever decodes it will say why."""
-    try:
-        return _digest(cache, clip.path, state, clip.probe.digest if clip.probe else None)
-    except OSError:
-        return None
-
-
 @lru_cache(maxsize=1 << 15)
 def _digest(cache: Cache, path: str, state: State, probed: str | None) -> str:
-    """As noted; else, at first sight of the file, the manifest's; else computed."""
+    """The digest of a file's bytes: as noted; else, at first sight of the file, the manifest's; else computed."""
     noted = _noted(cache, path, state)
     if noted:
         return noted

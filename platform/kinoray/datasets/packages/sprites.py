@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 
-from kinoray.datasets.packages import Drawn, Package
+from kinoray.datasets.packages import Drawn, deb, npm
 from kinoray.datasets.packages.games import flare, fluent, wesnoth, widelands
 from kinoray.system.durable import sha256
 
@@ -19,37 +19,21 @@ PARTS = (widelands.LARGE, flare.PART, widelands.SMALL, wesnoth.PART, fluent.PART
 """In the order in which a stream learns them."""
 
 WIDELANDS, FLARE, WESNOTH, FLUENT = PACKAGES = (
-    Package(
-        "debian",
+    deb(
         "widelands-data",
         "2:1.1-3",
-        "widelands-data_2%3a1.1-3_all.deb",
-        "0e23d645b15bcfb9e3bcae0de9bc1bdfa75a6ecb36b2e449759d6eb0b4bbd8fb",
         "GPL-2+, CC-BY-SA-3.0",
+        "0e23d645b15bcfb9e3bcae0de9bc1bdfa75a6ecb36b2e449759d6eb0b4bbd8fb",
     ),
-    Package(
-        "debian",
-        "flare-game",
-        "1.14-1",
-        "flare-game_1.14-1_all.deb",
-        "4ab6a8298276013d35a0806257e130d992761af1b749041433b409c3dafec508",
-        "CC-BY-SA-3.0+",
+    deb("flare-game", "1.14-1", "CC-BY-SA-3.0+", "4ab6a8298276013d35a0806257e130d992761af1b749041433b409c3dafec508"),
+    deb(
+        "wesnoth-1.16-data", "1:1.16.9-1", "GPL-2+", "1012b964bd412a6770685e3324ae3b61e176caff7846192d1ee63d55cd621e26"
     ),
-    Package(
-        "debian",
-        "wesnoth-1.16-data",
-        "1:1.16.9-1",
-        "wesnoth-1.16-data_1%3a1.16.9-1_all.deb",
-        "1012b964bd412a6770685e3324ae3b61e176caff7846192d1ee63d55cd621e26",
-        "GPL-2+",
-    ),
-    Package(
-        "npm",
+    npm(
         "@lobehub/fluent-emoji-anim-1",
         "1.0.0",
-        "lobehub-fluent-emoji-anim-1-1.0.0.tgz",
-        "4c03ac178c1eabf2e2a16dd498f3cc2b92dc30ec3466ae38fdc497d4774c99ea",
         "MIT",
+        "4c03ac178c1eabf2e2a16dd498f3cc2b92dc30ec3466ae38fdc497d4774c99ea",
     ),
 )
 

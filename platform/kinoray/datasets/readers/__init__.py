@@ -5,7 +5,6 @@ new set is a new file. A row has the columns of `kinoray.data.manifest.CONTENT` 
 clips of one video share (without it, the id). Nothing is decoded and nothing is written into the data folder.
 """
 
-import ast
 import csv
 import difflib
 import hashlib
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.errors import UsageError, unknown
+from kinoray.families import families
+from kinoray.system.text import one_line
 
 VIDEOS = frozenset((".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".asf", ".flv", ".ts"))
 VIDEOS |= {".3gp", ".3gpp", ".3g2", ".mts", ".m2ts", ".ogv", ".vob", ".qt", ".divx"}
@@ -71,19 +72,14 @@ class Annotations:
 
 def data_sets() -> dict[str, str]:
     """Name of every set -> its family file, read without importing any."""
-    families: dict[str, str] = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NAMES"]:
-                families |= {name: path.stem for name in ast.literal_eval(node.value)}
-    return families
+    return families(__path__)
 
 
 def _family(name: str) -> Any:
-    families = data_sets()
-    if name not in families:
-        raise unknown("data set", name, families)
-    return importlib.import_module(f"kinoray.datasets.readers.{families[name]}")
+    known = data_sets()
+    if name not in known:
+        raise unknown("data set", name, known)
+    return importlib.import_module(f"kinoray.datasets.readers.{known[name]}")
 
 
 def describe(name: str) -> DataSet:
@@ -111,7 +107,7 @@ def read(name: str, root: Path) -> Annotations:
         # Annotation files are walked as their format says; where an entry is otherwise, the walk ends so.
         raise UsageError(
             f"The files of {name} under {root} are not as published: {type(error).__name__} "
-            f"{' '.join(str(error).split()):.120}. Known layouts: {'; '.join(family.SETS[name].layouts)}."
+            f"{one_line(error):.120}. Known layouts: {'; '.join(family.SETS[name].layouts)}."
         ) from error
 
 
@@ -161,11 +157,6 @@ def stem_of(name: str) -> str:
     return stem_of(stem) if suffix == "." or suffix.lower() in VIDEOS | PICTURES else stem + suffix
 
 
-def by_stem(files: dict[str, str]) -> dict[str, str]:
-    """Stem -> relative path; of several files with one stem the first by path."""
-    return {stem: path for path, stem in reversed(files.items())}
-
-
 def find(root: Path, *names: str, folders: Iterable[str] = ()) -> Path | None:
     """The first of some annotation files that exists in the root or one of its usual sub-folders."""
     places = [root / folder for folder in (*FOLDERS, *folders)]
@@ -197,7 +188,7 @@ def read_json(path: Path, kind: type) -> Any:
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {' '.join(str(error).split()):.120}. Get the file again.") from None
+        raise UsageError(f"{path} cannot be read: {one_line(error):.120}. Get the file again.") from None
     if not isinstance(value, kind):
         raise UsageError(f"{path} must hold a JSON {kind.__name__}, but holds a {type(value).__name__}.")
     return value
@@ -222,7 +213,7 @@ def read_table(path: Path, *columns: str) -> list[dict[str, str]]:
             reader = csv.DictReader(lines)
             rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read: {' '.join(str(error).split()):.120}. Get the file again.") from None
+        raise UsageError(f"{path} cannot be read: {one_line(error):.120}. Get the file again.") from None
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         raise UsageError(f"{path} has no column {missing[0]!r}; it has {', '.join(reader.fieldnames or ['none'])}.")
@@ -244,16 +235,19 @@ def carve_validation(rows: list[dict[str, Any]], share: float) -> None:
 
 
 def attach_videos(
-    rows: list[dict[str, Any]], root: Path, other_names: Callable[[str], Iterable[str]] = lambda video: ()
+    rows: list[dict[str, Any]],
+    root: Path,
+    names_of: Callable[[dict[str, Any]], Iterable[str]],
+    names_of_file: Callable[[str, str], Iterable[str]] = lambda path, stem: (stem,),
 ) -> list[str]:
-    """Set every row's `uri` by its `video`, matched on the stem; `other_names` gives stems a video may go by as well.
+    """Set every row's `uri` to the video file, the first by path, that has the first of its names.
 
-    Returns the video files that no row names.
+    names_of: what the file of a row may be called. names_of_file: what a file is called, by its path and stem.
+    Returns: the video files that no row names.
     """
     files = media_files(root, VIDEOS)
-    paths = by_stem(files)
+    paths = {name: path for path, stem in reversed(files.items()) for name in names_of_file(path, stem)}
     for row in rows:
-        stems = (stem_of(row["video"]), *other_names(row["video"]))
-        row["uri"] = next((paths[stem] for stem in stems if stem in paths), None)
+        row["uri"] = next((paths[name] for name in names_of(row) if name in paths), None)
     named = {row["uri"] for row in rows}
     return [path for path in files if path not in named]

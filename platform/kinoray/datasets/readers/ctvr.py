@@ -93,7 +93,7 @@ def read(name: str, root: Path) -> Annotations:
     oddities: Counter[str] = Counter()
     about_msrvtt = "msrvtt" in name
     file = find(root, _pickle_file(name), folders=PLACES)
-    known = _msrvtt(root, oddities) if about_msrvtt else _activitynet(root, oddities)
+    known = _msrvtt(root) if about_msrvtt else _activitynet(root, oddities)
     if file is None and not known.classes:
         need(data_set, root, _pickle_file(name), folders=PLACES)
     tasks = int(name.rpartition("-")[2])
@@ -130,12 +130,7 @@ def read_split(file: Path) -> Split:
 
 
 def build_split(
-    training: Iterable[str],
-    testing: Iterable[str],
-    classes: dict[str, str],
-    order: list[str],
-    tasks: int,
-    seed: int = SEED,
+    training: Iterable[str], testing: Iterable[str], classes: dict[str, str], order: list[str], tasks: int
 ) -> Split:
     """A split as the module says: `classes` by video, `order` of classes, `tasks` of equally many classes.
 
@@ -146,7 +141,7 @@ def build_split(
     width = len(order) // tasks
     runs = {str(task + 1): order[task * width : (task + 1) * width] for task in range(tasks)}
     of_class: dict[str, dict[str, list[str]]] = {"train": {}, "test": {}}
-    for use, videos in (("train", by_hash(training, seed)), ("test", testing)):
+    for use, videos in (("train", by_hash(training)), ("test", testing)):
         for video in videos:
             if video in classes:
                 of_class[use].setdefault(classes[video], []).append(video)
@@ -157,9 +152,9 @@ def build_split(
     }
 
 
-def by_hash(names: Iterable[str], seed: int) -> list[str]:
+def by_hash(names: Iterable[str]) -> list[str]:
     """Names in the order of the SHA-256 of `seed:name`."""
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    return sorted(names, key=lambda name: hashlib.sha256(f"{SEED}:{name}".encode()).digest())
 
 
 def _rows(split: Split, use: str, known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -175,7 +170,7 @@ def _validation(train: list[dict[str, Any]], known: _Known, oddities: Counter[st
     """Unused videos of each class, else its training videos again."""
     used = {row["id"] for row in train} | known.testing.keys()
     unused: dict[str, list[str]] = {}
-    for video in by_hash(known.spare.keys() - used, SEED):
+    for video in by_hash(known.spare.keys() - used):
         unused.setdefault(known.classes.get(video, ""), []).append(video)
     rows = []
     for task, name in dict.fromkeys((row["task"], row["label"]) for row in train):
@@ -189,7 +184,7 @@ def _validation(train: list[dict[str, Any]], known: _Known, oddities: Counter[st
     return rows
 
 
-def _msrvtt(root: Path, oddities: Counter[str]) -> _Known:
+def _msrvtt(root: Path) -> _Known:
     captions, categories, _ = msrvtt.captions_of(root)
     file = find(root, "MSRVTT_CL_validation.csv", folders=PLACES)
     queries = {row["video_id"]: [row["sentence"]] for row in read_table(file, "video_id", "sentence")} if file else {}
@@ -217,7 +212,7 @@ def _activitynet(root: Path, oddities: Counter[str]) -> _Known:
         home_made.append(f"no {activitynet.LABEL_FILES[0]}: weights are chosen on videos that trained")
     spare = _sentences(longest["train"] if labels else None, Counter())
     spare = {video: part for video, part in spare.items() if video in labels}
-    order = by_hash({labels[v] for v in spare}, SEED)
+    order = by_hash({labels[v] for v in spare})
     return _Known(spare | chosen["train"], chosen["val"], spare, labels, order, home_made)
 
 

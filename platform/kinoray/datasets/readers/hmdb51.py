@@ -11,11 +11,10 @@ from typing import Any
 
 from kinoray.datasets.readers import (
     FOLDERS,
-    VIDEOS,
     Annotations,
     DataSet,
+    attach_videos,
     carve_validation,
-    media_files,
     read_list,
     stem_of,
 )
@@ -61,20 +60,22 @@ def read(name: str, root: Path) -> Annotations:
     ending = f"_test_split{name.rpartition('-')[2]}.txt"
     lists = _lists(root, ending)
     rows: list[dict[str, Any]] = []
-    unused: set[tuple[str, str]] = set()
+    unused: list[dict[str, Any]] = []
     for path in lists:
         label = path.name.removesuffix(ending)
         for line in read_list(path):
             stem, use = _entry(path, line)
-            if use is None:
-                unused.add((label, stem))
-            else:
-                rows.append({"id": f"{label}/{stem}", "video": f"{label}/{stem.rsplit('_', 6)[0]}", "uri": None})
-                rows[-1] |= {"label": label, "split": use}
+            row = {"id": f"{label}/{stem}", "video": f"{label}/{stem.rsplit('_', 6)[0]}", "label": label, "split": use}
+            (rows if use else unused).append(row)
     oddities = [f"{len(unused)} clips are listed as unused in this split: left out"] if unused else []
     if len(lists) != 51:
         oddities.append(f"{len(lists)} class lists where 51 are published")
-    extra = _attach(rows, root, unused)
+    extra = attach_videos(
+        [*rows, *unused],
+        root,
+        lambda row: (row["id"], row["id"].partition("/")[2]),
+        lambda path, stem: (f"{Path(path).parent.name}/{stem}", stem),
+    )
     carve_validation(rows, SHARE)
     layout = f"{len(lists)} class lists in {lists[0].parent.relative_to(root)}/, videos by class and name"
     return Annotations(SETS[name], layout, rows, oddities, extra)
@@ -97,18 +98,3 @@ def _entry(path: Path, line: str) -> tuple[str, str | None]:
     if not match:
         raise UsageError(f"{path}: {line!r:.80} is no line such as 'clip.avi 1'. Get the lists again.")
     return stem_of(match[1]), USES[match[2]]
-
-
-def _attach(rows: list[dict[str, Any]], root: Path, unused: set[tuple[str, str]]) -> list[str]:
-    """Set every row's `uri` by class folder and name, else by name; returns videos that no list names."""
-    files = media_files(root, VIDEOS)
-    by_class: dict[str, str] = {}
-    by_name: dict[str, str] = {}
-    for path, stem in files.items():
-        by_class.setdefault(f"{Path(path).parent.name}/{stem}", path)
-        by_name.setdefault(stem, path)
-    for row in rows:
-        row["uri"] = by_class.get(row["id"]) or by_name.get(row["id"].partition("/")[2])
-    named = {row["uri"] for row in rows}
-    named |= {by_class.get(f"{label}/{stem}") or by_name.get(stem) for label, stem in unused}
-    return [path for path in files if path not in named]

@@ -8,12 +8,10 @@ Oddities: many clips were never downloaded; some downloads are empty or were cut
 finds; older test lists have no label; a few clips are listed twice.
 """
 
-import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, find, media_files, read_table
+from kinoray.datasets.readers import VIDEOS, Annotations, DataSet, attach_videos, find, media_files, read_table
 from kinoray.errors import UsageError
 
 NAMES = ("kinetics400",)
@@ -62,15 +60,10 @@ def _from_lists(data_set: DataSet, root: Path, lists: dict[str, Path]) -> Annota
     oddities = [f"no list of the {split} split: left out" for split in WORDS if split not in lists]
     if repeated:
         oddities.append(f"{repeated} clips are listed again: the first entry counts")
-    files = media_files(root, VIDEOS)
-    paths = {stem: path for path, stem in reversed(files.items())}
-    for row in rows.values():
-        row["uri"] = next((paths[stem] for stem in row.pop("stems") if stem in paths), None)
-    oddities += _misplaced(rows.values())
-    named = {row["uri"] for row in rows.values()}
-    extra = [path for path in files if path not in named]
+    clips = list(rows.values())
+    extra = attach_videos(clips, root, lambda row: row.pop("stems"))
     layout = f"lists {', '.join(str(path.relative_to(root)) for path in lists.values())}; clips by name"
-    return Annotations(data_set, layout, list(rows.values()), oddities, extra)
+    return Annotations(data_set, layout, clips, oddities, extra)
 
 
 def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
@@ -86,41 +79,27 @@ def _row(path: Path, entry: dict[str, str], split: str) -> dict[str, Any]:
     return {"id": id, "uri": None, "label": label, "split": split, "stems": (id, f"{video}_{start}_{end}", video)}
 
 
-def _misplaced(rows: Any) -> list[str]:
-    """Clips that lie in the folder of another class than their list says; the list counts."""
-    plain = re.compile(r"[^0-9a-z]")
-    labels = {label: plain.sub("", label.lower()) for label in {row["label"] for row in rows} if label}
-    known = set(labels.values())
-    odd = 0
-    for row in rows:
-        if row["uri"] is not None and row["label"]:
-            folder = plain.sub("", row["uri"].rpartition("/")[0].rpartition("/")[2].lower())
-            odd += folder in known and folder != labels[row["label"]]
-    return [f"{odd} clips lie in the folder of another class: the list's label counts"] if odd else []
-
-
 def _from_folders(data_set: DataSet, root: Path) -> Annotations:
     candidates = {split: next((root / w for w in words if (root / w).is_dir()), None) for split, words in WORDS.items()}
     folders = {split: folder for split, folder in candidates.items() if folder is not None}
-    rows: list[dict[str, Any]] = []
+    rows: dict[str, dict[str, Any]] = {}
+    repeated = 0
     for split, folder in folders.items():
         for path, stem in media_files(folder, VIDEOS).items():
             label = path.rpartition("/")[0].replace("_", " ")
             if label and "/" not in label:
-                uri = f"{folder.name}/{path}"
-                rows.append({"id": stem, "uri": uri, "label": label, "split": split})
+                repeated += stem in rows
+                row = {"id": stem, "uri": f"{folder.name}/{path}", "label": label, "split": split}
+                rows.setdefault(stem, row)
     if not rows:
         raise UsageError(
             f"{root} has neither lists nor class folders of kinetics400 (looked for train.csv, val.csv, test.csv and "
             f"train/<class>/*.mp4). Known layouts: {'; '.join(data_set.layouts)}."
         )
-    copies = Counter(row["id"] for row in rows)
-    unique = {row["id"]: row for row in reversed(rows)}
-    rows = [row for row in rows if unique[row["id"]] is row]
     oddities = [f"no folder of the {split} split: left out" for split in WORDS if split not in folders]
-    if len(copies) < copies.total():
-        oddities.append(f"{copies.total() - len(copies)} clips lie in several class folders: the first counts")
-    named = {row["uri"] for row in rows}
+    if repeated:
+        oddities.append(f"{repeated} clips lie in several class folders: the first counts")
+    named = {row["uri"] for row in rows.values()}
     extra = [path for path in media_files(root, VIDEOS) if path not in named]
     layout = f"class folders in {', '.join(folder.name for folder in folders.values())}; no lists"
-    return Annotations(data_set, layout, rows, oddities, extra)
+    return Annotations(data_set, layout, list(rows.values()), oddities, extra)

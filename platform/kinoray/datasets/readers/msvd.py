@@ -66,8 +66,8 @@ def captions_of(file: Path) -> dict[str, list[str]]:
             if not line.startswith("#"):
                 captions.setdefault(clip, []).append(text)
         return captions
-    captions_of = load_plain(file, encoding="utf-8") if file.suffix == ".pkl" else read_json(file, dict)
+    listed = load_plain(file, encoding="utf-8") if file.suffix == ".pkl" else read_json(file, dict)
     try:
-        return {clip: [c if isinstance(c, str) else " ".join(c) for c in texts] for clip, texts in captions_of.items()}
+        return {clip: [c if isinstance(c, str) else " ".join(c) for c in texts] for clip, texts in listed.items()}
     except (AttributeError, TypeError):
         raise UsageError(f"{file} must hold lists of captions by clip, but does not. Get the file again.") from None

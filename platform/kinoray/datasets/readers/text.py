@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.readers import Annotations, DataSet, attach_videos
+from kinoray.datasets.readers import Annotations, DataSet, attach_videos, stem_of
 
 PAST_END_S = 1e-3
 """An end this far behind the video's is rounding, not an oddity."""
@@ -21,25 +21,21 @@ def finish(
     oddities: Counter[str],
     other_names: Callable[[str], Iterable[str]] = lambda video: (),
 ) -> Annotations:
-    """Find the rows' videos, tidy their captions and count what was odd."""
+    """Find the rows' videos by stem, tidy their captions and count what was odd.
+
+    other_names: stems that the file of a video may go by as well.
+    """
     unique: dict[str, dict[str, Any]] = {}
     for row in rows:
         if unique.setdefault(row["id"], row) is not row:
             oddities["clips were listed twice: the first counts"] += 1
         row["captions"] = tidy(row["captions"], oddities)
     clips = list(unique.values())
-    extra = attach_videos(clips, root, other_names)
+    extra = attach_videos(clips, root, lambda row: (stem_of(row["video"]), *other_names(row["video"])))
     for split in ("train", "validation", "test"):
         silent = sum(row["split"] == split and not row["captions"] for row in clips)
         if silent:
             oddities[f"{split} clips have no caption in the files that are there"] = silent
-    names = {row["video"] for row in clips}
-    for text, counted in (
-        ("video names begin with `-`: read as any other", lambda name: name.startswith("-")),
-        ("video names end in a bare dot: matched without it", lambda name: name.endswith(".")),
-    ):
-        if count := sum(map(counted, names)):
-            oddities[text] = count
     return Annotations(data_set, layout, clips, [f"{count} {text}" for text, count in oddities.items()], extra)
 
 

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.datasets.readers import (
-    VIDEOS,
     Annotations,
     DataSet,
+    attach_videos,
     carve_validation,
-    find,
-    media_files,
     need,
     read_list,
     stem_of,
@@ -36,7 +34,7 @@ SETS = {
         source="https://www.crcv.ucf.edu/data/UCF101.php",
         licence="none stated",
         layouts=(
-            "UCF-101/<Class>/v_<Class>_gNN_cNN.avi and ucfTrainTestlist/{classInd,trainlist0N,testlist0N}.txt",
+            "UCF-101/<Class>/v_<Class>_gNN_cNN.avi and ucfTrainTestlist/{trainlist0N,testlist0N}.txt",
             "the same files anywhere below the root, videos flat or in another container",
         ),
         expected=dict(zip(("train", "validation", "test"), counts, strict=True)),
@@ -55,17 +53,10 @@ def read(name: str, root: Path) -> Annotations:
     data_set = SETS[name]
     lists = {use: need(data_set, root, f"{use}list0{split}.txt", folders=FOLDERS) for use in ("train", "test")}
     rows = [_row(path, line, use) for use, path in lists.items() for line in read_list(path)]
-    oddities = _line_ends(lists.values())
-    numbers = find(root, "classInd.txt", folders=FOLDERS)
-    if numbers is not None:
-        oddities += _check_numbers(rows, dict(line.split(maxsplit=1) for line in read_list(numbers)))
-    slips = [row for row in rows if f"_{row['label']}_" not in row["id"]]
-    if slips:
-        oddities.append(f"{len(slips)} clips are named in another case than their class, first {slips[0]['id']}: kept")
-    extra = _attach(rows, root)
+    extra = attach_videos(rows, root, lambda row: [row["id"].lower()], lambda path, stem: [stem.lower()])
     carve_validation(rows, SHARE)
     layout = f"lists in {lists['train'].parent.relative_to(root)}/, videos by name"
-    return Annotations(data_set, layout, rows, oddities, extra)
+    return Annotations(data_set, layout, rows, [], extra)
 
 
 def _row(path: Path, line: str, use: str) -> dict[str, Any]:
@@ -75,28 +66,4 @@ def _row(path: Path, line: str, use: str) -> dict[str, Any]:
     stem = stem_of(clip)
     if not label or "_g" not in stem or len(number) > 1:
         raise UsageError(f"{path}: {line!r:.80} is no line such as 'Archery/v_Archery_g08_c01.avi 3'. Get it again.")
-    row = {"id": stem, "video": stem.rpartition("_c")[0], "uri": None, "label": label, "split": use}
-    return row | {"number": number[0] if number else None}
-
-
-def _line_ends(paths: Any) -> list[str]:
-    odd = [path.name for path in paths if b"\r" in path.read_bytes()]
-    return [f"{len(odd)} lists have CR LF line ends, first {odd[0]}: read as lines"] if odd else []
-
-
-def _check_numbers(rows: list[dict[str, Any]], names: dict[str, str]) -> list[str]:
-    """The class number of a line and its folder should agree; the folder counts."""
-    odd = [row for row in rows if row["number"] is not None and names.get(row["number"]) != row["label"]]
-    return [f"{len(odd)} lines have another class number than folder, first {odd[0]['id']}: folder kept"] if odd else []
-
-
-def _attach(rows: list[dict[str, Any]], root: Path) -> list[str]:
-    """Set every row's `uri` by the clip's name, in any case; returns the videos that no row names."""
-    files = media_files(root, VIDEOS)
-    paths: dict[str, str] = {}
-    for path, stem in files.items():
-        paths.setdefault(stem.lower(), path)
-    for row in rows:
-        row["uri"] = paths.get(row["id"].lower())
-    named = {row["uri"] for row in rows}
-    return [path for path in files if path not in named]
+    return {"id": stem, "video": stem.rpartition("_c")[0], "uri": None, "label": label, "split": use}
