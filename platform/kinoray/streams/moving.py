@@ -12,8 +12,9 @@ backbone has seen three looks alone. It had the name `moving-cvlm` until 0.2.0.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, world_seed_of
 from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-cvlm", "moving-conflict")
@@ -113,8 +114,8 @@ def build(
     """
     looks = [replace(look, clips=clips or look.clips) for look in LOOKS[name]]
     folder = (cache or cache_folder()) / f"{name}-{_digest(looks)}-{world_seed}"
-    source = Source(name, __name__, {"stream": name, "world_seed": world_seed, "clips": clips})
-    manifests = rendered(source, [look.name for look in looks], folder, progress, processes)
+    clips_of = partial(drawings, stream=name, world_seed=world_seed, clips=clips)
+    manifests = rendered(name, clips_of, [look.name for look in looks], folder, progress, processes)
     tasks = tuple(TaskData(task, path) for task, path in manifests.items())
     recipe, backbone = (RECIPE, "tiny-web") if name == "moving-cvlm" else (CONFLICT, "tiny")
     return Stream(name, "cvlm", tasks, recipe, backbone)
@@ -131,12 +132,8 @@ def drawings(task: str, stream: str, world_seed: int, clips: Sequence[int] | Non
     look = next(look for look in LOOKS[stream] if look.name == task)
     train, validation, test = clips or look.clips
     look = replace(look, clips=(train, validation, test))
-
-    def draws(scene: world.Scene, number: int) -> Callable[[], np.ndarray]:
-        return lambda: clip_frames(look, scene, number, world_seed)
-
     return [
-        Drawing(row, draws(scene, number), look.rate_fps)
+        Drawing(row, partial(clip_frames, look, scene, number, world_seed), look.rate_fps)
         for number, (scene, row) in enumerate(clip_rows(look, world_seed))
     ]
 

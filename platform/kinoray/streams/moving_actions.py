@@ -9,7 +9,7 @@ same actions in other scenes: other shapes, colours and grounds.
 
 import hashlib
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, world_seed_of
 from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-actions",)
@@ -69,7 +69,7 @@ def build(
     """
     arguments: dict[str, Any] = {"world_seed": world_seed, "clips": clips}
     folder = (cache or cache_folder()) / f"moving-actions-{_digest(arguments)}-{world_seed}"
-    manifests = rendered(Source("moving-actions", __name__, arguments), SETS, folder, progress, processes)
+    manifests = rendered("moving-actions", partial(drawings, **arguments), SETS, folder, progress, processes)
     pretext, downstream = (TaskData(task, path) for task, path in manifests.items())
     return Stream(name, "ucl", (pretext,), RECIPE, "tiny-3d", downstream=(downstream,))
 
@@ -86,16 +86,16 @@ def drawings(name: str, world_seed: int, clips: tuple[int, int, int]) -> list[Dr
     place = SETS.index(name)
     scenes_seed = world_seed + 1000 * place  # the seed of a world decides its shapes, colours and grounds
     splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
-
-    def draws(scene: events.EventScene, action: int, number: int) -> Callable[[], np.ndarray]:
-        key = (world_seed, 104, place, action, number)
-        return lambda: events.draw(scene, FRAMES, world.generator(*key))
-
     made = []
     for action, label in enumerate(events.EVENTS):
         scenes = events.scenes_of(label, sum(clips), 1, scenes_seed)
         for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
             clip = f"{label}{number:02d}"
             row = {"id": clip, "uri": f"clips/{clip}.mp4", "label": label, "split": split}
-            made.append(Drawing(row, draws(scene, action, number), events.RATE_FPS))
+            frames = partial(_frames, scene, (world_seed, 104, place, action, number))
+            made.append(Drawing(row, frames, events.RATE_FPS))
     return made
+
+
+def _frames(scene: events.EventScene, key: tuple[int, ...]) -> np.ndarray:
+    return events.draw(scene, FRAMES, world.generator(*key))

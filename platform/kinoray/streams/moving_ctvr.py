@@ -7,7 +7,7 @@ clip. `moving-ctvr-long-*` has three events in a video, one after the other: Act
 
 import hashlib
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from kinoray.config import Recipe
 from kinoray.data.manifest import SCHEMA, SPLITS, read_manifest, write_table
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, world_seed_of
 from kinoray.system.folders import cache_folder, writing
 
 NAMES = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")
@@ -82,8 +82,8 @@ def build(
     """
     arguments: dict[str, Any] = {"num_events": num_events, "world_seed": world_seed, "clips": clips}
     folder = (cache or cache_folder()) / f"moving-ctvr-{_digest(arguments)}-{world_seed}"
-    source = Source("moving-ctvr", __name__, arguments)
-    manifests = list(rendered(source, events.EVENTS, folder, progress, processes).values())
+    clips_of = partial(drawings, **arguments)
+    manifests = list(rendered("moving-ctvr", clips_of, events.EVENTS, folder, progress, processes).values())
     each = len(manifests) // num_tasks
     tasks = []
     for task in range(num_tasks):
@@ -117,16 +117,15 @@ def drawings(name: str, num_events: int, world_seed: int, clips: tuple[int, int,
     scenes = events.scenes_of(name, sum(clips), num_events, world_seed)
     splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
     category = events.EVENTS.index(name)
-
-    def draws(scene: events.EventScene, number: int) -> Callable[[], np.ndarray]:
-        key = (world_seed, 102, category, number)
-        return lambda: events.filmed(events.draw(scene, FRAMES[num_events], world.generator(*key)))
-
     made = []
     for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
         words = world.generator(world_seed, 103, category, number)
         captions = events.captions_of(scene, TRAIN_CAPTIONS if split == "train" else 1, words)
         clip = f"{name}{number:02d}"
         row = {"id": clip, "uri": f"clips/{clip}.mp4", "captions": captions, "label": name, "split": split}
-        made.append(Drawing(row, draws(scene, number), events.RATE_FPS))
+        made.append(Drawing(row, partial(_frames, scene, (world_seed, 102, category, number)), events.RATE_FPS))
     return made
+
+
+def _frames(scene: events.EventScene, key: tuple[int, ...]) -> np.ndarray:
+    return events.filmed(events.draw(scene, FRAMES[len(scene.events)], world.generator(*key)))
