@@ -33,4 +33,4 @@ def load(name: str, argument: str) -> Stream:
     classes = len(manifest.rows_by("label"))
     tasks = dealt_tasks(manifest, class_order(classes, SEED), TASKS, classes // TASKS)
     protocol, recipe = ("ucl", UCL_RECIPE) if name == "glyphs-ucl" else ("cssl", RECIPE)
-    return Stream(f"{name}:{argument}" if argument else name, protocol, tasks, recipe, "tiny-cnn")
+    return Stream(name, protocol, tasks, recipe, "tiny-cnn")

@@ -1,9 +1,12 @@
-"""Rendering of embedded streams: clips that a program draws, written once into the user's cache as real H.264 files.
+"""Embedded streams: what a program draws, kept once in the user's cache, clips as real H.264 files, pictures as one
+array a split.
 
-A set of clips is complete when its manifest exists; a lock lets one process render while others wait. Many clips are
-shared among processes.
+A set is complete when its manifest exists; a lock lets one process make it while others wait. Many clips are shared
+among processes. An array's name carries the digest of its pixels, and a manifest's digest covers the names: other
+pixels are other data to every run.
 """
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
 from kinoray.decoding.write_video import write_video
 from kinoray.errors import UsageError
 from kinoray.streams import Stream
 from kinoray.system.cores import usable_cores
+from kinoray.system.durable import whole_file
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
 from kinoray.system.pool import in_lots
@@ -58,6 +62,20 @@ def world_seed_of(name: str, argument: str) -> int:
     if argument and not argument.isdecimal():
         raise UsageError(f"{name}:{argument}: the world seed must be a whole number, as in `{name}:1`.")
     return int(argument or 0)
+
+
+def source_digest(settings: str, *files: str) -> str:
+    """For the name of a set's folder: changes whenever other pixels or columns could come out.
+
+    files: those that say what is drawn. settings: what else decides it.
+    """
+    sources = b"".join(Path(file).read_bytes() for file in files)
+    return hashlib.sha256(sources + settings.encode()).hexdigest()[:10]
+
+
+def split_of_each(counts: Sequence[int]) -> list[str]:
+    """The split of every clip where so many are for training, validation and test, one split after the other."""
+    return np.repeat(SPLITS, counts).tolist()
 
 
 def rendered(
@@ -161,3 +179,41 @@ def render_lot(lot: Sequence[tuple[Drawing, Path]]) -> None:
     """Render some clips into their files."""
     for clip, path in lot:
         write_video(clip.draw(), path, clip.rate_fps)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of one split."""
+
+    pixels: np.ndarray
+    """uint8 (N, H, W, 3), RGB."""
+    labels: Sequence[str]
+    """Class of each, (N,)."""
+
+
+def kept_set(folder: Path, make: Callable[[], dict[str, Pictures]]) -> Manifest:
+    """The manifest of a set, which is made first where the folder lacks it; `make` gives the pictures of each split.
+
+    Raises: StorageFull where the folder cannot be written.
+    """
+    path = folder / "manifest.parquet"
+    if not path.is_file():
+        with writing(f"pictures into {folder}"), wait_for_lock(folder):
+            if not path.is_file():
+                _write_pictures(make(), folder, path)
+    return read_manifest(path)
+
+
+def _write_pictures(pictures: dict[str, Pictures], folder: Path, path: Path) -> None:
+    """Arrays first, the manifest last."""
+    rows = []
+    for split, part in pictures.items():
+        pixels = np.ascontiguousarray(part.pixels)
+        uri = f"{split}-{hashlib.sha256(pixels.data).hexdigest()[:10]}.npy"
+        with whole_file(folder / uri) as draft, open(draft, "wb") as file:
+            np.save(file, pixels)
+        rows += [
+            {"id": f"{split}-{item:05d}", "uri": uri, "item": item, "label": label, "split": split}
+            for item, label in enumerate(part.labels)
+        ]
+    write_manifest(rows, path, folder)
