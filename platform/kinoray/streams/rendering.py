@@ -158,13 +158,9 @@ def _render(stream: str, clips: dict[str, list[Drawing]], folder: Path, progress
     todo = [(clip, drafts[name] / Path(clip.row["uri"]).name) for name, of_set in clips.items() for clip in of_set]
     lots = [todo[first : first + LOT] for first in range(0, len(todo), LOT)]
     needed = min(processes, 1 + len(todo) // CLIPS_PER_PROCESS)
-    apart = (
-        ((lot, render_lot(lot)) for lot in lots)
-        if needed == 1
-        else in_lots(f"renders {stream}", needed, render_lot, lots)
-    )
+    done = in_lots(f"renders {stream}", needed, render_lot, lots) if needed > 1 else ((x, render_lot(x)) for x in lots)
     with counting_bar(f"Rendering {stream} (once)", len(todo), progress, can_fail=False) as advance:
-        for lot, _ in apart:
+        for lot, _ in done:
             advance(len(lot), 0)
     for name, of_set in clips.items():
         home = folder / name
