@@ -16,8 +16,8 @@ import numpy as np
 
 from kinoray.data.manifest import SCHEMA
 from kinoray.streams import Stream, ucl
-from kinoray.streams.classes import chosen_order, dealt_tasks
 from kinoray.streams.rendering import Pictures, kept_set, source_digest
+from kinoray.streams.task_manifests import chosen_order, dealt_tasks
 from kinoray.system.folders import cache_folder
 
 NAMES = ("digits-5",)

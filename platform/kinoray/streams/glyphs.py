@@ -10,9 +10,9 @@ The set must be there: `kinoray data fetch glyphs`, `kinoray data prepare glyphs
 from dataclasses import replace
 
 from kinoray.streams import Stream, ucl
-from kinoray.streams.classes import class_order, dealt_tasks
 from kinoray.streams.concepts import cut_by_concept, split_number
 from kinoray.streams.cssl import CIFAR, SEED
+from kinoray.streams.task_manifests import class_order, dealt_tasks
 
 NAMES = ("glyphs-cssl", "glyphs-ucl")
 PUBLISHED = True

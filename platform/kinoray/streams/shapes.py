@@ -13,9 +13,9 @@ import numpy as np
 
 from kinoray.data.manifest import SCHEMA, SPLITS
 from kinoray.streams import Stream, shape_classes, ucl, world
-from kinoray.streams.classes import class_order, dealt_tasks
 from kinoray.streams.cssl import CIFAR, SEED
 from kinoray.streams.rendering import Pictures, kept_set, source_digest, world_seed_of
+from kinoray.streams.task_manifests import class_order, dealt_tasks
 from kinoray.system.folders import cache_folder
 
 NAMES = ("shapes-1", "shapes-2", "shapes-5", "shapes-10", "shapes-ucl-5")

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from kinoray.config import Recipe
 from kinoray.streams import Stream
-from kinoray.streams.classes import class_tasks
+from kinoray.streams.task_manifests import class_tasks
 
 NAMES = ("ucl-cifar10", "ucl-cifar100", "ucl-tinyimagenet")
 PUBLISHED = True
