@@ -160,8 +160,8 @@ def _render(stream: str, clips: dict[str, list[Drawing]], folder: Path, progress
     needed = min(processes, 1 + len(todo) // CLIPS_PER_PROCESS)
     done = in_lots(f"renders {stream}", needed, render_lot, lots) if needed > 1 else ((x, render_lot(x)) for x in lots)
     with counting_bar(f"Rendering {stream} (once)", len(todo), progress, can_fail=False) as advance:
-        for lot, _ in done:
-            advance(len(lot), 0)
+        for _, count in done:
+            advance(count, 0)
     for name, of_set in clips.items():
         home = folder / name
         home.mkdir(exist_ok=True)
@@ -171,10 +171,11 @@ def _render(stream: str, clips: dict[str, list[Drawing]], folder: Path, progress
         write_manifest([clip.row for clip in of_set], home / "manifest.parquet", home)
 
 
-def render_lot(lot: Sequence[tuple[Drawing, Path]]) -> None:
-    """Render some clips into their files."""
+def render_lot(lot: Sequence[tuple[Drawing, Path]]) -> int:
+    """Render some clips into their files; returns how many."""
     for clip, path in lot:
         write_video(clip.draw(), path, clip.rate_fps)
+    return len(lot)
 
 
 @dataclass(frozen=True)
