@@ -49,8 +49,8 @@ def moco(root: Path, images: int, batch: int) -> dict[str, float]:
     from kinoray.datasets.prepare import prepare
     from kinoray.datasets.prepared import prepared
     from kinoray.streams import Stream
-    from kinoray.streams.classes import class_order, dealt_tasks
     from kinoray.streams.cssl import IMAGENET, SEED
+    from kinoray.streams.task_manifests import class_order, dealt_tasks
 
     write_imagenet(root, images)
     prepare("imagenet-sub", root, workers=0, progress=False)

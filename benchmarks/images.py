@@ -45,7 +45,7 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.run_spec import build_method, describe_ranks
 from kinoray.streams import Stream
-from kinoray.streams.classes import class_order, dealt_tasks
+from kinoray.streams.task_manifests import class_order, dealt_tasks
 from kinoray.streams.ucl import RECIPE
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}

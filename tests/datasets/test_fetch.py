@@ -81,7 +81,7 @@ def refused() -> None:
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     family = Toy()
     monkeypatch.setattr(fetching, "find_family", lambda name: family)
-    monkeypatch.setattr(fetching, "in_pool", in_this_process)
+    monkeypatch.setattr("kinoray.system.pool.in_pool", in_this_process)
     return family
 
 

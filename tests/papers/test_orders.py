@@ -11,7 +11,7 @@ from support.run_folders import TASKS, make_run
 
 from kinoray.errors import UsageError
 from kinoray.execution import run as running
-from kinoray.papers.orders import ORDERS
+from kinoray.papers.bmu_moco import ORDERS
 from kinoray.papers.pictures import moves
 from kinoray.papers.reproduce import reproduce
 from kinoray.runs.request import RunRequest

@@ -43,15 +43,14 @@ def test_the_outer_check_is_done_once_and_renders_nothing(tmp_path: Path) -> Non
 
     def check(name: str) -> None:
         seen.append(name)
-        rendering.rendered(source, ["x"], tmp_path)
+        rendering.rendered("toy", drawings, ["x"], tmp_path)
 
-    source = rendering.Source("toy", __name__, {})
     with checked_first(lambda: check("outer")), checked_first(lambda: check("inner")):
         assert rendering.FIRST.get() is not None
         with nothing_rendered():
-            rendering.rendered(source, ["x"], tmp_path)
+            rendering.rendered("toy", drawings, ["x"], tmp_path)
         with pytest.raises(pytest.fail.Exception, match="rendered"):
-            rendering.rendered(source, ["x"], tmp_path)
+            rendering.rendered("toy", drawings, ["x"], tmp_path)
     assert seen == ["outer"] and rendering.FIRST.get() is None
 
 

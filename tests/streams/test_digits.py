@@ -15,8 +15,8 @@ from kinoray.data.presets import find_preset
 from kinoray.errors import UsageError
 from kinoray.method import Needs
 from kinoray.streams import Stream, load_stream
-from kinoray.streams.classes import class_order
 from kinoray.streams.digits import pictures
+from kinoray.streams.task_manifests import class_order
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import World
 

@@ -9,7 +9,7 @@ import pytest
 from kinoray.data.manifest import SPLITS, Manifest, read_manifest
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, load_stream, shape_classes, shapes, world
-from kinoray.streams.classes import class_order
+from kinoray.streams.task_manifests import class_order
 
 SMALL = (3, 1, 2)
 

@@ -19,7 +19,7 @@ from kinoray.errors import RunFailed, UsageError
 from kinoray.system.cores import usable_cores
 from kinoray.system.durable import remove_drafts, storage_error, whole_file, write_json, write_text
 from kinoray.system.locks import wait_for_lock
-from kinoray.system.pool import BrokenProcessPool, done_of, in_pool
+from kinoray.system.pool import in_lots
 from kinoray.system.progress import counting_bar
 
 LIST, RECORD = "clips.jsonl", "fetched.json"
@@ -119,23 +119,10 @@ def _draw_all(
     todo = [(clip, path) for clip, path in zip(drawn, paths, strict=True) if not path.is_file()]
     lots = [todo[first : first + LOT] for first in range(0, len(todo), LOT)]
     left_out: dict[str, str] = {}
-    waiting = {in_pool(processes, draw_lot, lot): len(lot) for lot in lots}
-    try:
-        with counting_bar(f"Drawing {name}", len(todo), progress) as advance:
-            while waiting:
-                if not (done := done_of(waiting)):
-                    raise RunFailed(f"No clip of {name} was drawn for half an hour. Run the same command again.")
-                for future in done:
-                    failed = future.result()
-                    left_out |= failed
-                    advance(waiting.pop(future), len(failed))
-    except BrokenProcessPool:
-        raise RunFailed(
-            f"A process that draws {name} ended. Is there memory? Run the same command again: what is drawn stays."
-        ) from None
-    finally:
-        for future in waiting:
-            future.cancel()
+    with counting_bar(f"Drawing {name}", len(todo), progress) as advance:
+        for lot, failed in in_lots(f"draws {name}", processes, draw_lot, lots):
+            left_out |= failed
+            advance(len(lot), len(failed))
     return left_out
 
 

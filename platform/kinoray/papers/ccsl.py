@@ -4,6 +4,7 @@ The embedded `shapes-T` stand in for CIFAR-100 in T tasks, `shapes-10` also for 
 """
 
 from dataclasses import replace
+from typing import Any
 
 from kinoray.papers.claims import above, higher, lower
 from kinoray.papers.entries import Entry, MethodRow, TableEntry
@@ -18,6 +19,9 @@ FINETUNING = MethodRow(label="Finetuning", method="moco")
 REPLAY = MethodRow(label="Simple replay", method="simple_replay:moco")
 CCSL = MethodRow(label="CCSL", method="ccsl:moco")
 JOINT = MethodRow(label="MoCo (joint)", method="moco", joint=True)
+
+OVERALL: dict[str, Any] = {"score": "accuracy", "overall": ("accuracy", "accuracy_knn", "BWF")}
+ON_TWO: dict[str, Any] = {"score": "accuracy", "stream": TWO, "paper_stream": PAPER_TWO}
 
 RIVALS = (FINETUNING, REPLAY)
 LARGER = "With fewer classes at a time the margin over finetuning is larger"
@@ -50,8 +54,7 @@ TABLE2 = TableEntry(
     title="CCSL, simple replay, finetuning and joint training on the longest stream",
     place=f"{PAPER}, Table 2",
     rows=(JOINT, FINETUNING, REPLAY, CCSL),
-    score="accuracy",
-    overall=("accuracy", "accuracy_knn", "BWF"),
+    **OVERALL,
     table="ccsl-table2-sub",
     tables={"cssl-imagenet": "ccsl-table2-full"},
     stream=TEN,
@@ -83,11 +86,9 @@ TABLE3 = TableEntry(
         replace(REPLAY, method="simple_replay:X"),
         replace(CCSL, method="ccsl:X"),
     ),
-    score="accuracy",
     across=LEARNERS,
     table="ccsl-table3",
-    stream=TWO,
-    paper_stream=PAPER_TWO,
+    **ON_TWO,
     published="CCSL improves SimCLR and InsDisc, too: 55.68 against 55.40 and 49.44 against 49.22 of simple replay.",
     source="Table 3 and Sec. 4.2; MoCo trained on all is 57.64 here, 57.63 in Table 1",
     claims=tuple(higher(learner, CCSL, RIVALS, f"CCSL improves {learner}, too.") for learner in ("SimCLR", "InsDisc")),
@@ -103,11 +104,8 @@ TABLE4 = TableEntry(
     title="CCSL's parts on random exemplars: distillation and the extra queue",
     place=f"{PAPER}, Table 4",
     rows=(NEITHER, KD, EXTRA, BOTH),
-    score="accuracy",
-    overall=("accuracy", "accuracy_knn", "BWF"),
     table="ccsl-table4",
-    stream=TWO,
-    paper_stream=PAPER_TWO,
+    **(OVERALL | ON_TWO),
     published=(
         "Distillation improves simple replay by 0.18 points, the extra queue by 0.29, both together by 0.47, all on "
         "exemplars that were drawn at random."
@@ -127,11 +125,8 @@ TABLE5 = TableEntry(
     rows=tuple(
         replace(EXTRA, label=label, settings={**EXTRA.settings, "extra_queue": size}) for size, label in SIZES.items()
     ),
-    score="accuracy",
-    overall=("accuracy", "accuracy_knn", "BWF"),
     table="ccsl-table5",
-    stream=TWO,
-    paper_stream=PAPER_TWO,
+    **(OVERALL | ON_TWO),
     published="From 32 keys to 512 accuracy first rises and then falls, 55.74, 55.83 at 128, 55.66.",
     source="Table 5 and Sec. 4.3, without distillation",
     claims=(
@@ -152,8 +147,7 @@ def _table6(clusters: dict[str, int], stream: str, note: str) -> TableEntry:
         title="CCSL by the number K of its clusters, C classes a step",
         place=f"{PAPER}, Table 6",
         rows=tuple(replace(CCSL, label=label, settings={"clusters": k}) for label, k in clusters.items()),
-        score="accuracy",
-        overall=("accuracy", "accuracy_knn", "BWF"),
+        **OVERALL,
         table="ccsl-table6",
         stream=stream,
         paper_stream="cssl-imagenet-sub",
@@ -186,10 +180,8 @@ FIG1A = TableEntry(
         MethodRow(label=TRAINED_ON_ALL, method="X", joint=True),
         MethodRow(label=ONE_BY_ONE, method="X"),
     ),
-    score="accuracy",
     across=LEARNERS,
-    stream=TWO,
-    paper_stream=PAPER_TWO,
+    **ON_TWO,
     published="The performance of several self-supervised methods decreases when they learn a new task.",
     source="Figure 1(a) and Sec. 1; of the figure itself only the text is at hand; the learners here are Table 3's",
     claims=tuple(higher(learner, TRAINED_ON_ALL, ONE_BY_ONE, f"{learner} loses by it.") for learner in LEARNERS),

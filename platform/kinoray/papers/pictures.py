@@ -286,14 +286,6 @@ def orders(made: Drawn) -> Figure:
 
 
 PICTURES: dict[str, Callable[[Drawn], Figure]] = {
-    "overall": overall,
-    "current": current,
-    "courses": courses,
-    "losses": losses,
-    "memory": memory,
-    "plasticity": plasticity,
-    "so_far": so_far,
-    "queries": queries,
-    "steps": steps,
-    "orders": orders,
+    draw.__name__: draw
+    for draw in (overall, current, courses, losses, memory, plasticity, so_far, queries, steps, orders)
 }

@@ -3,6 +3,8 @@
 Every row is a pretext run; its score is what `classify` reaches by fine-tuning its encoder on the downstream sets.
 """
 
+from typing import Any
+
 from kinoray.papers.claims import higher, lower
 from kinoray.papers.entries import (
     ENTROPY,
@@ -20,7 +22,9 @@ from kinoray.papers.entries import (
 
 PAPER = "Pan et al., VideoMoCo, CVPR 2021"
 STREAM, PAPER_STREAM = "moving-actions:9", "video-ssl"
-COLUMNS = (FINE_TUNED, FINE_TUNED_2)
+GROUND: dict[str, Any] = {"stream": STREAM, "paper_stream": PAPER_STREAM}
+ACCURACY: dict[str, Any] = GROUND | {"then": "classify", "overall": (FINE_TUNED, FINE_TUNED_2), "drawn": (FINE_TUNED,)}
+"""Of tables of what fine-tuning reaches."""
 QUEUE, PAPER_QUEUE = 512, 65_536
 """Keys of the embedded stream's queue (`RECIPES` of video_moco), and of the paper's."""
 
@@ -45,12 +49,8 @@ TABLE1 = TableEntry(
     title="Which frames the query loses: none, random ones, or k of 32 by the generator; and the decay of keys",
     place=f"{PAPER}, Table 1",
     rows=(BASELINE, RANDOM, *DROPPED.values(), WHOLE),
-    overall=COLUMNS,
-    drawn=(FINE_TUNED,),
-    then="classify",
     table="video-moco-table1",
-    stream=STREAM,
-    paper_stream=PAPER_STREAM,
+    **ACCURACY,
     published=(
         "Random dropout degrades the baseline, 75.9 to 74.1 % on UCF101; adversarial learning improves it, to 77.8, "
         "and k = 8 of 32 frames is best; the decay improves it further, to 78.7."
@@ -80,12 +80,8 @@ TABLE2 = TableEntry(
     title="How fast keys decay: t, with and without adversarial learning",
     place=f"{PAPER}, Table 2",
     rows=(*DECAYS.values(), ALONE),
-    overall=COLUMNS,
-    drawn=(FINE_TUNED,),
-    then="classify",
     table="video-moco-table2",
-    stream=STREAM,
-    paper_stream=PAPER_STREAM,
+    **ACCURACY,
     published=(
         "t = 0.99999 is best, 78.7 % on UCF101; there the oldest of 65,536 keys counts half. Where t is not relatively "
         "large, 0.999 and 0.9999, few keys contribute and it is worse than without decay, 77.8."
@@ -134,12 +130,8 @@ TABLE3 = TableEntry(
     place=f"{PAPER}, Table 3",
     rows=tuple(NETWORKS.values()),
     published_only=OTHERS,
-    overall=COLUMNS,
-    drawn=(FINE_TUNED,),
-    then="classify",
     table="video-moco-table3",
-    stream=STREAM,
-    paper_stream=PAPER_STREAM,
+    **ACCURACY,
     published=(
         "VideoMoCo performs favourably against the other methods with either network; R(2+1)D is ahead of 3D-ResNet18, "
         "78.7 against 74.1 % on UCF101."
@@ -160,8 +152,7 @@ FIG4 = TableEntry(
     overall=(ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE, FINE_TUNED, FINE_TUNED_OCCLUDED),
     drawn=(ENTROPY, ENTROPY_OCCLUDED),
     then="classify",
-    stream=STREAM,
-    paper_stream=PAPER_STREAM,
+    **GROUND,
     published=(
         "Of two clips of UCF101 VideoMoCo's predictions have the lower entropy, and where several frames are partially "
         "occluded it rises less than MoCo's."
@@ -179,8 +170,7 @@ FIG5 = MapEntry(
     place=f"{PAPER}, Figure 5",
     rows=(MOCO, OURS),
     clips=20,
-    stream=STREAM,
-    paper_stream=PAPER_STREAM,
+    **GROUND,
     published="VideoMoCo attends to where things move (a pencil's tip, a hand), MoCo less so.",
     source=(
         "Figure 5 and Sec. 3.4; two clips. How attention is computed is not said; here it is the sum of squared "

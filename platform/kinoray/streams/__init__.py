@@ -1,7 +1,7 @@
 """Streams: the ordered tasks of an experiment, with their protocol and shared training recipe.
 
 One file per family; it lists its streams in `NAMES`, and `load(name, argument)` returns the stream of that name, ready
-on disk. A folder of the user's own is read by `user_folder`.
+on disk; `load_stream` adds the argument to its name. A folder of the user's own is read by `user_folder`.
 """
 
 import importlib
@@ -70,7 +70,8 @@ def load_stream(name: str) -> Stream:
     if base not in known:
         raise unknown("stream", base, known, "Or give the path of a folder with videos and captions.")
     stream = importlib.import_module(f"kinoray.streams.{known[base]}").load(base, argument)
-    stream = replace(stream, source=f"{whole}/" if "/" in argument else whole)
+    source = f"{whole}/" if "/" in argument else whole
+    stream = replace(stream, name=f"{base}:{argument}" if argument else base, source=source)
     return downstream_set(stream, chosen) if chosen else stream
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from kinoray.config import Recipe
 from kinoray.streams import Stream
-from kinoray.streams.classes import class_tasks
+from kinoray.streams.task_manifests import class_tasks
 
 NAMES = (
     "cssl-cifar100-1",
@@ -63,4 +63,4 @@ def load(name: str, argument: str) -> Stream:
         num_classes = 100 if data_set == "imagenet-sub" else 1000
     tasks = class_tasks(name, argument, data_set, num_classes, num_tasks, num_classes // num_tasks, seed=SEED)
     recipe, backbone = (CIFAR, "resnet18-cifar:8") if data_set == "cifar100" else (IMAGENET, "resnet50:8")
-    return Stream(f"{name}:{argument}" if argument else name, "cssl", tasks, recipe, backbone)
+    return Stream(name, "cssl", tasks, recipe, backbone)

@@ -68,7 +68,7 @@ def load(name: str, argument: str) -> Stream:
         for task, rows in sorted(by_task.items(), key=lambda item: int(item[0]))
     ]
     tasks = task_manifests(manifest, groups)
-    return Stream(f"{name}:{argument}" if argument else name, "ctvr", tasks, RECIPES[world], "clip")
+    return Stream(name, "ctvr", tasks, RECIPES[world], "clip")
 
 
 def _selected_rows(manifest: Manifest, test: str) -> np.ndarray:

@@ -37,4 +37,4 @@ def load(name: str, argument: str) -> Stream:
             raise UsageError(f"{name}: {task}={data_set} must be a set of the same family: {known}.")
     need_prepared(chosen.values())
     tasks = tuple(TaskData(task, manifest_of(data_set), data_set) for task, data_set in chosen.items())
-    return Stream(f"{name}:{argument}" if argument else name, "cvlm", tasks, RECIPE, "vit-bert")
+    return Stream(name, "cvlm", tasks, RECIPE, "vit-bert")

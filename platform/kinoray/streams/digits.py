@@ -8,18 +8,16 @@ Pictures are kept at their own 8 x 8 pixels and scaled as all are that have anot
 mirrored: a mirrored digit is another thing.
 """
 
-import hashlib
 import json
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
 from kinoray.data.manifest import SCHEMA
 from kinoray.streams import Stream, ucl
-from kinoray.streams.classes import chosen_order, dealt_tasks
-from kinoray.streams.picture_sets import Pictures, kept_set
+from kinoray.streams.rendering import Pictures, kept_set, source_digest
+from kinoray.streams.task_manifests import chosen_order, dealt_tasks
 from kinoray.system.folders import cache_folder
 
 NAMES = ("digits-5",)
@@ -38,15 +36,10 @@ def load(name: str, argument: str) -> Stream:
     Raises: UsageError for a wrong argument; StorageFull where the cache directory cannot be written.
     """
     order = chosen_order(name, argument, num_classes=10, seed=0)
-    manifest = kept_set(cache_folder() / f"digits-{_digest()}", pictures)
+    digest = source_digest(json.dumps([version("scikit-learn"), SCHEMA.names]), __file__)
+    manifest = kept_set(cache_folder() / f"digits-{digest}", pictures)
     tasks = dealt_tasks(manifest, order, num_tasks=5, per_task=2)
-    return Stream(f"{name}:{argument}" if argument else name, "ucl", tasks, RECIPE, "tiny-cnn")
-
-
-def _digest() -> str:
-    """Changes whenever other pixels, splits or columns could come out."""
-    settings = json.dumps([version("scikit-learn"), SCHEMA.names])
-    return hashlib.sha256(Path(__file__).read_bytes() + settings.encode()).hexdigest()[:10]
+    return Stream(name, "ucl", tasks, RECIPE, "tiny-cnn")
 
 
 def pictures() -> dict[str, Pictures]:

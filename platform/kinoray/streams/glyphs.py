@@ -10,9 +10,9 @@ The set must be there: `kinoray data fetch glyphs`, `kinoray data prepare glyphs
 from dataclasses import replace
 
 from kinoray.streams import Stream, ucl
-from kinoray.streams.classes import class_order, dealt_tasks
 from kinoray.streams.concepts import cut_by_concept, split_number
 from kinoray.streams.cssl import CIFAR, SEED
+from kinoray.streams.task_manifests import class_order, dealt_tasks
 
 NAMES = ("glyphs-cssl", "glyphs-ucl")
 PUBLISHED = True
@@ -33,4 +33,4 @@ def load(name: str, argument: str) -> Stream:
     classes = len(manifest.rows_by("label"))
     tasks = dealt_tasks(manifest, class_order(classes, SEED), TASKS, classes // TASKS)
     protocol, recipe = ("ucl", UCL_RECIPE) if name == "glyphs-ucl" else ("cssl", RECIPE)
-    return Stream(f"{name}:{argument}" if argument else name, protocol, tasks, recipe, "tiny-cnn")
+    return Stream(name, protocol, tasks, recipe, "tiny-cnn")

@@ -11,18 +11,18 @@ contradicts: two of its tasks exchange the words of four colours, so that what o
 backbone has seen three looks alone. It had the name `moving-cvlm` until 0.2.0.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from kinoray.config import Recipe
-from kinoray.data.manifest import SCHEMA, SPLITS
+from kinoray.data.manifest import SCHEMA
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, source_digest, split_of_each, world_seed_of
 from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-cvlm", "moving-conflict")
@@ -92,8 +92,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    stream = build(world_seed=world_seed_of(name, argument), name=name)
-    return replace(stream, name=f"{name}:{argument}") if argument else stream
+    return build(world_seed=world_seed_of(name, argument), name=name)
 
 
 def build(
@@ -112,18 +111,13 @@ def build(
     Raises: StorageFull where the cache directory cannot be written; RunFailed where a rendering process dies.
     """
     looks = [replace(look, clips=clips or look.clips) for look in LOOKS[name]]
-    folder = (cache or cache_folder()) / f"{name}-{_digest(looks)}-{world_seed}"
-    source = Source(name, __name__, {"stream": name, "world_seed": world_seed, "clips": clips})
-    manifests = rendered(source, [look.name for look in looks], folder, progress, processes)
+    digest = source_digest(repr([ENCODER, SCHEMA.names, looks]), world.__file__)
+    folder = (cache or cache_folder()) / f"{name}-{digest}-{world_seed}"
+    clips_of = partial(drawings, stream=name, world_seed=world_seed, clips=clips)
+    manifests = rendered(name, clips_of, [look.name for look in looks], folder, progress, processes)
     tasks = tuple(TaskData(task, path) for task, path in manifests.items())
     recipe, backbone = (RECIPE, "tiny-web") if name == "moving-cvlm" else (CONFLICT, "tiny")
     return Stream(name, "cvlm", tasks, recipe, backbone)
-
-
-def _digest(looks: list[world.Look]) -> str:
-    """Changes whenever other pixels, captions or columns could come out."""
-    settings = repr([ENCODER, SCHEMA.names, looks])
-    return hashlib.sha256(Path(world.__file__).read_bytes() + settings.encode()).hexdigest()[:10]
 
 
 def drawings(task: str, stream: str, world_seed: int, clips: Sequence[int] | None = None) -> list[Drawing]:
@@ -131,12 +125,8 @@ def drawings(task: str, stream: str, world_seed: int, clips: Sequence[int] | Non
     look = next(look for look in LOOKS[stream] if look.name == task)
     train, validation, test = clips or look.clips
     look = replace(look, clips=(train, validation, test))
-
-    def draws(scene: world.Scene, number: int) -> Callable[[], np.ndarray]:
-        return lambda: clip_frames(look, scene, number, world_seed)
-
     return [
-        Drawing(row, draws(scene, number), look.rate_fps)
+        Drawing(row, partial(clip_frames, look, scene, number, world_seed), look.rate_fps)
         for number, (scene, row) in enumerate(clip_rows(look, world_seed))
     ]
 
@@ -144,7 +134,7 @@ def drawings(task: str, stream: str, world_seed: int, clips: Sequence[int] | Non
 def clip_rows(look: world.Look, world_seed: int) -> list[tuple[world.Scene, dict]]:
     """Every clip of a task in order: scene and manifest row. A scene occurs once, so no test clip is trained on."""
     scenes = world.scenes_of(look, sum(look.clips), world.generator(world_seed, look.column))
-    splits = [split for split, count in zip(SPLITS, look.clips, strict=True) for _ in range(count)]
+    splits = split_of_each(look.clips)
     rows = []
     for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
         name = f"{look.name}{number:04d}"

@@ -7,19 +7,18 @@ by action; at random 5 % are right, and 50 % of a network's that sees looks and 
 same actions in other scenes: other shapes, colours and grounds.
 """
 
-import hashlib
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kinoray.config import Recipe
-from kinoray.data.manifest import SCHEMA, SPLITS
+from kinoray.data.manifest import SCHEMA
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, source_digest, split_of_each, world_seed_of
 from kinoray.system.folders import cache_folder
 
 NAMES = ("moving-actions",)
@@ -52,7 +51,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    return build(f"{name}:{argument}" if argument else name, world_seed_of(name, argument))
+    return build(name, world_seed_of(name, argument))
 
 
 def build(
@@ -68,34 +67,29 @@ def build(
     Raises: StorageFull where the cache directory cannot be written; RunFailed where a rendering process dies.
     """
     arguments: dict[str, Any] = {"world_seed": world_seed, "clips": clips}
-    folder = (cache or cache_folder()) / f"moving-actions-{_digest(arguments)}-{world_seed}"
-    manifests = rendered(Source("moving-actions", __name__, arguments), SETS, folder, progress, processes)
+    settings = json.dumps([ENCODER, SCHEMA.names, arguments, FRAMES])
+    digest = source_digest(settings, world.__file__, events.__file__)
+    folder = (cache or cache_folder()) / f"moving-actions-{digest}-{world_seed}"
+    manifests = rendered("moving-actions", partial(drawings, **arguments), SETS, folder, progress, processes)
     pretext, downstream = (TaskData(task, path) for task, path in manifests.items())
     return Stream(name, "ucl", (pretext,), RECIPE, "tiny-3d", downstream=(downstream,))
-
-
-def _digest(arguments: dict[str, Any]) -> str:
-    """Changes whenever other pixels or columns could come out."""
-    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, events))
-    settings = json.dumps([ENCODER, SCHEMA.names, arguments, FRAMES])
-    return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
 
 
 def drawings(name: str, world_seed: int, clips: tuple[int, int, int]) -> list[Drawing]:
     """The clips of a set, action by action: training, then validation, then test."""
     place = SETS.index(name)
     scenes_seed = world_seed + 1000 * place  # the seed of a world decides its shapes, colours and grounds
-    splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
-
-    def draws(scene: events.EventScene, action: int, number: int) -> Callable[[], np.ndarray]:
-        key = (world_seed, 104, place, action, number)
-        return lambda: events.draw(scene, FRAMES, world.generator(*key))
-
+    splits = split_of_each(clips)
     made = []
     for action, label in enumerate(events.EVENTS):
         scenes = events.scenes_of(label, sum(clips), 1, scenes_seed)
         for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
             clip = f"{label}{number:02d}"
             row = {"id": clip, "uri": f"clips/{clip}.mp4", "label": label, "split": split}
-            made.append(Drawing(row, draws(scene, action, number), events.RATE_FPS))
+            frames = partial(_frames, scene, (world_seed, 104, place, action, number))
+            made.append(Drawing(row, frames, events.RATE_FPS))
     return made
+
+
+def _frames(scene: events.EventScene, key: tuple[int, ...]) -> np.ndarray:
+    return events.draw(scene, FRAMES, world.generator(*key))

@@ -5,9 +5,8 @@ videos each, in an order that is the same for every seed, and one gallery that g
 clip. `moving-ctvr-long-*` has three events in a video, one after the other: ActivityNet's counterpart.
 """
 
-import hashlib
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinoray.config import Recipe
-from kinoray.data.manifest import SCHEMA, SPLITS, read_manifest, write_table
+from kinoray.data.manifest import SCHEMA, read_manifest, write_table
 from kinoray.decoding.write_video import ENCODER
 from kinoray.streams import Stream, TaskData, events, world
-from kinoray.streams.rendering import Drawing, Source, rendered, world_seed_of
+from kinoray.streams.rendering import Drawing, rendered, source_digest, split_of_each, world_seed_of
 from kinoray.system.folders import cache_folder, writing
 
 NAMES = ("moving-ctvr-10", "moving-ctvr-20", "moving-ctvr-long-10", "moving-ctvr-long-20")
@@ -61,8 +60,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    shown = f"{name}:{argument}" if argument else name
-    return build(shown, int(name.rpartition("-")[2]), 3 if "-long-" in name else 1, world_seed_of(name, argument))
+    return build(name, int(name.rpartition("-")[2]), 3 if "-long-" in name else 1, world_seed_of(name, argument))
 
 
 def build(
@@ -81,9 +79,11 @@ def build(
     Raises: StorageFull where the cache directory cannot be written; RunFailed where a rendering process dies.
     """
     arguments: dict[str, Any] = {"num_events": num_events, "world_seed": world_seed, "clips": clips}
-    folder = (cache or cache_folder()) / f"moving-ctvr-{_digest(arguments)}-{world_seed}"
-    source = Source("moving-ctvr", __name__, arguments)
-    manifests = list(rendered(source, events.EVENTS, folder, progress, processes).values())
+    settings = json.dumps([ENCODER, SCHEMA.names, arguments, TRAIN_CAPTIONS, FRAMES])
+    digest = source_digest(settings, world.__file__, events.__file__)
+    folder = (cache or cache_folder()) / f"moving-ctvr-{digest}-{world_seed}"
+    clips_of = partial(drawings, **arguments)
+    manifests = list(rendered("moving-ctvr", clips_of, events.EVENTS, folder, progress, processes).values())
     each = len(manifests) // num_tasks
     tasks = []
     for task in range(num_tasks):
@@ -105,28 +105,20 @@ def _join(manifests: list[Path], path: Path, root: Path) -> None:
         write_table(pa.concat_tables(parts), path, root)
 
 
-def _digest(arguments: dict[str, Any]) -> str:
-    """Changes whenever other pixels, captions or columns could come out."""
-    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, events))
-    settings = json.dumps([ENCODER, SCHEMA.names, arguments, TRAIN_CAPTIONS, FRAMES])
-    return hashlib.sha256(source + settings.encode()).hexdigest()[:10]
-
-
 def drawings(name: str, num_events: int, world_seed: int, clips: tuple[int, int, int]) -> list[Drawing]:
     """The clips of the category `name`: training, then validation, then test."""
     scenes = events.scenes_of(name, sum(clips), num_events, world_seed)
-    splits = [split for split, count in zip(SPLITS, clips, strict=True) for _ in range(count)]
+    splits = split_of_each(clips)
     category = events.EVENTS.index(name)
-
-    def draws(scene: events.EventScene, number: int) -> Callable[[], np.ndarray]:
-        key = (world_seed, 102, category, number)
-        return lambda: events.filmed(events.draw(scene, FRAMES[num_events], world.generator(*key)))
-
     made = []
     for number, (scene, split) in enumerate(zip(scenes, splits, strict=True)):
         words = world.generator(world_seed, 103, category, number)
         captions = events.captions_of(scene, TRAIN_CAPTIONS if split == "train" else 1, words)
         clip = f"{name}{number:02d}"
         row = {"id": clip, "uri": f"clips/{clip}.mp4", "captions": captions, "label": name, "split": split}
-        made.append(Drawing(row, draws(scene, number), events.RATE_FPS))
+        made.append(Drawing(row, partial(_frames, scene, (world_seed, 102, category, number)), events.RATE_FPS))
     return made
+
+
+def _frames(scene: events.EventScene, key: tuple[int, ...]) -> np.ndarray:
+    return events.filmed(events.draw(scene, FRAMES[len(scene.events)], world.generator(*key)))

@@ -4,15 +4,12 @@ They are of the part that the small backbones were pre-trained on, other draws, 
 captions stands to CLIP.
 """
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
-from kinoray.data.manifest import SPLITS
 from kinoray.streams import Stream, TaskData, moving, stills, world
-from kinoray.streams.rendering import Drawing, Source, rendered
+from kinoray.streams.rendering import Drawing, rendered, source_digest, split_of_each
 from kinoray.streams.task_manifests import options
 from kinoray.system.folders import cache_folder
 
@@ -27,21 +24,19 @@ SIZE_PX = 32
 def load(name: str, argument: str) -> Stream:
     """The stream, rendered first where the cache does not hold it. Raises: UsageError for any argument."""
     options(name, argument, {})
-    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, stills))
-    folder = cache_folder() / f"stills-{hashlib.sha256(source).hexdigest()[:10]}"
-    (manifest,) = rendered(Source(name, __name__, {}), NAMES, folder).values()
+    folder = cache_folder() / f"stills-{source_digest('', world.__file__, stills.__file__)}"
+    (manifest,) = rendered(name, drawings, NAMES, folder).values()
     return Stream(name, "cvlm", (TaskData(name, manifest),), moving.CONFLICT, "tiny")
 
 
 def drawings(name: str) -> list[Drawing]:
     """The stills as videos of one frame."""
     images, captions = stills.pretraining_pairs(sum(CLIPS), SEED, size_px=SIZE_PX)
-    splits = [split for split, count in zip(SPLITS, CLIPS, strict=True) for _ in range(count)]
-
-    def frames(number: int) -> Callable[[], np.ndarray]:
-        return lambda: images[number : number + 1]
-
     return [
-        Drawing({"id": f"{n:03d}", "uri": f"clips/{n:03d}.mp4", "captions": [caption], "split": split}, frames(n), 1)
-        for n, (caption, split) in enumerate(zip(captions, splits, strict=True))
+        Drawing(
+            {"id": f"{n:03d}", "uri": f"clips/{n:03d}.mp4", "captions": [caption], "split": split},
+            partial(np.copy, images[n : n + 1]),
+            1,
+        )
+        for n, (caption, split) in enumerate(zip(captions, split_of_each(CLIPS), strict=True))
     ]

@@ -1,17 +1,16 @@
-"""Rendering of embedded streams: clips that a program draws, written once into the user's cache as real H.264 files.
+"""Embedded streams: what a program draws, kept once in the user's cache, clips as real H.264 files, pictures as one
+array a split.
 
-A set of clips is complete when its manifest exists; a lock lets one process render while others wait. Many clips are
-shared among processes, each an interpreter of its own: multiprocessing's would import the user's script again.
+A set is complete when its manifest exists; a lock lets one process make it while others wait. Many clips are shared
+among processes. An array's name carries the digest of its pixels, and a manifest's digest covers the names: other
+pixels are other data to every run.
 """
 
-import importlib
-import json
+import hashlib
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from kinoray.data.manifest import read_manifest, write_manifest
+from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifest
 from kinoray.decoding.write_video import write_video
-from kinoray.errors import RunFailed, UsageError
+from kinoray.errors import UsageError
 from kinoray.streams import Stream
 from kinoray.system.cores import usable_cores
+from kinoray.system.durable import whole_file
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
+from kinoray.system.pool import in_lots
 from kinoray.system.progress import counting_bar
 
 RENDERS_S = 6 * 3600.0
 """How long another process may take to render what this one waits for."""
 CLIPS_PER_PROCESS = 200
 """Another process starts for each so many clips: below, starting it costs more than it saves."""
-
+LOT = 20
+"""Clips that a process renders before it is heard of."""
 
 PLANNED: ContextVar[Path | None] = ContextVar("PLANNED", default=None)
 """Inside `nothing_rendered`: where the manifests of missing sets lie."""
@@ -47,23 +49,12 @@ class Drawing:
     row: dict[str, Any]
     """Its row of the manifest; `uri` is `clips/NAME.mp4`."""
     draw: Callable[[], np.ndarray]
-    """Gives its frames, uint8 (T, H, W, 3)."""
+    """Gives its frames, uint8 (T, H, W, 3); in a process of its own, perhaps."""
     rate_fps: int
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where the clips of a stream come from; a rendering process is told of it in JSON."""
-
-    stream: str
-    """Name of the stream, for words."""
-    module: str
-    """Has the function `drawings(name, **arguments) -> list[Drawing]`: the clips of the set `name`."""
-    arguments: dict[str, Any]
-
-    def drawings(self, name: str) -> list[Drawing]:
-        """The clips of a set."""
-        return importlib.import_module(self.module).drawings(name, **self.arguments)
+Drawings = Callable[[str], list[Drawing]]
+"""Gives the clips of a set by its name."""
 
 
 def world_seed_of(name: str, argument: str) -> int:
@@ -73,24 +64,43 @@ def world_seed_of(name: str, argument: str) -> int:
     return int(argument or 0)
 
 
+def source_digest(settings: str, *files: str) -> str:
+    """For the name of a set's folder: changes whenever other pixels or columns could come out.
+
+    files: those that say what is drawn. settings: what else decides it.
+    """
+    sources = b"".join(Path(file).read_bytes() for file in files)
+    return hashlib.sha256(sources + settings.encode()).hexdigest()[:10]
+
+
+def split_of_each(counts: Sequence[int]) -> list[str]:
+    """The split of every clip where so many are for training, validation and test, one split after the other."""
+    return np.repeat(SPLITS, counts).tolist()
+
+
 def rendered(
-    source: Source, names: Sequence[str], folder: Path, progress: bool = True, processes: int | None = None
+    stream: str,
+    drawings: Drawings,
+    names: Sequence[str],
+    folder: Path,
+    progress: bool = True,
+    processes: int | None = None,
 ) -> dict[str, Path]:
     """The manifest of every set, rendered first where it is missing, `folder/NAME/manifest.parquet`.
 
-    `processes` defaults to the usable cores.
+    stream: its name, for words. `processes` defaults to the usable cores.
     Raises: StorageFull where the folder cannot be written; RunFailed where a rendering process dies.
     """
     manifests = {name: folder / name / "manifest.parquet" for name in names}
     if (planned := PLANNED.get()) is not None:
-        return {name: path if path.is_file() else _planned(source, path, planned) for name, path in manifests.items()}
+        return {name: path if path.is_file() else _planned(drawings, path, planned) for name, path in manifests.items()}
     if not all(path.is_file() for path in manifests.values()):
         if (check := FIRST.get()) is not None:
             with nothing_rendered():
                 check()
-        with writing(f"{source.stream} into {folder}"), wait_for_lock(folder, RENDERS_S):
-            missing = [name for name, path in manifests.items() if not path.is_file()]
-            _render(source, missing, folder, progress, processes or usable_cores())
+        with writing(f"{stream} into {folder}"), wait_for_lock(folder, RENDERS_S):
+            clips = {name: drawings(name) for name, path in manifests.items() if not path.is_file()}
+            _render(stream, clips, folder, progress, processes or usable_cores())
     return manifests
 
 
@@ -130,81 +140,77 @@ def checked_first(check: Callable[[], object]) -> Iterator[None]:
         FIRST.reset(token)
 
 
-def _planned(source: Source, path: Path, folder: Path) -> Path:
+def _planned(drawings: Drawings, path: Path, folder: Path) -> Path:
     """The manifest of a set, as it will be at `path`, in another folder."""
-    rows = [drawing.row for drawing in source.drawings(path.parent.name)]
+    rows = [drawing.row for drawing in drawings(path.parent.name)]
     draft = folder / path.parent.parent.name / path.parent.name / path.name
     return write_manifest(rows, draft, path.parent).path
 
 
-def _render(source: Source, names: list[str], folder: Path, progress: bool, processes: int) -> None:
+def _render(stream: str, clips: dict[str, list[Drawing]], folder: Path, progress: bool, processes: int) -> None:
     """Render the missing sets and commit each: clips moved into place, then the manifest.
 
     The caller holds the lock, so every draft found is garbage.
     """
     for draft in folder.glob("draft-*"):
-        shutil.rmtree(draft)
-    drafts = {name: Path(tempfile.mkdtemp(prefix=f"draft-{name}-", dir=folder)) for name in names}
-    rows = {name: [drawing.row for drawing in source.drawings(name)] for name in names}
-    total = sum(map(len, rows.values()))
-    with counting_bar(f"Rendering {source.stream} (once)", total, progress, can_fail=False) as advance:
-        for _ in _render_clips(source, drafts, min(processes, 1 + total // CLIPS_PER_PROCESS)):
-            advance(1, 0)
-    for name in names:
+        shutil.rmtree(draft, ignore_errors=True)  # a process of one who was interrupted may still write
+    drafts = {name: Path(tempfile.mkdtemp(prefix=f"draft-{name}-", dir=folder)) for name in clips}
+    todo = [(clip, drafts[name] / Path(clip.row["uri"]).name) for name, of_set in clips.items() for clip in of_set]
+    lots = [todo[first : first + LOT] for first in range(0, len(todo), LOT)]
+    needed = min(processes, 1 + len(todo) // CLIPS_PER_PROCESS)
+    done = in_lots(f"renders {stream}", needed, render_lot, lots) if needed > 1 else ((x, render_lot(x)) for x in lots)
+    with counting_bar(f"Rendering {stream} (once)", len(todo), progress, can_fail=False) as advance:
+        for _, count in done:
+            advance(count, 0)
+    for name, of_set in clips.items():
         home = folder / name
         home.mkdir(exist_ok=True)
         shutil.rmtree(home / "clips", ignore_errors=True)
         drafts[name].chmod(0o755)
         drafts[name].rename(home / "clips")
-        write_manifest(rows[name], home / "manifest.parquet", home)
+        write_manifest([clip.row for clip in of_set], home / "manifest.parquet", home)
 
 
-def _render_clips(source: Source, drafts: dict[str, Path], processes: int) -> Iterator[None]:
-    """Render every clip into its set's draft, yielding once per clip."""
-    if processes == 1:
-        yield from render_part(source, drafts, 0, 1)
-        return
-    code = f"import sys; from {__name__} import render_process; render_process(sys.argv[1])"
-    job = {
-        "source": [source.stream, source.module, source.arguments],
-        "drafts": {name: str(draft) for name, draft in drafts.items()},
-        "parts": processes,
-    }
-    with ExitStack() as started:
-        workers = [
-            started.enter_context(_process([sys.executable, "-P", "-c", code, json.dumps(job | {"part": part})]))
-            for part in range(processes)
+def render_lot(lot: Sequence[tuple[Drawing, Path]]) -> int:
+    """Render some clips into their files; returns how many."""
+    for clip, path in lot:
+        write_video(clip.draw(), path, clip.rate_fps)
+    return len(lot)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of one split."""
+
+    pixels: np.ndarray
+    """uint8 (N, H, W, 3), RGB."""
+    labels: Sequence[str]
+    """Class of each, (N,)."""
+
+
+def kept_set(folder: Path, make: Callable[[], dict[str, Pictures]]) -> Manifest:
+    """The manifest of a set, which is made first where the folder lacks it; `make` gives the pictures of each split.
+
+    Raises: StorageFull where the folder cannot be written.
+    """
+    path = folder / "manifest.parquet"
+    if not path.is_file():
+        with writing(f"pictures into {folder}"), wait_for_lock(folder):
+            if not path.is_file():
+                _write_pictures(make(), folder, path)
+    return read_manifest(path)
+
+
+def _write_pictures(pictures: dict[str, Pictures], folder: Path, path: Path) -> None:
+    """Arrays first, the manifest last."""
+    rows = []
+    for split, part in pictures.items():
+        pixels = np.ascontiguousarray(part.pixels)
+        uri = f"{split}-{hashlib.sha256(pixels.data).hexdigest()[:10]}.npy"
+        with whole_file(folder / uri) as draft, open(draft, "wb") as file:
+            np.save(file, pixels)
+        rows += [
+            {"id": f"{split}-{item:05d}", "uri": uri, "item": item, "label": label, "split": split}
+            for item, label in enumerate(part.labels)
         ]
-        for worker in workers:
-            assert worker.stdout is not None
-            yield from (None for _ in worker.stdout)
-            if worker.wait():
-                raise RunFailed(
-                    f"A process rendering {source.stream} ended with code {worker.returncode}; start again."
-                )
-
-
-@contextmanager
-def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process whose output is read here, which does not outlive this block, and which Ctrl-C does not reach."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def render_part(source: Source, drafts: dict[str, Path], part: int, parts: int) -> Iterator[None]:
-    """Render every `parts`-th clip of each set from `part` on, yielding once per clip."""
-    for name, draft in drafts.items():
-        for drawing in source.drawings(name)[part::parts]:
-            write_video(drawing.draw(), draft / Path(drawing.row["uri"]).name, drawing.rate_fps)
-            yield
-
-
-def render_process(job_json: str) -> None:
-    """What a rendering process runs: a line on standard output per clip."""
-    job = json.loads(job_json)
-    drafts = {name: Path(draft) for name, draft in job["drafts"].items()}
-    for _ in render_part(Source(*job["source"]), drafts, job["part"], job["parts"]):
-        print(flush=True)
+    write_manifest(rows, path, folder)

@@ -46,12 +46,11 @@ def load(name: str, argument: str) -> Stream:
     Raises: UsageError where the set is not prepared, or for an argument that is no number.
     """
     manifest = cut_by_concept("robots", split_number(name, argument))
-    shown = f"{name}:{argument}" if argument else name
     if name == "robots-ssl":
         pretext, downstream = task_manifests(manifest, two_sets(manifest))
-        return Stream(shown, "video-ssl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
+        return Stream(name, "video-ssl", (pretext,), SSL, "tiny-2plus1d", downstream=(downstream,))
     pairs = [(pair, one_a_caption(manifest, rows)) for pair, rows in manifest.rows_by("task").items()]
-    return Stream(shown, "ctvr-twins", task_manifests(manifest, pairs), CTVR, "tiny-clip")
+    return Stream(name, "ctvr-twins", task_manifests(manifest, pairs), CTVR, "tiny-clip")
 
 
 def two_sets(manifest: Manifest) -> list[tuple[str, np.ndarray]]:

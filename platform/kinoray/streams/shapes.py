@@ -5,20 +5,17 @@ task, forgetting). `shape_classes` says what is in a picture. All five share the
 which is that of NumPy's seed 1993; `shapes-5:9` is of world seed 9, which draws other pictures.
 """
 
-import hashlib
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from kinoray.data.manifest import SCHEMA, SPLITS
 from kinoray.streams import Stream, shape_classes, ucl, world
-from kinoray.streams.classes import class_order, dealt_tasks
 from kinoray.streams.cssl import CIFAR, SEED
-from kinoray.streams.picture_sets import Pictures, kept_set
-from kinoray.streams.rendering import world_seed_of
+from kinoray.streams.rendering import Pictures, kept_set, source_digest, world_seed_of
+from kinoray.streams.task_manifests import class_order, dealt_tasks
 from kinoray.system.folders import cache_folder
 
 NAMES = ("shapes-1", "shapes-2", "shapes-5", "shapes-10", "shapes-ucl-5")
@@ -46,8 +43,7 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError for an argument that is no whole number.
     """
-    stream = build(name, world_seed_of(name, argument))
-    return replace(stream, name=f"{name}:{argument}") if argument else stream
+    return build(name, world_seed_of(name, argument))
 
 
 def build(name: str, world_seed: int = 0, counts: tuple[int, int, int] = COUNTS) -> Stream:
@@ -55,18 +51,13 @@ def build(name: str, world_seed: int = 0, counts: tuple[int, int, int] = COUNTS)
 
     Raises: StorageFull where the cache directory cannot be written.
     """
-    folder = cache_folder() / f"shapes-{_digest(counts)}-{world_seed}"
+    digest = source_digest(json.dumps([SCHEMA.names, counts]), world.__file__, shape_classes.__file__)
+    folder = cache_folder() / f"shapes-{digest}-{world_seed}"
     manifest = kept_set(folder, partial(pictures, world_seed, counts))
     num_classes, num_tasks = len(shape_classes.CLASSES), int(name.rpartition("-")[2])
     tasks = dealt_tasks(manifest, class_order(num_classes, SEED), num_tasks, num_classes // num_tasks)
     protocol, recipe = ("ucl", UCL_RECIPE) if "-ucl-" in name else ("cssl", RECIPE)
     return Stream(name, protocol, tasks, recipe, "tiny-cnn")
-
-
-def _digest(counts: tuple[int, int, int]) -> str:
-    """Changes whenever other pixels, splits or columns could come out."""
-    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (world, shape_classes))
-    return hashlib.sha256(source + json.dumps([SCHEMA.names, counts]).encode()).hexdigest()[:10]
 
 
 def pictures(world_seed: int, counts: tuple[int, int, int]) -> dict[str, Pictures]:

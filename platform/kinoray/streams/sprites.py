@@ -52,7 +52,7 @@ def load(name: str, argument: str) -> Stream:
     tasks = task_manifests(manifest, groups)
     protocol = "cvlm" if name == "sprites-cvlm" else "ctvr"
     backbone = "lite0-minilm:frozen,aligned" if is_vectors else "lite0-minilm:aligned"
-    return Stream(f"{name}:{argument}" if argument else name, protocol, tasks, RECIPE, backbone)
+    return Stream(name, protocol, tasks, RECIPE, backbone)
 
 
 def _evened(manifest: Manifest, rows: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from kinoray.config import Recipe
 from kinoray.streams import Stream
-from kinoray.streams.classes import class_tasks
+from kinoray.streams.task_manifests import class_tasks
 
 NAMES = ("ucl-cifar10", "ucl-cifar100", "ucl-tinyimagenet")
 PUBLISHED = True
@@ -55,4 +55,4 @@ def load(name: str, argument: str) -> Stream:
     """
     data_set, num_classes, num_tasks, per_task = SETS[name]
     tasks = class_tasks(name, argument, data_set, num_classes, num_tasks, per_task, seed=0)
-    return Stream(f"{name}:{argument}" if argument else name, "ucl", tasks, RECIPES[name], "resnet18-cifar")
+    return Stream(name, "ucl", tasks, RECIPES[name], "resnet18-cifar")

@@ -57,5 +57,4 @@ def load(name: str, argument: str) -> Stream:
     sets = (PRETEXT, *(f"{word}-{chosen['split']}" for word in DOWNSTREAM[chosen["downstream"]]))
     need_prepared(sets)
     pretext, *downstream = (TaskData(data_set, manifest_of(data_set), data_set) for data_set in sets)
-    shown = f"{name}:{argument}" if argument else name
-    return Stream(shown, "video-ssl", (pretext,), RECIPE, "r2plus1d-18:4", downstream=tuple(downstream))
+    return Stream(name, "video-ssl", (pretext,), RECIPE, "r2plus1d-18:4", downstream=tuple(downstream))

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -36,9 +36,10 @@ SHARED = SAFE_PATH | {"KINORAY_POOL": "shared"}
 pending: set[Future[Any]] = set()
 """Calls that the shared processes have not answered yet."""
 
-__all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_pool", "one_process"]
+__all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_lots", "in_pool", "one_process"]
 
 Answer = TypeVar("Answer")
+Lot = TypeVar("Lot")
 
 
 def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -61,6 +62,27 @@ def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Fu
         future = Future()
         future.set_exception(error)
         return future
+
+
+def in_lots(
+    does: str, processes: int, function: Callable[[Lot], Answer], lots: Iterable[Lot]
+) -> Iterator[tuple[Lot, Answer]]:
+    """Each lot and what the function answers for it, in processes as `in_pool` has them, in the order of the answers.
+
+    does: what a process does, for the lines of errors. Raises: RunFailed where one of them died or none answers.
+    """
+    waiting = {in_pool(processes, function, lot): lot for lot in lots}
+    try:
+        while waiting:
+            if not (done := done_of(waiting)):
+                raise RunFailed(f"No process that {does} has answered for half an hour. Run the same command again.")
+            for future in done:
+                yield waiting.pop(future), future.result()
+    except BrokenProcessPool:
+        raise RunFailed(f"A process that {does} ended. Is there memory? Run the same command again.") from None
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def one_process(function: Callable[..., Any]) -> "ProcessPoolExecutor":

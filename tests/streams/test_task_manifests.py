@@ -8,7 +8,7 @@ import pytest
 from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.errors import UsageError
 from kinoray.streams import Stream, load_stream, stream_families
-from kinoray.streams.classes import class_order, deal
+from kinoray.streams.task_manifests import class_order, deal
 from kinoray.system.folders import prepared_folder
 from kinoray.training.optim import learning_rate
 
