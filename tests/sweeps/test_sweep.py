@@ -27,11 +27,10 @@ from kinoray.streams import TaskData
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
 from kinoray.sweeps.study import grid, open_study, requeue
 from kinoray.sweeps.study_search import Keeper
-from kinoray.sweeps.sweep import _few_to_choose_by, _queue, sweep
+from kinoray.sweeps.sweep import _few_to_choose_by, _queue, share_of, sweep
 from kinoray.sweeps.trial import STOP_FILE, Clean, TrialRun, metrics_after
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json

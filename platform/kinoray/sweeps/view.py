@@ -106,11 +106,6 @@ class SweepView:
             self.printed.add(text)
             self._print(text)
 
-    def say(self, text: str) -> None:
-        """A line above the table."""
-        if not self.quiet:
-            self._print(text)
-
     def _print(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
 
