@@ -151,7 +151,7 @@ class RunRequest:
         SkipValidation,
         Option("Train for as many FLOPs as this method by its defaults.", metavar="METHOD"),
     ] = None
-    """As the method: its steps of each task are as many as take the FLOPs of that one (`runs/equal_flops.py`)."""
+    """As the method: its steps of each task are as many as take the FLOPs of that one (`execution/equal_flops.py`)."""
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
     log: Log = ()
