@@ -438,7 +438,9 @@ def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quie
         view("complete", 0, task=3, value=30.0)
         view("begun", 1, params={"m": 0.8})
         view("pruned", 1, task=1, value=20.0)
-        assert view.table().row_count == 2
+        view("begun", 2, params={"m": 0.7})
+        view("advanced", 2, task=2, value=25.0)
+        assert str(view.line()) == "s: 2/4 trials, best HM 30.0 at the end; trial 2 task 2/3"
     output = capsys.readouterr().err
     assert "1/4 trial 0 complete" in output
     assert "trial 1 pruned after task 1 of 3 in 0:00: HM 20.0 (m=0.8)" in output, "no word of the best at the end"

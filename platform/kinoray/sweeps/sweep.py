@@ -281,7 +281,7 @@ def _job(plan: Plan, record: dict[str, Any], stream: Stream, share: Share) -> Jo
 
 
 def _view(plan: Plan, record: dict[str, Any], study: optuna.Study, missing: int) -> SweepView:
-    """The live table, which knows of the trials so far."""
+    """What shows the trials, and knows of those so far."""
     name = record["objectives"][0]
     better = aims(record)[name]
     complete = [t.values[0] for t in _trials(study) if t.state is TrialState.COMPLETE]
@@ -347,7 +347,7 @@ STATES = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-"""The study's states in the words of the live table."""
+"""The study's states in the words of the view."""
 
 
 def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, signals: Signals) -> None:
@@ -397,7 +397,7 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
 
 
 def _teller(begun: Begun, view: Any, keeper: Keeper) -> Callable[..., None]:
-    """What hears of each trial: the live table, Grafana's gauges, and whoever removes what nobody needs."""
+    """What hears of each trial: the view, Grafana's gauges, and whoever removes what nobody needs."""
     gauges = Gauges("sweep", begun.plan.folder.name)
     states = {t.number: STATES[t.state] for t in _trials(begun.study)}
 
