@@ -172,7 +172,7 @@ def test_ray_stays_in_a_handful_of_files() -> None:
         "system.ray_session",
     )
     allowed += ("datasets.probing", "datasets.vectors")
-    allowed += ("sweeps.study_search", "sweeps.trial", "sweeps.sweep", "sweeps.share", "report.doctor")
+    allowed += ("sweeps.study_search", "sweeps.trial", "sweeps.sweep", "report.doctor")
     allowed += ("cluster.client", "cluster.submit")
     users = {name for name, path in modules().items() if any(t.split(".")[0] == "ray" for t in imports(path))}
     assert users <= {f"kinoray.{name}" for name in allowed}

@@ -16,7 +16,7 @@ from kinoray.on_device import on_device
 
 M = TypeVar("M", bound=nn.Module)
 Weights = nn.Module | list[Tensor]
-"""A module, or its parameters: collecting them costs as much as the update of a small module."""
+"""A module, or its parameters."""
 
 
 class Frozen(nn.Module, Generic[M]):
@@ -29,15 +29,12 @@ class Frozen(nn.Module, Generic[M]):
     def __init__(self, source: M) -> None:
         super().__init__()
         self.module = copy.deepcopy(source).requires_grad_(False)
-        self.collected: list[Tensor] = list(self.module.parameters())
         self.train(False)
 
     @property
     def weights(self) -> list[Tensor]:
-        """The copy's parameters, collected anew where moving it to another device has made others of them."""
-        if next(self.module.parameters(), None) is not next(iter(self.collected), None):
-            self.collected = list(self.module.parameters())
-        return self.collected
+        """The copy's parameters."""
+        return list(self.module.parameters())
 
     def train(self, mode: bool = True) -> "Frozen[M]":
         """Stay in eval mode whatever the mode, unless the copy follows."""

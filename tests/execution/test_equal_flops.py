@@ -13,11 +13,10 @@ from support.toys import Replays
 
 import kinoray
 from kinoray.errors import UsageError
-from kinoray.execution.equal_flops import count_steps
+from kinoray.execution.equal_flops import count_steps, equal_steps
 from kinoray.execution.run_rank import run_rank
-from kinoray.runs.equal_flops import FILE, equal_steps, read_counted
 from kinoray.runs.request import RunRequest
-from kinoray.runs.resolve import resolve
+from kinoray.runs.resolve import EQUAL_FLOPS_FILE, read_counted, resolve
 from kinoray.runs.result import Result, command_of
 from kinoray.runs.run_spec import alone
 from kinoray.streams import Stream
@@ -65,12 +64,12 @@ def test_a_stopped_and_resumed_run_ends_in_the_same_bits(micro: Stream, tmp_path
     whole = finished("base_moco", micro, tmp_path / "whole", equal_flops="er_ring")
     broken = spec_of("base_moco", micro, tmp_path / "broken", equal_flops="er_ring")
     assert not run_rank(broken, alone(broken), StopAfter(broken.folder, 1), None), "stopped while it counts"
-    assert not (Path(broken.folder) / FILE).exists()
+    assert not (Path(broken.folder) / EQUAL_FLOPS_FILE).exists()
     stopped(broken, 2)
-    counted = (Path(broken.folder) / FILE).read_bytes()
+    counted = (Path(broken.folder) / EQUAL_FLOPS_FILE).read_bytes()
     for looks in (5, 2):
         stopped(broken, looks)
-    assert run_spec(broken) and (Path(broken.folder) / FILE).read_bytes() == counted
+    assert run_spec(broken) and (Path(broken.folder) / EQUAL_FLOPS_FILE).read_bytes() == counted
     assert digest_of_run(broken) == whole.outcome["state_digest"]
     assert broken.run.steps == [8, 8] == json.loads(counted)["steps"]
 

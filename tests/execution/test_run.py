@@ -355,13 +355,13 @@ def test_a_run_says_and_records_which_way_it_takes_and_why(micro, tmp_path) -> N
         assert message in _outlook([ours], way, 4)
 
 
-def test_a_finished_runs_record_says_where_its_clips_came_from(micro, tmp_path, monkeypatch) -> None:
+def test_a_finished_run_says_where_its_clips_came_from(micro, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("KINORAY_CACHE", str(tmp_path / "frames"))
     short = {"settings": {"max_steps": 1}}
-    first, second = (local("base_moco", micro, tmp_path / name, **short).run for name in ("first", "second"))
-    clips, again = first["clips"], second["clips"]
-    assert clips["decoded"] > 0 and again == {"cached": sum(clips.values()), "decoded": 0}
-    assert first["way"].startswith("in this process, as --num-workers 0 asks (no Ray;")
+    first, second = (local("base_moco", micro, tmp_path / name, **short) for name in ("first", "second"))
+    (cached, decoded), again = ([run.cost[f"clips_{how}"] for how in ("cached", "decoded")] for run in (first, second))
+    assert decoded > 0 and again == [cached + decoded, 0]
+    assert first.run["way"].startswith("in this process, as --num-workers 0 asks (no Ray;")
 
 
 def test_what_was_trained_before_storage_fails_is_committed(micro, tmp_path, monkeypatch) -> None:

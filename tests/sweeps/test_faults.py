@@ -15,9 +15,8 @@ from support.sweeps import FIXED, SPACE, Fake, job_of, whole_trial
 from kinoray.errors import UsageError
 from kinoray.runs.method_source import methods_folder
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.share import replace_threads, share_of
 from kinoray.sweeps.study import JOURNAL, open_study
-from kinoray.sweeps.sweep import sweep
+from kinoray.sweeps.sweep import share_of, sweep
 
 SOAK = REPOSITORY / "tests" / "soak"
 
@@ -98,7 +97,7 @@ def test_a_trials_process_fits_on_one_machine_of_the_cluster() -> None:
     assert share_of(4, None, 0, 1, 4, 0, [2.0, 2.0]).threads == 1
     assert share_of(3, None, 0, 1, 12, 0, [4.0, 4.0, 4.0]).threads == 3
     assert share_of(4, None, 0, 1, 9, 0, [3.0, 3.0, 3.0]).threads == 1, "of two threads only three would fit"
-    kept = replace_threads(share_of(2, None, 0, 1, 2, 0), 7)
+    kept = share_of(2, None, 0, 1, 2, 0).with_threads(7)
     assert (kept.threads, kept.cpus) == (7, 1.0), "begun on a larger machine"
 
 

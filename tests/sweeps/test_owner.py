@@ -13,17 +13,15 @@ from support.clips import grey_ramp, write_clip
 from support.sweeps import FIXED
 
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.sweeps import owner
-from kinoray.sweeps.owner import BEAT, OWNER, owned
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.study import open_study, requeue
+from kinoray.sweeps.study import BEAT, OWNER, open_study, owned, requeue
 from kinoray.sweeps.sweep import sweep
 
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> optuna.Study:
-    monkeypatch.setattr(owner, "BEAT_S", 0.05)
+    monkeypatch.setattr("kinoray.sweeps.study.BEAT_S", 0.05)
     return optuna.create_study(storage=f"sqlite:///{tmp_path}/s.db", study_name="sweep-x")
 
 
@@ -87,8 +85,8 @@ def test_who_waits_for_a_dead_owner_sees_at_once_that_another_took_the_study(stu
         if len(naps) == 1:
             bob.__enter__()
 
-    monkeypatch.setattr(owner.time, "sleep", while_carol_waits)
-    monkeypatch.setattr(owner, "BEAT_S", 60.0)  # no beat but the first
+    monkeypatch.setattr("time.sleep", while_carol_waits)
+    monkeypatch.setattr("kinoray.sweeps.study.BEAT_S", 60.0)  # no beat but the first
     with pytest.raises(UsageError, match=r"is being run by .*bob"), owned(study, tmp_path / "carol", str):
         pytest.fail("two owners")
     assert study.user_attrs[OWNER].endswith("bob")
@@ -96,7 +94,7 @@ def test_who_waits_for_a_dead_owner_sees_at_once_that_another_took_the_study(stu
 
 
 def test_of_two_that_take_a_study_at_once_the_later_one_has_it(study, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(owner.time, "sleep", lambda seconds: study.set_user_attr(OWNER, "elsewhere:/later"))
+    monkeypatch.setattr("time.sleep", lambda seconds: study.set_user_attr(OWNER, "elsewhere:/later"))
     with pytest.raises(UsageError, match="is being run by elsewhere:/later"), owned(study, tmp_path, pytest.fail):
         pytest.fail("two owners")
     assert study.user_attrs[OWNER] == "elsewhere:/later"
@@ -143,7 +141,7 @@ def test_two_people_with_one_command_and_one_data_base_have_a_study_each(micro, 
 def test_a_copy_of_a_sweeps_folder_leaves_the_trials_of_the_living_one_alone(
     micro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "BEAT_S", 0.05)
+    monkeypatch.setattr("kinoray.sweeps.study.BEAT_S", 0.05)
     study = study_of(request_of(micro, tmp_path, "alice"))
     running = study.ask().number
     shutil.copytree(tmp_path / "alice", tmp_path / "bob")

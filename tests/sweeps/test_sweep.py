@@ -27,11 +27,10 @@ from kinoray.streams import TaskData
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.share import share_of
 from kinoray.sweeps.space import load_space
 from kinoray.sweeps.study import grid, open_study, requeue
 from kinoray.sweeps.study_search import Keeper
-from kinoray.sweeps.sweep import _few_to_choose_by, _queue, sweep
+from kinoray.sweeps.sweep import _few_to_choose_by, _queue, share_of, sweep
 from kinoray.sweeps.trial import STOP_FILE, Clean, TrialRun, metrics_after
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json
@@ -439,7 +438,9 @@ def test_the_view_says_how_trials_end_and_shows_the_first_failure_also_when_quie
         view("complete", 0, task=3, value=30.0)
         view("begun", 1, params={"m": 0.8})
         view("pruned", 1, task=1, value=20.0)
-        assert view.table().row_count == 2
+        view("begun", 2, params={"m": 0.7})
+        view("advanced", 2, task=2, value=25.0)
+        assert str(view.line()) == "s: 2/4 trials, best HM 30.0 at the end; trial 2 task 2/3"
     output = capsys.readouterr().err
     assert "1/4 trial 0 complete" in output
     assert "trial 1 pruned after task 1 of 3 in 0:00: HM 20.0 (m=0.8)" in output, "no word of the best at the end"

@@ -1,7 +1,5 @@
 """`kinoray list`, `describe`, `status` and `doctor`: what there is, what runs, and what is missing."""
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +10,7 @@ import typer
 from kinoray.cli import printing
 from kinoray.cli.options import WHICH_RUNS, Debug, Json, Runs
 from kinoray.system.folders import runs_root
-from kinoray.system.text import as_typed, clock, printable, show
+from kinoray.system.text import as_typed, clock, show
 
 
 class Kind(StrEnum):
@@ -38,7 +36,7 @@ def list_command(
         return
     lister = {"methods": catalogue.list_methods, "streams": catalogue.list_streams}
     rows: list[dict[str, Any]] = list(lister.get(kind.value, catalogue.list_backbones)())
-    printing.print_list(kind.value, rows, runs_root(root), as_json)
+    printing.print_list(kind.value, rows, as_json)
 
 
 def doctor_command(root: Runs = None, as_json: Json = False) -> None:
@@ -59,13 +57,7 @@ def _print_runs(which: Sequence[str], root: Path | None, as_json: bool) -> None:
 
         meant = {folder.resolve() for folder in select_runs(which, root)}
         rows = [row for row in rows if meant & {(folder := Path(row["folder"]).resolve()), *folder.parents[:2]}]
-    if as_json:
-        print(json.dumps({"runs": rows}, indent=1))
-        return
-    for line in run_lines(rows):
-        print(printable(line))
-    if not rows:
-        print(f"No runs in {runs_root(root)}.", file=sys.stderr)
+    printing.print_answer({"runs": rows}, run_lines(rows), as_json, f"No runs in {runs_root(root)}.")
 
 
 def describe_command(
@@ -79,11 +71,8 @@ def describe_command(
     import kinoray
 
     facts = kinoray.describe(name)
-    if as_json:
-        print(json.dumps(facts, indent=1))
-        return
-    lines = {"method": _method_lines, "stream": _stream_lines, "backbone": _backbone_lines}[facts["kind"]](facts)
-    print("\n".join(map(printable, lines)))
+    lines = {"method": _method_lines, "stream": _stream_lines, "backbone": _backbone_lines}[facts["kind"]]
+    printing.print_answer(facts, lines(facts), as_json)
 
 
 def _method_lines(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -149,13 +138,9 @@ def status_command(
     from kinoray.report.status import status
 
     report = status(root, which or ())
-    if as_json:
-        print(json.dumps(report, indent=1))
-        return
-    for line in [*map(_run_line, report["runs"]), *map(_sweep_line, report["sweeps"])]:
-        print(printable(line))
-    if not any(report.values()):
-        print(f"Nothing is running in {runs_root(root)}. `kinoray list runs` shows what is there.", file=sys.stderr)
+    lines = [*map(_run_line, report["runs"]), *map(_sweep_line, report["sweeps"])]
+    nothing = f"Nothing is running in {runs_root(root)}. `kinoray list runs` shows what is there."
+    printing.print_answer(report, lines, as_json, nothing)
 
 
 def _run_line(run: dict[str, Any]) -> str:

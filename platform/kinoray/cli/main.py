@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 import kinoray
-from kinoray.cli import browse, check, compare, data, jobs, proof, reproduce, run, search, sweep
+from kinoray.cli import browse, check, data, jobs, reproduce, results, run, sweep
 from kinoray.errors import FAILED, GOES_ON, INTERRUPTED, TERMINATED, WRONG, KinorayError
 from kinoray.system.text import printable
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 app.add_typer(jobs.jobs_app, name="jobs")
 app.add_typer(jobs.cluster_app, name="cluster")
 app.add_typer(data.data_app, name="data")
-app.add_typer(compare.export_app, name="export")
+app.add_typer(results.export_app, name="export")
 app.add_typer(check.new_app, name="new")
 
 NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
@@ -111,13 +111,13 @@ app.command("sweep")(sweep.sweep)
 app.command("extend")(run.extend_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("status")(browse.status_command)
-app.command("compare")(compare.compare_command)
-app.command("report")(compare.report_command)
-app.command("search")(search.search_command)
+app.command("compare")(results.compare_command)
+app.command("report")(results.report_command)
+app.command("search")(results.search_command)
 app.command("list")(browse.list_command)
 app.command("describe")(browse.describe_command)
 app.command("check")(check.check_command)
-app.command("bundle")(proof.bundle_command)
-app.command("verify")(proof.verify_command)
+app.command("bundle")(results.bundle_command)
+app.command("verify")(results.verify_command)
 app.command("doctor")(browse.doctor_command)
 app.command("submit", context_settings=jobs.WORDS_AS_THEY_ARE)(jobs.submit_command)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.models import ArgumentInfo
 
-from kinoray.cli import completion
 from kinoray.runs.request import Option, options_of
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -23,7 +22,24 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run; st
 Log = Annotated[
     list[str] | None, typer.Option("--log", metavar="NAME", help="tensorboard, wandb or mlflow, live; repeatable.")
 ]
-COMPLETED = {"stream": completion.streams}
+
+
+def methods_like(incomplete: str) -> list[str]:
+    """What the shell offers behind a half-typed word: methods that come with kinoray, and learners behind `rule:`."""
+    from kinoray.runs.method_source import method_names
+
+    rule, colon, start = incomplete.rpartition(":")
+    return [f"{rule}{colon}{name}" for name in method_names() if name.startswith(start)]
+
+
+def streams_like(incomplete: str) -> list[str]:
+    """The same of streams."""
+    from kinoray.streams import stream_families
+
+    return [name for name in stream_families() if name.startswith(incomplete)]
+
+
+COMPLETED = {"stream": streams_like}
 
 
 def takes_options(kind: type, only: Collection[str] | None = None) -> Callable[[F], F]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +24,25 @@ def print_lines(*texts: str) -> None:
         print(printable(text))
 
 
-def print_outline(outline: Mapping[str, Any], as_json: bool) -> None:
-    """What a `--dry-run` of a sweep or a figure shows."""
+def print_answer(facts: Any, lines: Iterable[str], as_json: bool, if_none: str = "") -> None:
+    """What a command has found: all of it as JSON, or in lines.
+
+    if_none: what to say on stderr where there are no lines.
+    """
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    found = list(lines)
+    print_lines(*found)
+    if if_none and not found:
+        print(if_none, file=sys.stderr)
+
+
+def print_plans(plans: Iterable[Mapping[str, Any]], facts: Any, as_json: bool) -> None:
+    """What `--dry-run` shows: `facts` as JSON, or the plans as YAML."""
     import yaml
 
-    print(json.dumps(outline, indent=1) if as_json else yaml.safe_dump(dict(outline), sort_keys=False).rstrip())
-
-
-def print_plans(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """What `--dry-run` shows."""
-    import yaml
-
-    print(json.dumps({"plans": plans}, indent=1) if as_json else yaml.safe_dump_all(plans, sort_keys=False).rstrip())
+    print_answer(facts, yaml.safe_dump_all(plans, sort_keys=False).rstrip().split("\n"), as_json)
 
 
 def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None:
@@ -43,7 +50,7 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
     from kinoray.runs.finding import seeds_of
 
     if as_json:
-        print_plans(plans, as_json)
+        print_plans(plans, {"plans": plans}, as_json)
         return
     runs = left = steps = 0
     for plan in plans:
@@ -115,16 +122,11 @@ def print_warnings(comparison: "Comparison") -> None:
         print(printable(f"Warning: {warning}"), file=sys.stderr)
 
 
-def print_list(kind: str, rows: Sequence[Mapping[str, Any]], runs: Path, as_json: bool) -> None:
+def print_list(kind: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     """Names, and what there is to say about each."""
-    if as_json:
-        print(json.dumps({kind: rows}, indent=1))
-        return
-    for row in rows:
-        kind = f"{row['kind']:<7}  " if "kind" in row else ""
-        print(printable(f"{row['name']:<20}  {kind}{row['about']}"))
-    if not rows:
-        print(f"No {kind} in {runs}.", file=sys.stderr)
+    kinds = [f"{row['kind']:<7}  " if "kind" in row else "" for row in rows]
+    lines = (f"{row['name']:<20}  {own}{row['about']}" for row, own in zip(rows, kinds, strict=True))
+    print_answer({kind: rows}, lines, as_json)
 
 
 def print_findings(findings: Sequence["Finding"], as_json: bool) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinoray.cli.options import Debug, Json, takes_options
-from kinoray.cli.printing import print_outline
 from kinoray.errors import DONE, SOME_FAILED, UsageError
 from kinoray.sweeps.request import MEASURED, SweepRequest
 
@@ -42,7 +41,7 @@ def reproduce_command(
     from kinoray.runs.experiment_file import merged, parse_settings
 
     if name is None:
-        printing.print_list("reproductions", listed(), Path(), as_json)
+        printing.print_list("reproductions", listed(), as_json)
         return
     if retry not in (None, "failed"):
         raise UsageError(f"--retry {retry}: only failed points can be tried again. Give --retry failed.")
@@ -63,7 +62,7 @@ def reproduce_command(
         if "runs" in made[0]:
             printing.print_rows_to_run([row for part in made for row in part["runs"]], as_json)
         else:
-            print_outline(made[0], as_json)
+            printing.print_plans([made[0]], made[0], as_json)
         return
     if as_json:
         told = [part.to_json() | {"folder": str(part.folder)} for part in made]

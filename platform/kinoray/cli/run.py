@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kinoray
-from kinoray.cli import completion, printing
-from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, takes_options
+from kinoray.cli import printing
+from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, methods_like, takes_options
 from kinoray.errors import DONE, FAILED, STOPPED, UsageError
 from kinoray.runs.request import RunRequest
 
@@ -23,7 +23,7 @@ def run_command(
         typer.Argument(
             metavar="METHOD...",
             help="Names, ./my_method.py, RULE:LEARNER, experiment.yaml.",
-            autocompletion=completion.methods,
+            autocompletion=methods_like,
         ),
     ],
     config: Annotated[Path | None, typer.Option(help="File with options and settings (.yaml, .toml).")] = None,
@@ -44,7 +44,8 @@ def run_command(
         for given in parse_grid(settings or [])
     ]
     if dry_run:
-        printing.print_plans([kinoray.dry_run(request) for request in requests], as_json)
+        plans = [kinoray.dry_run(request) for request in requests]
+        printing.print_plans(plans, {"plans": plans}, as_json)
         return
     results = _carried_out(requests)
     printing.print_results(results, as_json)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinoray.cli import completion
-from kinoray.cli.options import Debug, Json, takes_options
-from kinoray.cli.printing import print_lines, print_outline
+from kinoray.cli.options import Debug, Json, methods_like, takes_options
+from kinoray.cli.printing import print_lines, print_plans
 from kinoray.errors import DONE, FAILED, SOME_FAILED, STOPPED, UsageError
 from kinoray.sweeps.request import KEEP_BEST, PRUNE_KEEPS, SweepRequest
 from kinoray.system.text import printable
@@ -24,7 +23,7 @@ FRESH_SEEDS = 3
 @takes_options(SweepRequest)
 def sweep(
     method: Annotated[
-        str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.", autocompletion=completion.methods)
+        str, typer.Argument(metavar="METHOD", help="A name, or ./my_method.py.", autocompletion=methods_like)
     ],
     space: Annotated[
         list[str] | None,
@@ -65,7 +64,7 @@ def sweep(
     )
     result = run_sweep(request)
     if request.dry_run:
-        print_outline(result, as_json)
+        print_plans([result], result, as_json)
         return
     _print_sweep(result, as_json, winners_command(request, result))
     print_folders("sweep", [result.folder])

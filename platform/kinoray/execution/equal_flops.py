@@ -5,9 +5,9 @@ task, the middle one, and test nothing. The run's weights, random numbers and fi
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from kinoray.errors import RunFailed
 from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run_monitor import MonitorClient, RunMonitor
 from kinoray.method import Batch
-from kinoray.runs.equal_flops import Budget, Counted, equal_steps, read_counted, write_counted
+from kinoray.runs.resolve import EQUAL_FLOPS_FILE, Budget, Counted, read_counted
 from kinoray.runs.run_spec import RunSpec, reference_of
+from kinoray.system.durable import write_json
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.loop import RunState, train_stream
 from kinoray.training.optim import Groups
@@ -60,11 +61,19 @@ def count_steps(spec: RunSpec, world: World, monitor: Any) -> bool:
     gather_objects(None, world)  # nobody reads a copy any more
     if world.is_first:
         shutil.rmtree(copies)
-        write_counted(run.folder, counted)
+        write_json(run.folder / EQUAL_FLOPS_FILE, asdict(counted))
     gather_objects(None, world)  # the file is there
     if any(found != counted for found in gather_objects(read_counted(run.folder), world)):
         raise RunFailed(f"The workers see different files in {run.folder}: give a folder that they share.")
     return True
+
+
+def equal_steps(usual: Sequence[int], own: Sequence[float], other: Sequence[float]) -> list[int]:
+    """Steps of each task that come nearest to the operations of another method in its usual steps, at least one.
+
+    own, other: operations of a step of each task.
+    """
+    return [max(1, round(steps * b / a)) for steps, a, b in zip(usual, own, other, strict=True)]
 
 
 def _copy(spec: RunSpec, method: Budget, folder: Path) -> RunSpec:

@@ -27,8 +27,7 @@ from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
 from kinoray.execution.vitals import Vitals
 from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
-from kinoray.runs.equal_flops import read_counted
-from kinoray.runs.record import note_clips
+from kinoray.runs.resolve import read_counted
 from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import write_results
 from kinoray.seeds import seed_of
@@ -375,7 +374,6 @@ class RankSession(StageFacts):
             return
         digest, cost = None, self.clock.cost(self.feed) | self.work(state)
         if kind == "finished":
-            note_clips(self.folder, int(cost["clips_cached"]), int(cost["clips_decoded"]))
             self.tester.tidy()
             ranks = {
                 f"{split}/{name}": middle

@@ -50,17 +50,16 @@ def control_of(name: str) -> Control:
     return known[name]
 
 
-def check_control(control: Control, joint: bool, zero_shot: bool) -> None:
-    """Refuse a control beside `joint` or `zero_shot`. Raises: UsageError."""
-    asked = "joint" if joint else "zero_shot" if zero_shot else ""
-    if control.name and asked:
-        raise UsageError(f"`control` {control.name} says by itself what is trained: leave `{asked}` out.")
+def check_control(name: str, joint: bool, zero_shot: bool, equal_flops: bool) -> None:
+    """Refuse a control beside `joint` or `zero_shot`, and equal budgets beside what does not train task by task.
 
-
-def check_budget(control: Control, joint: bool, zero_shot: bool) -> None:
-    """Refuse equal budgets beside what does not train task by task. Raises: UsageError."""
+    Raises: UsageError.
+    """
+    control = control_of(name)
     asked = "joint" if joint else "zero_shot" if zero_shot else ""
-    if not asked and (control.joint or control.zero_shot):
-        asked = f"control {control.name}"
-    if asked:
+    if name and asked:
+        raise UsageError(f"`control` {name} says by itself what is trained: leave `{asked}` out.")
+    if control.joint or control.zero_shot:
+        asked = f"control {name}"
+    if equal_flops and asked:
         raise UsageError(f"`equal_flops` sets the steps of each task, which `{asked}` does not train: leave one out.")

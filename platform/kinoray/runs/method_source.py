@@ -76,7 +76,9 @@ class MethodSource:
         from kinoray.method import BaseMethod
 
         if self.parts:
-            return _composed(*(part.load() for part in self.parts))
+            from kinoray.rule import compose
+
+            return compose(*(part.load() for part in self.parts))
         if self.pickled is not None:
             import cloudpickle
 
@@ -157,12 +159,6 @@ def around(rule: MethodSource, learner: MethodSource) -> MethodSource:
         raise UsageError(f"{learner.name} is a rule around a learner already; a rule wraps a learner.")
     digest = digest_of([rule.digest, learner.digest])
     return MethodSource(f"{rule.name}:{learner.name}", digest, parts=(rule, learner))
-
-
-def _composed(rule: "type[BaseMethod]", learner: "type[BaseMethod]") -> "type[BaseMethod]":
-    from kinoray.rule import compose
-
-    return compose(rule, learner)
 
 
 def _find_one(text: str) -> MethodSource:

@@ -185,14 +185,6 @@ def replaced_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(task for task in files if known.get(task, files[task]) != files[task])
 
 
-def note_clips(folder: Path, cached: int, decoded: int) -> None:
-    """Add to a finished run's record, if it has one, how many clips its first rank had from the cache, and decoded."""
-    path = folder / "run.json"
-    if path.is_file():
-        record = read_record(folder) | {"clips": {"cached": cached, "decoded": decoded}}
-        write_text(path, json.dumps(record, indent=1))
-
-
 def _known(record: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The settings of a record that another record has, too: a newer setting had its default, or the folder would
     have another name (`resolve.named_by`)."""

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import dataclass_transform
 
 from kinoray.errors import UsageError, unknown
-from kinoray.runs.controls import check_budget, check_control, control_of
+from kinoray.runs.controls import check_control
 from kinoray.system.folders import runs_root
 from kinoray.system.remote import check_uri
 
@@ -151,7 +151,7 @@ class RunRequest:
         SkipValidation,
         Option("Train for as many FLOPs as this method by its defaults.", metavar="METHOD"),
     ] = None
-    """As the method: its steps of each task are as many as take the FLOPs of that one (`runs/equal_flops.py`)."""
+    """As the method: its steps of each task are as many as take the FLOPs of that one (`execution/equal_flops.py`)."""
     smoke: Annotated[bool, Option("Two steps a task: does it run at all?", bool)] = False
     watch: Annotated[Whole, Option("Every N steps test the earlier tasks, beside the training. [never]", int)] = 0
     log: Log = ()
@@ -171,9 +171,7 @@ class RunRequest:
                     raise UsageError(f"`{name}` needs Ray, which num_workers=0 does without.")
         if self.joint and self.zero_shot:
             raise UsageError("`joint` trains on everything and `zero_shot` on nothing: give one of them.")
-        check_control(control_of(self.control), self.joint, self.zero_shot)
-        if self.equal_flops is not None:
-            check_budget(control_of(self.control), self.joint, self.zero_shot)
+        check_control(self.control, self.joint, self.zero_shot, self.equal_flops is not None)
 
     @property
     def all_seeds(self) -> list[int]:

@@ -21,18 +21,54 @@ from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.method import BaseMethod, Needs, TaskFacts
 from kinoray.runs.controls import NONE, Control, control_of
-from kinoray.runs.equal_flops import Budget, read_counted
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.streams import Stream, family_of, load_stream
 from kinoray.streams.orders import count_orders, in_order, own_tasks
 from kinoray.streams.rendering import checked_first
+from kinoray.system.durable import read_json
 from kinoray.system.folders import home_of, runs_root, seed_folder, seed_label
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_needs
 
 VECTORS_RECIPE = {"augmentation": "none", "size_px": 32}
 """What vectors of frames need of a recipe: no augmentation. Their size says nothing, but is part of runs' names."""
+
+
+EQUAL_FLOPS_FILE = "equal_flops.json"
+"""In the folder of a run on a budget: what was counted, and the steps that follow."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The method whose floating-point operations a run takes (`--equal-flops METHOD`), by its own default settings.
+
+    Stream, backbone, recipe and seed are the run's; `execution/equal_flops.py` counts before the first step.
+    """
+
+    method: MethodSource
+    settings: dict[str, Any]
+    reference: Stream | None
+    """The reference set that it asks for."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted for a run on a budget, task by task."""
+
+    steps: list[int]
+    step_flops: list[int]
+    """Operations of a step of the run."""
+    of_method: list[int]
+    """Operations of a step of the other method."""
+
+
+def read_counted(folder: Path) -> Counted | None:
+    """What was counted for the run of a folder; None before it was. Raises: Damaged."""
+    path = folder / EQUAL_FLOPS_FILE
+    if not path.is_file():
+        return None
+    return Counted(**read_json(path, "Start over with --fresh.", dict.fromkeys(names_of(Counted))))
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,6 @@ class SweepRequest:
     """Run failed trials again."""
     warm_start: Annotated[str | Path | None, Option("Try its best settings first.", metavar="SWEEP")] = None
     smoke: Annotated[bool, Option("Two steps a task.", bool)] = False
-    tensorboard: Annotated[bool, Option("Write TensorBoard files of the trials.", bool)] = False
     log: Log = ()
     dry_run: Annotated[bool, Option("Show what would run; start nothing.", bool)] = False
     quiet: Quiet = False

@@ -100,10 +100,8 @@ class SweepResult:
 
     @property
     def complete(self) -> list[FrozenTrial]:
-        """Trials that learned every task, best first (several objectives: by number)."""
+        """Trials that learned every task, best first, of several objectives by the first one."""
         complete = [t for t in self.trials if t.state is TrialState.COMPLETE]
-        if len(self.objectives) > 1:
-            return complete
         sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
         return sorted(complete, key=lambda t: (sign * t.values[0], t.number))
 
@@ -111,10 +109,7 @@ class SweepResult:
     def best(self) -> BestTrial | None:
         """The winner on the validation splits, of several objectives by the first; None where no trial is complete."""
         complete = self.complete
-        if not complete:
-            return None
-        sign = -1.0 if self.better[self.objectives[0]] == "max" else 1.0
-        return self.trial(min(complete, key=lambda t: (sign * t.values[0], t.number)).number)
+        return self.trial(complete[0].number) if complete else None
 
     @property
     def pareto(self) -> "pd.DataFrame":

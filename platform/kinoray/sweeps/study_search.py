@@ -199,14 +199,6 @@ class Closing(_NotPickled, tune.Stopper):
         return time.monotonic() - self.since > CLOSE_WAIT_S
 
 
-def keep_events(folder: Path) -> None:
-    """TensorBoard's files of each trial, by its number."""
-    for file in (folder / ".tune").rglob("events.out.tfevents*"):
-        place = folder / "tensorboard" / file.parent.name.rsplit("-", 1)[0]
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.move(file, place / file.name)
-
-
 class Keeper:
     """Removes checkpoints and features of finished trials that are not among the best `keep`, and links the rest.
 

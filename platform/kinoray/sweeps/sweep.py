@@ -34,14 +34,12 @@ from kinoray.runs.result import SWEEP_RECORD, runs_of_sweep
 from kinoray.runs.run_folder import hold_output
 from kinoray.streams import Stream, TaskData
 from kinoray.streams.rendering import checked_first, nothing_rendered
-from kinoray.sweeps.owner import Ownership, owned
 from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, warm_folder
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.share import Share, replace_threads, share_of
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import JOURNAL, aims, ended, grid, open_study, patiently, requeue, retried
-from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch, keep_events
+from kinoray.sweeps.study import JOURNAL, Ownership, aims, ended, grid, open_study, owned, patiently, requeue, retried
+from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch
 from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.view import SweepView
 from kinoray.system.durable import write_json
@@ -69,9 +67,9 @@ def sweep(method: Any, **options: Any) -> Any:
     process, N in N Ray workers. time_budget_s: start nothing after so many seconds and stop what runs; it goes on with
     the same call. prune: after each task keep the best half, or the best share given; False keeps all. keep_best:
     trials whose checkpoints stay (None: all). storage: URL of a data base instead of the journal file. retry: run
-    failed trials again. warm_start: another sweep's folder, whose best settings are tried first. tensorboard: keep
-    event files of the trials in the sweep's folder. log: loggers that follow the trials' runs. copy_to: URI of a store
-    that finished tasks are copied to. dry_run: return what would happen, start nothing.
+    failed trials again. warm_start: another sweep's folder, whose best settings are tried first. log: loggers
+    that follow the trials' runs. copy_to: URI of a store that finished tasks are copied to. dry_run: return what would
+    happen, start nothing.
     Returns: a SweepResult. Raises: UsageError before anything starts; Stopped after Ctrl-C or SIGTERM; RunFailed when
     the sweep itself cannot go on. A trial's failure is a line and a row, not an exception.
     """
@@ -175,6 +173,62 @@ def _queue(plan: Plan, study: optuna.Study, store: Any, say: Callable[[str], Non
             known.append(params)
 
 
+@dataclass(frozen=True)
+class Share:
+    """How trials share the machine: what one of them gets."""
+
+    concurrent: int
+    cpus: float
+    """Reserved for its process."""
+    gpus: float
+    threads: int
+    run_cpus: float = 1.0
+    """CPUs of one run with workers: all its ranks and its part of the decoding."""
+
+    def with_threads(self, threads: int) -> "Share":
+        """The same with the threads that the sweep began with, also where the cluster now has fewer CPUs."""
+        return replace(self, threads=threads, cpus=min(self.cpus, threads))
+
+
+def share_of(
+    trials: int,
+    concurrent: int | None,
+    workers: int,
+    seeds: int,
+    cpus: float,
+    gpus: int,
+    nodes: Sequence[float] | None = None,
+) -> Share:
+    """How many trials at a time, and what each gets, so that training and decoding always fit.
+
+    In the trial's process (workers = 0) a trial is one process with its own threads, and decodes there. With workers,
+    each seed has a group of them and at least one CPU for decoding: without it, Ray Data would wait for ever.
+    nodes: CPUs of each machine (default: one machine); a trial's process has to fit on one of them.
+    Raises: UsageError for more trials at a time than there is room for.
+    """
+    if workers:
+        usual = int(min(cpus // (seeds * (workers + 1)), gpus // (seeds * workers) if gpus >= workers else math.inf))
+        most = concurrent or max(1, min(usual, trials))
+        run_cpus = (cpus - 0.1 * most) / (most * seeds)
+        fits = run_cpus >= 1 + 0.01 * workers and (gpus < workers or gpus >= most * seeds * workers)
+        needs = f"{workers * seeds} workers and {seeds} CPUs for decoding"
+    else:
+        room = gpus or int(cpus)
+        most = concurrent or max(1, min(room, trials))
+        run_cpus, fits, needs = 1.0, most <= room, "one GPU each" if gpus else "one CPU each"
+    if not fits:
+        raise UsageError(
+            f"{most} trials at a time need {needs}, but Ray has {cpus:g} CPUs and {gpus} GPUs. Give a smaller "
+            f"{'--concurrent' if most > 1 else '--workers-per-trial'}, or a larger cluster."
+        )
+    # The same rule for both, as for a run: threads are part of what decides the weights.
+    if workers:
+        return Share(most, 0.1, 0.0, max(1, int((cpus - 1) // (most * workers * seeds))), run_cpus)
+    wanted = range(int((cpus - 1) // most), 1, -1)
+    threads = next((n for n in wanted if sum(node // n for node in nodes or [cpus]) >= most), 1)
+    return Share(most, float(threads), 1.0 if gpus else 0.0, threads)
+
+
 def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
     """Start Ray where there is none, fill the frame cache, run what is missing."""
     from kinoray.data.warm_cache import warm_cache
@@ -192,7 +246,7 @@ def _run(begun: Begun, missing: int, say: Callable[[str], None]) -> None:
         threads = record.get("threads") or share.threads
         if "threads" not in record:  # part of what decides the weights, so kept for all trials to come
             write_json(plan.folder / SWEEP_RECORD, record | {"threads": threads})
-        share = replace_threads(share, threads)
+        share = share.with_threads(threads)
         job = _job(plan, record, stream, share)
         free = shutil.disk_usage(plan.folder).free / 1e9
         way = of_trial(plan.workers)
@@ -227,7 +281,7 @@ def _job(plan: Plan, record: dict[str, Any], stream: Stream, share: Share) -> Jo
 
 
 def _view(plan: Plan, record: dict[str, Any], study: optuna.Study, missing: int) -> SweepView:
-    """The live table, which knows of the trials so far."""
+    """What shows the trials, and knows of those so far."""
     name = record["objectives"][0]
     better = aims(record)[name]
     complete = [t.values[0] for t in _trials(study) if t.state is TrialState.COMPLETE]
@@ -293,7 +347,7 @@ STATES = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-"""The study's states in the words of the live table."""
+"""The study's states in the words of the view."""
 
 
 def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, signals: Signals) -> None:
@@ -336,8 +390,6 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
         with contextlib.suppress(Exception):
             if not begun.lost():
                 requeue(study, begun.store)
-        if request.tensorboard:
-            keep_events(folder)
         shutil.rmtree(folder / ".tune", ignore_errors=True)
         keeper.tidy()
     if ownership:
@@ -345,7 +397,7 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
 
 
 def _teller(begun: Begun, view: Any, keeper: Keeper) -> Callable[..., None]:
-    """What hears of each trial: the live table, Grafana's gauges, and whoever removes what nobody needs."""
+    """What hears of each trial: the view, Grafana's gauges, and whoever removes what nobody needs."""
     gauges = Gauges("sweep", begun.plan.folder.name)
     states = {t.number: STATES[t.state] for t in _trials(begun.study)}
 
@@ -364,7 +416,6 @@ def _teller(begun: Begun, view: Any, keeper: Keeper) -> Callable[..., None]:
 def _tuner(plan: Plan, job: Job, search: StudySearch, closing: Closing, missing: int, share: Share) -> tune.Tuner:
     """Ray Tune over the study: so many more trials, each an actor that another trial takes over."""
     prune = plan.record["prune"]
-    callbacks: list[Any] = [tune.logger.TBXLoggerCallback()] if plan.request.tensorboard else []
     resources = {"CPU": share.cpus} | ({"GPU": share.gpus} if share.gpus else {})
     return tune.Tuner(
         tune.with_resources(tune.with_parameters(SweepTrial, job=job), resources),
@@ -383,7 +434,6 @@ def _tuner(plan: Plan, job: Job, search: StudySearch, closing: Closing, missing:
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             stop=closing,
-            callbacks=callbacks,
             verbose=0,
         ),
     )

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, final
+from typing import Any
 
 import numpy as np
 import ray
@@ -122,26 +122,13 @@ class TrialMonitor(RunMonitor):
         return self.stopping
 
 
-class Training(Protocol):
-    """How a run gets on: in this process or on workers of its own."""
-
-    def start(self) -> None:
-        """Let the run go on where it stands."""
-
-    def reach(self, task: int) -> None:
-        """Return when `task` tasks are learned, tested and committed. Raises: Halt where a stop was requested."""
-
-    def close(self) -> None:
-        """Leave the run where it stands, with nothing of it at work."""
-
-
 class SeedRun:
     """One seed of a trial: its run, and how it gets on."""
 
     def __init__(self, job: Job, run: Resolved) -> None:
         self.job, self.run = job, run
         self.notes: list[str] = []
-        self.training: Training | None = None
+        self.training: InProcess | OnWorkers | None = None
         """None before `open`, and for a run that was finished already."""
 
     @property
@@ -165,8 +152,7 @@ class SeedRun:
         if not (self.run.folder / "run.json").exists():
             (self.run.folder / MADE_BY).write_text(Path(self.job.folder).name + "\n")
         open_run(self.run, self.job.threads, self.job.workers, self.notes.append)
-        kind = OnWorkers if self.job.workers else InProcess
-        self.training = kind(self.job, self.run)
+        self.training = (OnWorkers if self.job.workers else InProcess)(self.job, self.run)
         self.training.start()
 
     def reach(self, task: int) -> None:
@@ -196,9 +182,12 @@ class SeedRun:
                 write_json(self.run.folder / "result.json", outcome | {"state": "stopped"})
 
 
-@final
 class InProcess:
-    """A run that advances stage by stage in the trial's process, no further than `reach` lets it."""
+    """A run that advances stage by stage in the trial's process, no further than `reach` lets it.
+
+    `start` lets it go on where it stands, `reach` returns when so many tasks are learned, tested and committed, `close`
+    leaves it with nothing of it at work.
+    """
 
     def __init__(self, job: Job, run: Resolved) -> None:
         self.job, self.run = job, run
@@ -229,9 +218,8 @@ class InProcess:
             self.stages = None
 
 
-@final
 class OnWorkers:
-    """A run on Ray workers of its own, in a thread of the trial's process; it runs ahead of `reach`."""
+    """The same of a run on Ray workers of its own, in a thread of the trial's process; it runs ahead of `reach`."""
 
     def __init__(self, job: Job, run: Resolved) -> None:
         self.job, self.run = job, run

@@ -1,33 +1,23 @@
-"""A sweep as it goes: a live table of its trials in a terminal, a line for what happened elsewhere."""
+"""A sweep as it goes: a line for each trial that ended and, in a terminal, a live one for those that run."""
 
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from kinoray.system.text import clock, printable, show, words
 
-SHOWN = 20
-"""Rows of the live table: what runs, and the newest of the rest."""
-COLOURS = {"running": "cyan", "complete": "green", "pruned": "yellow", "failed": "bold red"}
-
 
 @dataclass
-class _Row:
+class _Running:
     number: int
     params: Mapping[str, Any]
     began: float
-    state: str = "running"
     task: int = 0
-    value: float | None = None
-    text: str = ""
-    took: float = field(default=0.0)
 
 
 class SweepView:
@@ -45,19 +35,18 @@ class SweepView:
         num_tasks: int,
         total: int,
         quiet: bool = False,
-        console: Console | None = None,
         best: float | None = None,
         done: int = 0,
     ) -> None:
         self.title, self.objective, self.direction = title, objective, direction
         self.num_tasks, self.total, self.quiet = num_tasks, total, quiet
-        self.rows: dict[int, _Row] = {}
+        self.running: dict[int, _Running] = {}
         self.best, self.done, self.failed = best, done, 0
         self.printed: set[str] = set()
-        self.console = console or Console(stderr=True)
+        self.console = Console(stderr=True)
         self.lock = threading.Lock()
         live = not quiet and self.console.is_terminal and not self.console.is_jupyter
-        self.live = Live(console=self.console, get_renderable=self.table, refresh_per_second=2) if live else None
+        self.live = self.console.status(self.line()) if live else None
 
     def __enter__(self) -> "SweepView":
         if self.live:
@@ -74,59 +63,43 @@ class SweepView:
             if event == "note":
                 self._note(facts["text"])
                 return
-            now = time.monotonic()
-            row = self.rows.setdefault(number, _Row(number, facts.get("params", {}), now))
-            row.task, row.value = facts.get("task", row.task), facts.get("value", row.value)
-            if event in ("begun", "advanced"):
-                row.state = "running"
-                return
-            row.state, row.text, row.took = event, facts.get("text", ""), now - row.began
-            self.done += 1
-            self._ended(row)
+            trial = self.running.setdefault(number, _Running(number, facts.get("params", {}), time.monotonic()))
+            trial.task = facts.get("task", trial.task)
+            if event not in ("begun", "advanced"):
+                del self.running[number]
+                self.done += 1
+                self._ended(trial, event, facts.get("value"), facts.get("text", ""))
+            if self.live:
+                self.live.update(self.line())
 
-    def _ended(self, row: _Row) -> None:
-        """Say how a trial ended: each where there is no table, and the first failure everywhere."""
-        value = row.value
-        if row.state == "complete" and value is not None:
+    def _ended(self, trial: _Running, state: str, value: float | None, text: str) -> None:
+        """Say how a trial ended; of a quiet sweep the first failure alone."""
+        if state == "complete" and value is not None:
             better = self.best is None or (value > self.best if self.direction == "max" else value < self.best)
             self.best = value if better else self.best
-        if row.state == "failed":
+        if state == "failed":
             self.failed += 1
-            if self.failed == 1 or (not self.live and not self.quiet):
-                self._print(f"Trial {row.number} failed: {row.text} ({words(row.params)})")
-        elif not self.live and not self.quiet:
+            if self.failed == 1 or not self.quiet:
+                self._print(f"Trial {trial.number} failed: {text} ({words(trial.params)})")
+        elif not self.quiet:
             # What a pruned trial had after some of the tasks is no match for what others have after all.
-            score = f"{self.objective} {show(value)}" + (f", best {show(self.best)}" if row.state != "pruned" else "")
-            at = f" after task {row.task} of {self.num_tasks}" if row.state == "pruned" else ""
-            head = f"{self.done}/{self.total} trial {row.number} {row.state}{at} in {clock(row.took)}"
-            self._print(f"{head}: {score} ({words(row.params)})")
+            score = f"{self.objective} {show(value)}" + (f", best {show(self.best)}" if state != "pruned" else "")
+            at = f" after task {trial.task} of {self.num_tasks}" if state == "pruned" else ""
+            head = (
+                f"{self.done}/{self.total} trial {trial.number} {state}{at} in {clock(time.monotonic() - trial.began)}"
+            )
+            self._print(f"{head}: {score} ({words(trial.params)})")
 
     def _note(self, text: str) -> None:
         if text not in self.printed:
             self.printed.add(text)
             self._print(text)
 
-    def say(self, text: str) -> None:
-        """A line above the table."""
-        if not self.quiet:
-            self._print(text)
-
     def _print(self, text: str) -> None:
         self.console.print(Text(printable(text)), soft_wrap=True)
 
-    def table(self) -> Table:
-        """The trials that run, and the newest of those that ended."""
+    def line(self) -> Text:
+        """How far the sweep is, and the trials that run."""
         head = f"{self.title}: {self.done}/{self.total} trials, best {self.objective} {show(self.best)} at the end"
-        table = Table(title=printable(head), title_justify="left")
-        for name in ("trial", "state", "task", self.objective, "time", "settings"):
-            table.add_column(name, justify="left" if name in ("state", "settings") else "right", overflow="ellipsis")
-        now = time.monotonic()
-        with self.lock:
-            rows = sorted(self.rows.values(), key=lambda r: (r.state == "running", r.number))[-SHOWN:]
-            for row in rows:
-                took = now - row.began if row.state == "running" else row.took
-                state = Text(row.state, style=COLOURS[row.state])
-                tasks = f"{row.task}/{self.num_tasks}"
-                note = Text(printable(row.text or words(row.params)), no_wrap=True)
-                table.add_row(str(row.number), state, tasks, show(row.value), clock(took), note)
-        return table
+        running = (f"trial {trial.number} task {trial.task}/{self.num_tasks}" for trial in self.running.values())
+        return Text(printable("; ".join([head, *running])), no_wrap=True, overflow="ellipsis")

@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from kinoray.cli import completion
+from kinoray.cli.options import methods_like, streams_like
 
 
 def test_methods_and_learners_behind_a_rule_and_streams_are_offered() -> None:
-    assert "bmu_moco" in completion.methods("bmu")
-    assert "lwf:bmu_moco" in completion.methods("lwf:bmu")
-    assert "moving-cvlm" in completion.streams("moving-c")
+    assert "bmu_moco" in methods_like("bmu")
+    assert "lwf:bmu_moco" in methods_like("lwf:bmu")
+    assert "moving-cvlm" in streams_like("moving-c")
 
 
 def test_the_shell_is_answered_without_torch() -> None:

@@ -1,0 +1,150 @@
+"""`kinoray compare`, `report`, `search`, `export`, `bundle` and `verify`: what is made of runs that are there."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import kinoray
+from kinoray.cli import printing
+from kinoray.cli.options import WHICH_RUNS, Debug, Json, Quiet, Runs
+from kinoray.errors import UsageError
+from kinoray.system.text import printable
+
+
+def compare_command(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
+    metric: Annotated[str | None, typer.Option(help="A score of the runs' protocol, as r5. [its main one]")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the overall metrics: .pdf, .png or .svg.")
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
+    output: Annotated[str, typer.Option("--format", help="table, markdown or latex.")] = "table",
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """The papers' table of runs. Scores and forgetting per task and overall, means and intervals over seeds."""
+    from kinoray.runs.finding import select_runs
+
+    comparison = kinoray.compare(select_runs(runs, root), metric)
+    if plot is not None:
+        from kinoray.report.pictures import write_figure
+
+        write_figure(comparison.plot(), plot)
+        print(printable(f"Written {plot}."), file=sys.stderr)
+    if as_json:
+        printing.print_warnings(comparison)
+        print(json.dumps(comparison.to_json(), indent=1))
+    elif output == "table":
+        printing.print_comparison(comparison, wide)
+    elif output in ("markdown", "latex"):
+        printing.print_warnings(comparison)
+        print(comparison.markdown() if output == "markdown" else comparison.latex(), end="")
+    else:
+        raise UsageError(f"There is no format {output!r}. Use table, markdown or latex.")
+
+
+def report_command(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    root: Runs = None,
+    debug: Debug = False,
+) -> None:
+    """One self-contained HTML page about a run or a sweep. A run's page shows all its seeds."""
+    from kinoray.runs.finding import select_run
+
+    print(kinoray.write_report(select_run(run, root)))
+
+
+def search_command(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
+    ],
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to search for.")] = None,
+    like: Annotated[Path | None, typer.Option(metavar="FILE", help="A video or picture to search by instead.")] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="How many clips.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A contact sheet of the hits: .html or .png.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Whose features: test, or what the method had stored.")] = "test",
+    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Find a run's clips that are nearest to a text or a video. Nothing is embedded but the query."""
+    from kinoray.report.search import search
+    from kinoray.runs.finding import select_run
+
+    result = search(select_run(run, root), text, like=like, k=k, split=split, method=method)
+    written = result.write(out) if out is not None else None
+    hits = result.frame.astype(object).to_dict("records")
+    facts = {"run": result.run, "query": result.query, "hits": hits, "out": written and str(written)}
+    lines = [*repr(result).split("\n"), *([f"Written {written}."] if written else [])]
+    printing.print_answer(facts, lines, as_json)
+
+
+export_app = typer.Typer(help="Hand runs to other tools.", no_args_is_help=True)
+
+
+@export_app.command("weights")
+def weights_command(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
+    method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
+    root: Runs = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """A run's encoder as safetensors that load without kinoray."""
+    from kinoray.execution.open_method import export_weights
+    from kinoray.runs.finding import select_run
+
+    folder = export_weights(select_run(run, root), out, method=method)
+    print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
+
+
+CHECKED = {"ok": "ok     ", "unknown": "unknown", "failed": "FAILED "}
+
+
+def bundle_command(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=WHICH_RUNS)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")],
+    stream: Annotated[str | None, typer.Option(help="The runs' stream, where they do not tell.")] = None,
+    method: Annotated[str | None, typer.Option(help="The runs' method, where it was a class.")] = None,
+    root: Runs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Finished runs as one file that `kinoray verify` checks. May train a part of each again."""
+    from kinoray.runs.finding import select_runs
+
+    path = kinoray.bundle(select_runs(runs, root), out, stream=stream, method=method, quiet=quiet)
+    print(json.dumps({"file": str(path)}) if as_json else printable(f"Written {path}."))
+
+
+def verify_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `kinoray bundle` wrote.")],
+    method: Annotated[str | None, typer.Option(metavar="FILE", help="The file of a method of one's own.")] = None,
+    stream: Annotated[str | None, typer.Option(metavar="FOLDER", help="Data of one's own.")] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check a bundle's numbers, and train one task of each run again. A line for each check, then the verdict."""
+
+    def tell(check: Any) -> None:
+        if not as_json:
+            print(printable(f"{CHECKED[check.state]} {check.run}: {check.words}"), flush=True)
+
+    verdict = kinoray.verify(file, method=method, stream=stream, tell=tell)
+    facts = {"verdict": verdict.words, "checks": [asdict(check) for check in verdict.checks]}
+    printing.print_answer(facts, [verdict.words], as_json)
+    raise typer.Exit(verdict.exit_code)
