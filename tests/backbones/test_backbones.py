@@ -247,10 +247,6 @@ def check(name, argument):
     float(argument or 0)
 
 
-def weights_folder(name, argument):
-    return None
-
-
 def load(name, argument, size_px, seed):
     return Mean(3 if name == "mean-colour" else 1, float(argument or seed))
 '''
