@@ -27,9 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.backbone import Backbone, StagedBackbone
 from kinoray.backbones.projected import normalised_mlp
-from kinoray.backbones.staged import StagedBackbone
 from kinoray.config import Count, Weight, config
 from kinoray.equations import negative_cosine, unit
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepOutput, TaskFacts, trainable

@@ -157,6 +157,17 @@ def test_the_seed_alone_decides_random_weights_and_leaves_the_global_state():
     assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
+@pytest.mark.parametrize("name", ["tiny-cnn", "resnet18-cifar", "tiny-3d", "c3d", "r3d-10"])
+def test_the_seed_decides_the_first_weights_and_leaves_the_global_state(name):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first, again, other = (load_backbone(name, 32, seed).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(value, again[key]) for key, value in first.items())
+    convolution = next(key for key, value in first.items() if value.ndim >= 4)
+    assert not torch.equal(first[convolution], other[convolution])
+
+
 def test_saved_towers_load_bitwise_equal(towers, tmp_path):
     save_towers(towers, tmp_path)
     loaded = load_towers(tmp_path).state_dict()
@@ -245,10 +256,6 @@ BACKBONE = Mean
 
 def check(name, argument):
     float(argument or 0)
-
-
-def weights_folder(name, argument):
-    return None
 
 
 def load(name, argument, size_px, seed):

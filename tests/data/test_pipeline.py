@@ -13,12 +13,9 @@ from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
-import pyarrow
 import pytest
 import ray
 from loky import get_reusable_executor
-from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeOption
-from ray.data.block import BlockAccessor
 from support import clips
 from support.waiting import wait_until
 
@@ -388,41 +385,6 @@ def test_tasks_end_with_a_group_where_that_makes_them_little_smaller(begin, grou
     middle = spans[10 : len(spans) // 2]
     assert {count for _, count in middle} == {size}
     assert size % group or all(first % group == 0 for first, _ in middle)
-
-
-def test_a_blocks_memory_serves_again_once_nobody_holds_a_view_of_it(monkeypatch):
-    monkeypatch.setattr(ray_rows, "_room", np.empty(0, dtype=np.uint8))
-    first = ray_rows._room_for((4, 5))
-    first[:] = 3
-    held = pyarrow.py_buffer(first.reshape(-1))
-    del first
-    second = ray_rows._room_for((4, 5))
-    second[:] = 7
-    assert bytes(held) == bytes([3] * 20), "Arrow holds the first"
-    del second
-    third = ray_rows._room_for((2, 5))
-    assert third.shape == (2, 5) and (third == 7).all() and third.base is ray_rows._room
-    larger = ray_rows._room_for((5, 5))
-    assert larger.shape == (5, 5) and larger.flags.c_contiguous and not np.shares_memory(larger, third)
-
-
-@pytest.mark.parametrize("count", [2, 64])
-def test_a_block_on_its_way_through_ray_data_keeps_its_memory(monkeypatch, count):
-    """From what a task gives to what Ray sends: tables, and their buffers beside the pickle."""
-    monkeypatch.setattr(ray_rows, "_room", np.empty(0, dtype=np.uint8))
-    buffer = BlockOutputBuffer(OutputBlockSizeOption(target_max_block_size=1 << 27))
-    video = ray_rows._room_for((count, 384))
-    video[:] = 3
-    buffer.add_batch({"video": video})
-    del video
-    buffer.finalize()
-    block, sent = buffer.next(), []
-    pickled = cloudpickle.dumps(block, protocol=5, buffer_callback=sent.append)
-    ray_rows._room_for((count, 384))[:] = 7
-    del block, buffer
-    ray_rows._room_for((count, 384))[:] = 7
-    arrived = BlockAccessor.for_block(cloudpickle.loads(pickled, buffers=sent)).to_numpy("video")
-    assert arrived.shape == (count, 384) and (arrived == 3).all()
 
 
 def test_frames_that_lie_one_behind_the_other_are_not_copied():

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import kinoray
 from kinoray.backbones import load_backbone
-from kinoray.backbones.staged import StagedBackbone
+from kinoray.backbones.backbone import StagedBackbone
 from kinoray.errors import UsageError
 from kinoray.execution.open_method import open_method
 from kinoray.methods.pnn import Config, Lateral, Method, strides_of

@@ -18,9 +18,8 @@ from kinoray.rule import Rule, compose
 from kinoray.runs.method_source import find_method, method_names, methods_folder, with_learner
 from kinoray.runs.resolve import counts_tasks
 from kinoray.testing.engine import built, run_spec, spec_of, state_of
-from kinoray.testing.promise import BrokenPromise
 from kinoray.testing.subject import Subject
-from kinoray.testing.suite import two_ranks_equal_one
+from kinoray.testing.suite import BrokenPromise, two_ranks_equal_one
 
 LEARNERS = {"base_moco": base_moco, "pairs": Pairs}
 

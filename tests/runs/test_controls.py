@@ -6,7 +6,7 @@ import torch
 
 import kinoray
 from kinoray.backbones import load_backbone
-from kinoray.backbones.fresh import draw_anew
+from kinoray.backbones.backbone import draw_anew
 from kinoray.data.slots import as_ordered
 from kinoray.decoding.sampling import Sampling
 from kinoray.errors import UsageError

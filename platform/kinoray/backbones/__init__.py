@@ -1,8 +1,12 @@
 """Backbones by name: what a method trains. `NAME` or `NAME:ARGUMENT`; what an argument means is the family's to say.
 
-One file per family, found by the names that it states; `Family` is what such a file holds. A family whose class and
-size are those of another backbone says by `origin(argument)` which one that is; one that has two classes says by
-`kind_of(argument)` which class, and whether it is small.
+One file per family, found by the names that it states; `Family` is what such a file holds. It may have, too:
+
+- `check(name, argument)`: refuses an argument that cannot be meant, cheaply, by a UsageError;
+- `weights_folder(name, argument)`: the folder, or the files, that the weights lie in; None where they are drawn by the
+  seed or come from the hub, as all are of a family without it;
+- `origin(argument)`: the backbone whose class and size are the family's;
+- `kind_of(argument)`: of a family that has two classes, which class, and whether it is small.
 """
 
 import hashlib
@@ -30,15 +34,8 @@ class Family(Protocol):
     BACKBONE: "type[Backbone]"
     """The class that `load` returns."""
 
-    def check(self, name: str, argument: str) -> None:
-        """Refuse an argument that cannot be meant; cheap. Raises: UsageError."""
-
-    def weights_folder(self, name: str, argument: str) -> Path | Sequence[Path] | None:
-        """The folder, or the files, that the weights lie in; None where they are drawn by the seed or come from the
-        hub."""
-
     def load(self, name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
-        """The backbone in float32 on the CPU; `seed` draws what no file holds and leaves the global state alone."""
+        """The backbone in float32 on the CPU; torch's generator, seeded by `seed`, draws what no file holds."""
 
 
 def with_home(name: str) -> str:
@@ -54,19 +51,24 @@ def list_backbones() -> dict[str, str]:
 def check_backbone(name: str) -> str:
     """The kind of backbone that `name` asks for; loads no weights. Raises: UsageError for one that cannot be had."""
     family, kind, argument = _find(name)
-    family.check(kind, argument)
+    if check := vars(family).get("check"):
+        check(kind, argument)
     return kind
 
 
 def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Backbone":
-    """The backbone called `name`, in float32 on the CPU.
+    """The backbone called `name`, in float32 on the CPU; the global random state is left as it was.
 
     size_px: what frames will be resized to; None means native. seed: the run's; draws the weights that no file holds.
     Raises: UsageError for an unknown name, missing weights, or a size that does not suit.
     """
+    import torch
+
+    check_backbone(name)
     family, kind, argument = _find(name)
-    family.check(kind, argument)
-    backbone = family.load(kind, argument, size_px, seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone = family.load(kind, argument, size_px, seed)
     if size_px is not None and size_px % backbone.multiple_px:
         raise UsageError(f"`size_px` must be a multiple of {backbone.multiple_px} px for {name}, but got {size_px}.")
     return backbone
@@ -76,7 +78,8 @@ def weights_folder(name: str) -> Path | Sequence[Path] | None:
     """The folder, or the files, that a backbone's weights lie in; None where they are drawn by the seed or come from
     the hub."""
     family, kind, argument = _find(name)
-    return family.weights_folder(kind, argument)
+    folder_of = vars(family).get("weights_folder")
+    return folder_of(kind, argument) if folder_of else None
 
 
 def weight_files(place: Path | Sequence[Path] | None) -> list[Path]:

@@ -4,7 +4,7 @@ All take frames as (B, T, 3, H, W): an image encoder averages over T, a 3D netwo
 frame.
 """
 
-# B batch   T frames   C channels   H, W pixels   L tokens   D embedding
+# B batch   T frames   N pictures   C channels   H, W pixels   L tokens   D embedding
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -72,6 +72,38 @@ class Backbone(nn.Module, ABC):
     def trunk(self) -> "Backbone":
         """The backbone without a head that a method put on it."""
         return self
+
+
+class StagedBackbone(Backbone):
+    """An encoder of pictures in stages, between which a method may reach (lateral connections, say).
+
+    The maps of the last are pooled; a clip is the mean over its frames, not of unit norm.
+    """
+
+    widths: tuple[int, ...]
+    """Channels of the maps after each stage."""
+
+    @property
+    @abstractmethod
+    def stages(self) -> Sequence[nn.Module]:
+        """One after the other they turn normalised pictures (N, 3, H, W) into maps (N, C, h, w). The backbone owns
+        them, so they are in its parameters already."""
+
+    def pool(self, maps: Tensor) -> Tensor:
+        """Maps of the last stage (N, D, h, w) -> (N, D): the mean over places."""
+        return maps.mean(dim=(2, 3))
+
+    def stage_maps(self, pictures: Tensor) -> list[Tensor]:
+        """Normalised pictures (N, 3, H, W) -> the maps after each stage, (N, widths[i], h, w) each."""
+        maps = [pictures]
+        for stage in self.stages:
+            maps.append(stage(maps[-1]))
+        return maps[1:]
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, D), not of unit norm."""
+        picture_ND = self.pool(self.stage_maps(frames_BTCHW.flatten(0, 1))[-1])
+        return picture_ND.unflatten(0, frames_BTCHW.shape[:2]).mean(dim=1)
 
 
 class TwoTower(Backbone):
@@ -159,3 +191,26 @@ def drawn_between(ends: list[int], vocabulary: int, count: int, length: int) -> 
     words = torch.randint(1, vocabulary, (count, length))
     ids = torch.cat([torch.full((count, 1), start), words, torch.full((count, 1), end)], dim=1)
     return Tokens(ids, torch.ones_like(ids, dtype=torch.bool))
+
+
+@torch.no_grad()
+def draw_anew(backbone: nn.Module, seed: int) -> None:
+    """Draw all weights anew, in place: what training, and pre-training, is measured against. The global random state is
+    left as it was.
+
+    A module that says how it begins (`reset_parameters`) begins so, its running averages too. The entries of any other
+    parameter, such as position embeddings, are shuffled: their size stays, what they have learned goes; a single number
+    (a temperature) stays. What is frozen stays frozen.
+    """
+    begun: set[int] = set()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in backbone.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+                begun |= {id(parameter) for parameter in module.parameters(recurse=False)}
+        for parameter in backbone.parameters():
+            if id(parameter) not in begun:
+                entries = parameter.flatten()
+                parameter.copy_(entries[torch.randperm(len(entries))].view_as(parameter))

@@ -7,7 +7,6 @@ may have any length and size; those of 16 frames of 112 px pass through the pape
 
 # B batch   T frames   D embedding
 
-import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
@@ -59,13 +58,6 @@ def check(name: str, argument: str) -> None:
         raise UsageError(f"{name} has no batch normalisation and takes no argument, but got {argument!r}.")
 
 
-def weights_folder(name: str, argument: str) -> None:
-    """None: the seed draws the weights."""
-    return None
-
-
 def load(name: str, argument: str, size_px: int | None, seed: int) -> C3d:
-    """The network; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return C3d()
+    """The network."""
+    return C3d()

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
-from kinoray.backbones.hub import of_the_hub
-from kinoray.backbones.vision import open_clip
+from kinoray.backbones.vision import of_the_hub, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
 from kinoray.system.text import one_line
@@ -151,8 +150,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
     options: dict[str, Any] = {} if size_px is None else {"force_image_size": size_px}
     if weights.startswith("/") and not Path(weights).is_file():
         raise UsageError(f"There is no file {weights} with weights of {model}.")
-    with torch.random.fork_rng(devices=[]), of_the_hub():
-        torch.manual_seed(seed)
+    with of_the_hub():
         try:
             made = open_clip().create_model(
                 model, None if weights == RANDOM else weights, load_weights=weights != RANDOM, **options

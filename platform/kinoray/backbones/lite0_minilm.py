@@ -146,15 +146,13 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> FrameTower
     form = form_of(name, argument)
     files = weights_folder(name, argument)
     made_by = stored.command(form.data_set)
-    with torch.random.fork_rng(devices=[]):
-        if form.frozen:
-            torch.manual_seed(seed)
-            towers: FrameTowers = stored.load_stored(files[0].parent, WIDTH, DIM, made_by)
-        else:
-            lite0, minilm = files[-2:]
-            vision, (text, vocabulary) = read_lite0(lite0), read_minilm(minilm.parent)
-            torch.manual_seed(seed)
-            towers = Lite0MiniLM(vision, WIDTH, text, vocabulary, DIM, MEAN, STD).train()
+    if form.frozen:
+        towers: FrameTowers = stored.load_stored(files[0].parent, WIDTH, DIM, made_by)
+    else:
+        lite0, minilm = files[-2:]
+        vision, (text, vocabulary) = read_lite0(lite0), read_minilm(minilm.parent)
+        torch.manual_seed(seed)  # the networks have drawn weights, too, before they were read
+        towers = Lite0MiniLM(vision, WIDTH, text, vocabulary, DIM, MEAN, STD).train()
     if form.aligned:
         aligned = next(file for file in files if file.name == stored.ALIGNED)
         stored.load_projections(towers, aligned, made_by)

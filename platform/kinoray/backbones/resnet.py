@@ -12,11 +12,10 @@ convolutions.
 from collections.abc import Sequence
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from kinoray.backbones.backbone import StagedBackbone
 from kinoray.backbones.norm import SplitBatchNorm2d, check_groups
-from kinoray.backbones.staged import StagedBackbone
 from kinoray.backbones.vision import torchvision
 
 NAMES = ("resnet18-cifar", "resnet50")
@@ -56,26 +55,11 @@ class ResNet(StagedBackbone):
         first = nn.Sequential(body.conv1, body.bn1, body.relu, body.maxpool, body.layer1)
         return first, body.layer2, body.layer3, body.layer4
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """(N, D, h, w) -> (N, D): the mean over places."""
-        return maps.mean(dim=(2, 3))
-
 
 BACKBONE = ResNet
-
-
-def check(name: str, argument: str) -> None:
-    """The argument is a number of groups. Raises: UsageError."""
-    check_groups(name, argument)
-
-
-def weights_folder(name: str, argument: str) -> None:
-    """None: the seed draws the weights."""
-    return None
+check = check_groups
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> ResNet:
-    """The network with new weights; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return ResNet(name, groups=int(argument or 1))
+    """The network with new weights."""
+    return ResNet(name, groups=int(argument or 1))

@@ -16,10 +16,6 @@ FOLDER = Path(__file__).parent / "tiny"
 FOLDERS = {"tiny": FOLDER, "tiny-web": FOLDER.parent / "tiny_web"}
 
 
-def check(name: str, argument: str) -> None:
-    """Any folder may be named; whether it holds weights is seen when they are read."""
-
-
 def weights_folder(name: str, argument: str) -> Path:
     """The folder named, or the one that ships."""
     return Path(argument) if argument else FOLDERS[name]

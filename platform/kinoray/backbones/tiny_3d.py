@@ -2,7 +2,6 @@
 
 # B batch   T frames   D embedding
 
-import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
@@ -62,20 +61,9 @@ class Tiny3d(Backbone):
 
 
 BACKBONE = Tiny3d
-
-
-def check(name: str, argument: str) -> None:
-    """The argument is a number of groups. Raises: UsageError."""
-    check_groups(name, argument)
-
-
-def weights_folder(name: str, argument: str) -> None:
-    """None: the seed draws the weights."""
-    return None
+check = check_groups
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> Tiny3d:
-    """The network with PyTorch's own initial weights; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Tiny3d(groups=int(argument or 1), in_two=name == "tiny-2plus1d")
+    """The network with PyTorch's own initial weights."""
+    return Tiny3d(groups=int(argument or 1), in_two=name == "tiny-2plus1d")

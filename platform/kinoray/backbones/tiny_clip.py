@@ -31,10 +31,6 @@ SIZE_PX, PATCH_PX, MAX_TOKENS = 32, 8, 40
 HALF = (0.5, 0.5, 0.5)
 
 
-def check(name: str, argument: str) -> None:
-    """Any folder may be named; whether it holds weights is seen when they are read."""
-
-
 def weights_folder(name: str, argument: str) -> Path | None:
     """The folder named, or the one that ships."""
     return None if argument == RANDOM else Path(argument) if argument else FOLDER

@@ -4,11 +4,10 @@
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from kinoray.backbones.backbone import StagedBackbone
 from kinoray.backbones.norm import SplitBatchNorm2d, check_groups
-from kinoray.backbones.staged import StagedBackbone
 
 NAMES = ("tiny-cnn",)
 ABOUT = {
@@ -45,26 +44,11 @@ class TinyCnn(StagedBackbone):
         """Its three blocks of four modules; each halves the sides."""
         return [self.blocks[start : start + 4] for start in range(0, len(self.blocks), 4)]
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """(N, D, h, w) -> (N, D)."""
-        return maps.mean(dim=(2, 3))
-
 
 BACKBONE = TinyCnn
-
-
-def check(name: str, argument: str) -> None:
-    """The argument is a number of groups. Raises: UsageError."""
-    check_groups(name, argument)
-
-
-def weights_folder(name: str, argument: str) -> None:
-    """None: the seed draws the weights."""
-    return None
+check = check_groups
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> TinyCnn:
-    """The network with PyTorch's own initial weights; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TinyCnn(groups=int(argument or 1))
+    """The network with PyTorch's own initial weights."""
+    return TinyCnn(groups=int(argument or 1))

@@ -8,7 +8,6 @@ The networks of 18 layers are torchvision's. Those of 10 layers have one block a
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import Backbone
@@ -102,20 +101,9 @@ def _shallow(kind: str) -> nn.Module:
 
 
 BACKBONE = VideoResNet
-
-
-def check(name: str, argument: str) -> None:
-    """The argument is a number of groups. Raises: UsageError."""
-    check_groups(name, argument)
-
-
-def weights_folder(name: str, argument: str) -> None:
-    """None: the seed draws the weights."""
-    return None
+check = check_groups
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> VideoResNet:
-    """The network with torchvision's initial weights; the global random state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return VideoResNet(name, groups=int(argument or 1))
+    """The network with torchvision's initial weights."""
+    return VideoResNet(name, groups=int(argument or 1))

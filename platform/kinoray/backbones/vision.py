@@ -1,4 +1,5 @@
-"""The one door to torchvision, transformers' towers, timm and open_clip, each imported with its first use.
+"""The one door to torchvision, transformers' towers, timm and open_clip, each imported with its first use, and to the
+weights that they load from the hub.
 
 They take seconds, longer than torch itself, which a process that builds no towers need not spend: a driver, say.
 
@@ -8,10 +9,16 @@ operators (their signatures only: calling one still fails) lets the pure-Python 
 """
 
 import importlib
+import logging
+import socket
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 
@@ -73,3 +80,31 @@ def torchvision_state() -> str:
     library, declared = _import_torchvision()
     operators = "compiled operators missing (declared only; kinoray does not call them)"
     return f"torchvision {library.__version__}, {operators if declared else 'compiled operators loaded'}"
+
+
+@contextmanager
+def of_the_hub() -> Iterator[None]:
+    """Within the block libraries load from the hub. Where its name is not known, only from the cache: their five
+    attempts for each file took a minute, with two lines for each.
+    """
+    from huggingface_hub import constants
+
+    usual, logged = constants.HF_HUB_OFFLINE, logging.root.manager.disable
+    constants.HF_HUB_OFFLINE = usual or not _is_known(constants.ENDPOINT)
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = usual
+        logging.disable(logged)
+
+
+def _is_known(address: str) -> bool:
+    """Whether the machine knows an address's host; through a proxy it need not."""
+    if getproxies():
+        return True
+    try:
+        socket.getaddrinfo(urlsplit(address).hostname, None)
+    except OSError:
+        return False
+    return True

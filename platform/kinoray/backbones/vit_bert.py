@@ -16,7 +16,6 @@ import torch
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from safetensors import SafetensorError
 
-from kinoray.backbones.hub import of_the_hub
 from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
 from kinoray.backbones.towers import (
     CONFIG_FILE,
@@ -28,7 +27,7 @@ from kinoray.backbones.towers import (
     random_towers,
     read_vocabulary,
 )
-from kinoray.backbones.vision import transformers
+from kinoray.backbones.vision import of_the_hub, transformers
 from kinoray.errors import UsageError
 from kinoray.system.text import one_line
 
@@ -52,10 +51,6 @@ _WHERE = (
     "`benchmarks/pretrain.py vit-bert` writes) or the sub-folders vit/ and bert/ (config.json, model.safetensors; "
     f"bert/vocab.txt), or put {VIT_HUB_ID} and {BERT_HUB_ID} into the hub's cache that HF_HOME names."
 )
-
-
-def check(name: str, argument: str) -> None:
-    """Any folder may be named; whether it holds weights is seen when they are read."""
 
 
 def weights_folder(name: str, argument: str) -> Path | None:

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import re
-import sys
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -72,10 +71,6 @@ TRIMMED = 0.125
 """Of a task at most, for the sake of groups that lie in one block: a copy costs 1.5 %, tasks of half the size 5 %."""
 FEWEST_ROWS = 4
 """Of the last tasks: between two tasks a process waits 0.1 s for Ray Data's loop."""
-_room = np.empty(0, dtype=np.uint8)
-"""The memory of this process's last block. Every array or Arrow buffer over it refers to it."""
-UNUSED = 2
-"""What `sys.getrefcount` counts where the name alone refers to an object."""
 
 
 def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
@@ -265,7 +260,7 @@ def _with_room(video: np.ndarray, done: int, row_bytes: int) -> np.ndarray:
     """Rows (n, at least `row_bytes`), the first `done` as in `video`: rows of several sizes share a block."""
     if video.shape[1] >= row_bytes:
         return video
-    larger = _room_for((len(video), row_bytes))
+    larger = np.empty((len(video), row_bytes), dtype=np.uint8)
     larger[:done, : video.shape[1]] = video[:done]
     return larger
 
@@ -274,16 +269,6 @@ def _frames_in(row: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The part of a row's bytes that its frames take, or its vectors of frames, as these."""
     dtype = np.dtype(np.float32 if len(shape) == 2 else np.uint8)
     return row[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-
-
-def _room_for(shape: tuple[int, int]) -> np.ndarray:
-    """Uninitialised bytes of a shape, in the memory of this process's last block unless something refers to that, as
-    until Ray has copied it. Fresh memory for each the system would have to clear, which takes 1 % of decoding."""
-    global _room
-    size = math.prod(shape)
-    if len(_room) < size or sys.getrefcount(_room) > UNUSED:
-        _room = np.empty(size, dtype=np.uint8)
-    return _room[:size].reshape(shape)
 
 
 def _note_of(row: Row) -> str:

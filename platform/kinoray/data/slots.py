@@ -6,12 +6,13 @@ and a substitute takes its place (training) or none (test).
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,43 +69,126 @@ Place = tuple[str, int]
 """A clip: the path of its manifest, and its row there."""
 
 
-class Feed(Protocol):
-    """What rows are read by: of a rank in training, or of some clips."""
+class Planned(NamedTuple):
+    """The clip that is wanted in a slot."""
+
+    place: int
+    """Where the slot stands in the global batch."""
+    task: int
+    name: str
+    """Of the task, whose rows all must be filled; empty where a clip may be left out."""
+    sample: int
+    path: str
+    manifest: Manifest
+    seed: int
+    written: int
+    memory_slot: int
+    """As of `Row`."""
+
+
+class Feed(ABC):
+    """What rows are read by: of a rank in training, or of some clips.
+
+    world: ranks that decode side by side. deadly: clips whose reading ended its process, which are left out like others
+    that cannot be read.
+    """
+
+    sampling: Sampling
+    form: FrameForm
+    cache: Cache
+    world: int
+    deadly: frozenset[Place]
+    order: Order
 
     @property
-    def label(self) -> str: ...
+    @abstractmethod
+    def label(self) -> str:
+        """What is read, in a few words."""
+
     @property
-    def sampling(self) -> Sampling: ...
+    @abstractmethod
+    def groups(self) -> range:
+        """Steps, or batches of clips."""
+
     @property
-    def form(self) -> FrameForm: ...
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """Decoded bytes of a row at most, as far as the manifests know the sizes of frames."""
+
     @property
-    def row_bytes(self) -> int: ...
-    @property
-    def cache(self) -> Cache: ...
-    @property
-    def world(self) -> int: ...
-    @property
-    def groups(self) -> range: ...
-    @property
-    def slots_per_group(self) -> int: ...
-    def slots_of(self, group: int) -> int: ...
-    def decode(self, group: int, slot: int) -> Row: ...
-    def cached(self, group: int, slot: int) -> Row | None: ...
-    def holds(self, group: int, slot: int) -> bool: ...
-    @property
-    def deadly(self) -> frozenset[Place]: ...
-    @property
-    def order(self) -> Order: ...
-    def next_clip(self, group: int, slot: int) -> Place | None: ...
-    def source(self, row: Row) -> tuple[Manifest, int, int]: ...
+    @abstractmethod
+    def slots_per_group(self) -> int:
+        """Slots of a group at most."""
+
+    @abstractmethod
+    def slots_of(self, group: int) -> int:
+        """Slots of a group that are filled: the first ones."""
+
+    @abstractmethod
+    def planned(self, group: int, slot: int) -> Planned:
+        """What is wanted in a slot."""
+
+    @abstractmethod
+    def candidates(self, group: int, planned: Planned) -> Iterator[tuple[int, int]]:
+        """Sample and row in the manifest of the clip that is wanted, then of its substitutes."""
+
+    @abstractmethod
+    def source(self, row: Row) -> tuple[Manifest, int, int]:
+        """Manifest and row there of a row's clip, and the seed of its frames."""
+
+    def decode(self, group: int, slot: int) -> Row:
+        """The row of a slot, from the cache or decoded."""
+        row = self._row(group, slot, decodes=True)
+        assert row is not None
+        return row
+
+    def cached(self, group: int, slot: int) -> Row | None:
+        """A row as `decode` gives it where nothing has to be decoded for it, else None."""
+        return self._row(group, slot, decodes=False)
+
+    def next_clip(self, group: int, slot: int) -> Place | None:
+        """The first clip that would be tried, of those that are not known to be deadly."""
+        planned = self.planned(group, slot)
+        places = ((planned.path, row) for _, row in self.candidates(group, planned))
+        return next((place for place in places if place not in self.deadly), None)
+
+    def holds(self, group: int, slot: int) -> bool:
+        """Whether the clip that is wanted needs no decoding."""
+        planned = self.planned(group, slot)
+        _, row = next(self.candidates(group, planned))
+        return holds(planned.manifest, row, self.sampling, self.form, self.cache)
+
+    def _row(self, group: int, slot: int, decodes: bool) -> Row | None:
+        """The wanted clip, or the first substitute that can be read; None as of `try_clip`."""
+        planned = self.planned(group, slot)
+        manifest, seeds = planned.manifest, (planned.seed, planned.written, planned.memory_slot)
+        bad: dict[int, dict[str, Any]] = {}
+        for sample, row in self.candidates(group, planned):
+            if row in bad:  # another caption of a clip that was tried
+                continue
+            if (planned.path, row) in self.deadly:
+                outcome: Any = _record(manifest, row, "decode", "ProcessDied", KILLED)
+            else:
+                outcome = try_clip(manifest, row, self.sampling, planned.written, self.form, self.cache, decodes)
+            if outcome is None:
+                return None
+            records = list(bad.values())
+            if isinstance(outcome, Fetched):
+                video = as_ordered(outcome.video, self, planned.seed, sample)
+                return Row(group, planned.task, sample, *seeds, video, records, None, outcome.cached, outcome.trouble)
+            if isinstance(outcome, UnreadableStorage):
+                return Row(group, planned.task, sample, *seeds, None, records, ("storage", str(outcome)))
+            bad[row] = ({"task": planned.name} if planned.name else {}) | outcome
+            if len(bad) == BAD_IN_A_ROW:
+                break
+        records = list(bad.values())
+        failure = _nothing_readable(records, planned) if planned.name else None
+        return Row(group, planned.task, planned.sample, *seeds, None, records, failure)
 
 
 @dataclass(frozen=True)
-class TrainFeed:
-    """What one rank trains on during one task; manifests and names run over tasks 0..task.
-
-    deadly: clips whose reading ended its process, which are left out like others that cannot be read.
-    """
+class TrainFeed(Feed):
+    """What one rank trains on during one task; manifests and names run over tasks 0..task."""
 
     plan: TaskPlan
     manifests: tuple[str, ...]
@@ -120,7 +204,6 @@ class TrainFeed:
 
     @property
     def label(self) -> str:
-        """What is read, in a few words."""
         return f"train {self.names[self.plan.task]}"
 
     @property
@@ -129,45 +212,33 @@ class TrainFeed:
 
     @property
     def row_bytes(self) -> int:
-        """Decoded bytes of a row at most, as far as the manifests know the sizes of frames."""
         return _row_bytes(self.manifests, self.sampling, self.form)
 
     @property
     def slots_per_group(self) -> int:
-        """Slots of a step; where the memory is still empty the replayed ones stay empty."""
+        """Where the memory is still empty the replayed ones stay empty."""
         return len(share(self, self.plan.batch_size)) + len(share(self, replay_rows(self.plan)))
 
     def slots_of(self, group: int) -> int:
         return sum(len(share(self, count)) for count in num_rows(self.plan, group))
 
-    def decode(self, group: int, slot: int) -> Row:
-        row = _train_row(self, group, slot, decodes=True)
-        assert row is not None
-        return row
+    def planned(self, group: int, slot: int) -> Planned:
+        return _planned_step(self.plan, self.manifests, self.names, group)[_place(self, slot)]
 
-    def cached(self, group: int, slot: int) -> Row | None:
-        """A row as `decode` gives it where nothing has to be decoded for it, else None."""
-        return _train_row(self, group, slot, decodes=False)
-
-    def next_clip(self, group: int, slot: int) -> Place | None:
-        """The first clip that would be tried, of those that are not known to be deadly."""
-        planned = _planned(self, group, slot)
-        places = ((self.manifests[planned.task], row) for _, row in _candidates(self, group, planned))
-        return next((place for place in places if place not in self.deadly), None)
+    def candidates(self, group: int, planned: Planned) -> Iterator[tuple[int, int]]:
+        clip_rows, _ = planned.manifest.samples("train")
+        others = substitutes(self.plan, group, planned.place, planned.task, planned.sample)
+        for sample in chain([planned.sample], (other for _, other in others)):
+            yield sample, int(clip_rows[sample])
 
     def source(self, row: Row) -> tuple[Manifest, int, int]:
-        """Manifest and row there of a row's clip, and the seed of its frames."""
         manifest = read_manifest(self.manifests[row.task])
         clip_rows, _ = manifest.samples("train")
         return manifest, int(clip_rows[row.sample]), row.written
 
-    def holds(self, group: int, slot: int) -> bool:
-        planned = _planned(self, group, slot)
-        return holds(planned.manifest, planned.row, self.sampling, self.form, self.cache)
-
 
 @dataclass(frozen=True)
-class ClipFeed:
+class ClipFeed(Feed):
     """Clips of one manifest by row number, in groups of `batch`; where frames are drawn, always with seed 0."""
 
     manifest: str
@@ -177,13 +248,11 @@ class ClipFeed:
     batch: int
     cache: Cache = field(default_factory=frame_cache)
     world: int = 1
-    """Ranks that decode side by side."""
     deadly: frozenset[Place] = frozenset()
     order: Order = ""
 
     @property
     def label(self) -> str:
-        """As of a `TrainFeed`."""
         return f"clips {Path(self.manifest).parent.name}"
 
     @property
@@ -192,7 +261,6 @@ class ClipFeed:
 
     @property
     def row_bytes(self) -> int:
-        """As of a `TrainFeed`."""
         return _row_bytes((self.manifest,), self.sampling, self.form)
 
     @property
@@ -202,27 +270,15 @@ class ClipFeed:
     def slots_of(self, group: int) -> int:
         return min(self.batch, len(self.rows) - group * self.batch)
 
-    def decode(self, group: int, slot: int) -> Row:
-        row = _clip_row(self, group, slot, decodes=True)
-        assert row is not None
-        return row
+    def planned(self, group: int, slot: int) -> Planned:
+        place = group * self.batch + slot
+        return Planned(place, 0, "", self.rows[place], self.manifest, read_manifest(self.manifest), 0, 0, -1)
 
-    def cached(self, group: int, slot: int) -> Row | None:
-        """As of a `TrainFeed`."""
-        return _clip_row(self, group, slot, decodes=False)
-
-    def next_clip(self, group: int, slot: int) -> Place | None:
-        """As of a `TrainFeed`."""
-        place = (self.manifest, self.rows[group * self.batch + slot])
-        return None if place in self.deadly else place
+    def candidates(self, group: int, planned: Planned) -> Iterator[tuple[int, int]]:
+        yield planned.sample, planned.sample
 
     def source(self, row: Row) -> tuple[Manifest, int, int]:
-        """As of a `TrainFeed`."""
-        return read_manifest(self.manifest), row.sample, 0
-
-    def holds(self, group: int, slot: int) -> bool:
-        row = self.rows[group * self.batch + slot]
-        return holds(read_manifest(self.manifest), row, self.sampling, self.form, self.cache)
+        return read_manifest(self.manifest), row.sample, row.written
 
 
 def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
@@ -252,109 +308,34 @@ def _place(feed: TrainFeed, slot: int) -> int:
     return feed.plan.batch_size + replayed[slot - len(current)]
 
 
-class _Planned(NamedTuple):
-    """The clip that the plan wants in a slot."""
-
-    place: int
-    """Where the slot stands in the global batch."""
-    task: int
-    sample: int
-    manifest: Manifest
-    row: int
-    """The clip's row in the manifest."""
-    seed: int
-    written: int
-    memory_slot: int
-    """As of `Row`."""
-
-
-def _planned(feed: TrainFeed, step: int, slot: int) -> _Planned:
-    return _planned_step(feed.plan, feed.manifests, step)[_place(feed, slot)]
-
-
 @lru_cache(maxsize=64)
-def _planned_step(plan: TaskPlan, paths: tuple[str, ...], step: int) -> list[_Planned]:
+def _planned_step(plan: TaskPlan, paths: tuple[str, ...], names: tuple[str, ...], step: int) -> list[Planned]:
     """The whole global batch of a step, which each of its slots asks for."""
     rows = step_rows(plan, step)
     manifests = {task: read_manifest(paths[task]) for task in np.unique(rows[:, 0]).tolist()}
-    clip_rows = {task: manifest.samples("train")[0] for task, manifest in manifests.items()}
     seeds = [row_seed(plan, step, place) for place in range(len(rows))]
     written = seeds
     if plan.replay and AS_WRITTEN in plan.replay.views:
         written = seeds[: plan.batch_size] + written_seeds(plan, step).tolist()
     slots = step_slots(plan, step).tolist()
     return [
-        _Planned(place, task, sample, manifests[task], int(clip_rows[task][sample]), *numbers)
+        Planned(place, task, names[task], sample, paths[task], manifests[task], *numbers)
         for place, ((task, sample), *numbers) in enumerate(zip(rows.tolist(), seeds, written, slots, strict=True))
     ]
 
 
-def _train_row(feed: TrainFeed, step: int, slot: int, decodes: bool) -> Row | None:
-    """One training row: its own clip, or the first substitute that can be read; None as of `try_clip`."""
-    planned = _planned(feed, step, slot)
-    task, manifest, seeds = planned.task, planned.manifest, (planned.seed, planned.written, planned.memory_slot)
-    bad: dict[int, dict[str, Any]] = {}
-    for chosen, row in _candidates(feed, step, planned):
-        if row in bad:  # another caption of a clip that was tried
-            continue
-        if (feed.manifests[task], row) in feed.deadly:
-            outcome: Any = killed(manifest, row)
-        else:
-            outcome = try_clip(manifest, row, feed.sampling, planned.written, feed.form, feed.cache, decodes)
-        if outcome is None:
-            return None
-        if isinstance(outcome, Fetched):
-            video = as_ordered(outcome.video, feed, planned.seed, chosen)
-            return Row(step, task, chosen, *seeds, video, list(bad.values()), None, outcome.cached, outcome.trouble)
-        if isinstance(outcome, UnreadableStorage):
-            return Row(step, task, chosen, *seeds, None, list(bad.values()), ("storage", str(outcome)))
-        bad[row] = {"task": feed.names[task]} | outcome
-        if len(bad) == BAD_IN_A_ROW:
-            break
-    failure = _nothing_readable(list(bad.values()), len(manifest.clips("train")), feed.names[task])
-    return Row(step, task, planned.sample, *seeds, None, list(bad.values()), ("data", failure))
-
-
-def _candidates(feed: TrainFeed, step: int, planned: _Planned) -> Iterator[tuple[int, int]]:
-    """Sample and row of the clip that the plan wants in a slot, then of its substitutes."""
-    clip_rows, _ = planned.manifest.samples("train")
-    others = substitutes(feed.plan, step, planned.place, planned.task, planned.sample)
-    for chosen in chain([planned.sample], (other for _, other in others)):
-        yield chosen, int(clip_rows[chosen])
-
-
-def _nothing_readable(bad: list[dict[str, Any]], clips: int, name: str) -> str:
+def _nothing_readable(bad: list[dict[str, Any]], planned: Planned) -> tuple[str, str]:
+    clips = len(planned.manifest.clips("train"))
     clips_tried = f"All {clips} training clips" if len(bad) == clips else f"{len(bad)} training clips in a row"
-    return (
-        f"{clips_tried} of task {name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
+    return "data", (
+        f"{clips_tried} of task {planned.name} are unreadable; first {bad[0]['uri']}: {bad[0]['message']}. "
         f"Repair the files or correct the manifest."
     )
-
-
-def _clip_row(feed: ClipFeed, group: int, slot: int, decodes: bool) -> Row | None:
-    """One test clip; None as of `try_clip`."""
-    row, manifest = feed.rows[group * feed.batch + slot], read_manifest(feed.manifest)
-    if (feed.manifest, row) in feed.deadly:
-        return Row(group, 0, row, 0, 0, -1, None, [killed(manifest, row)])
-    outcome = try_clip(manifest, row, feed.sampling, 0, feed.form, feed.cache, decodes)
-    if outcome is None:
-        return None
-    if isinstance(outcome, Fetched):
-        video = as_ordered(outcome.video, feed, 0, row)
-        return Row(group, 0, row, 0, 0, -1, video, [], None, outcome.cached, outcome.trouble)
-    if isinstance(outcome, UnreadableStorage):
-        return Row(group, 0, row, 0, 0, -1, None, [], ("storage", str(outcome)))
-    return Row(group, 0, row, 0, 0, -1, None, [outcome])
 
 
 MISSING_WAITS_S = (0.5, 2.0, 5.0)
 """How long to wait for a file that is missing: a mount that comes back."""
 KILLED = "reading it ended its process twice"
-
-
-def killed(manifest: Manifest, row: int) -> dict[str, Any]:
-    """The record of a deadly clip."""
-    return _record(manifest, row, "decode", "ProcessDied", KILLED)
 
 
 def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.fresh import draw_anew
+from kinoray.backbones.backbone import draw_anew
 from kinoray.data.manifest import SPLITS
 from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache

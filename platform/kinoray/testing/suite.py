@@ -11,9 +11,11 @@ passes through. `PROMISES` lists them in the order in which they are worth readi
 """
 
 import copy
+import inspect
 import json
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import eq
@@ -29,6 +31,7 @@ from kinoray.errors import UsageError
 from kinoray.execution.run_rank import settings_kept
 from kinoray.method import BaseMethod
 from kinoray.momentum import Frozen, Momentum
+from kinoray.rule import Rule
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.resolve import counts_tasks, facts_of
 from kinoray.runs.run_spec import RunSpec
@@ -36,22 +39,69 @@ from kinoray.testing.engine import (
     built,
     committed_after,
     digest_of_run,
+    first_batch,
     fresh_session,
     one_step,
     run_spec,
     spec_on,
     state_of,
 )
-from kinoray.testing.promise import BrokenPromise, expect, place_in, place_of, short
 from kinoray.testing.small_stream import small_stream, suited
 from kinoray.testing.subject import Subject
 from kinoray.training.checkpoint import newest, not_finite
 from kinoray.training.given_weights import load_weights
-from kinoray.training.loop import RunState
 from kinoray.training.optim import names_and_params, total_objective
 from kinoray.training.verbs import checked_groups, checked_output, rows_of
 
 Promise = Callable[[Subject], None]
+
+
+class BrokenPromise(AssertionError):
+    """What a method does not keep: what is wrong, and the file and line of the method that is to blame."""
+
+    def __init__(self, what: str, place: str = "") -> None:
+        super().__init__(f"{what} ({place})" if place else what)
+        self.what, self.place = what, place
+
+
+def expect(holds: bool, what: str, place: str = "") -> None:
+    """Raises: BrokenPromise unless it holds."""
+    if not holds:
+        raise BrokenPromise(what, place)
+
+
+def place_of(cls: type, verb: str) -> str:
+    """`file:line` where a class or one of its bases defines a verb; of `forward` and the like too."""
+    code = getattr(inspect.unwrap(getattr(cls, verb)), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def file_of(cls: type) -> str:
+    """The file that the class was compiled from."""
+    functions = [value for value in vars(cls).values() if hasattr(value, "__code__")]
+    return functions[0].__code__.co_filename if functions else ""
+
+
+def place_in(error: BaseException, cls: type) -> str:
+    """`file:line` of the method's own deepest line in a traceback; the verb that it names where none is its own."""
+    bases = [base for part in (cls, *getattr(cls, "parts", ())) for base in part.__mro__]
+    own = {file_of(base) for base in bases if issubclass(base, BaseMethod) and base not in (BaseMethod, Rule)}
+    lines = [
+        f"{frame.filename}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename in own
+    ]
+    verbs = [name for name in vars(BaseMethod) if inspect.isroutine(getattr(BaseMethod, name))]
+    named = [verb for verb in verbs if f"`{verb}`" in str(error)]
+    return lines[-1] if lines else place_of(cls, named[0]) if named else ""
+
+
+def short(place: str) -> str:
+    """A place relative to the current folder where it lies in it."""
+    path, _, line = place.rpartition(":")
+    here = Path.cwd()
+    inside = path and Path(path).is_absolute() and Path(path).is_relative_to(here)
+    return f"{Path(path).relative_to(here)}:{line}" if inside else place
 
 
 def travels_between_processes(subject: Subject) -> None:
@@ -94,18 +144,16 @@ def returns_what_its_verbs_promise(subject: Subject) -> None:
     outside = [name for name, p in names_and_params(groups).items() if id(p) not in own]
     what = f"{_first(outside)} trains but belongs to no module of the method, so it would not be saved"
     expect(not outside, what, place_of(subject.cls, "param_groups"))
-    with session.batches(subject.spec.stages[0], 0, RunState()) as batches:
-        batch = next(batches)[1]
-        checked_output(session.method.loss(batch), groups, rows_of(batch))
+    _, batch = first_batch(session)
+    checked_output(session.method.loss(batch), groups, rows_of(batch))
 
 
 def trains_only_what_it_names(subject: Subject) -> None:
     """Only the parameters named in `param_groups` get gradients."""
     session = fresh_session(subject.spec)
     groups = session.method.param_groups()
-    with session.batches(subject.spec.stages[0], 0, RunState()) as batches:
-        output = session.method.loss(next(batches)[1])
-    total_objective(output).backward()
+    _, batch = first_batch(session)
+    total_objective(session.method.loss(batch)).backward()
     named = {id(p) for p in names_and_params(groups).values()}
     strays = [name for name, p in session.method.named_parameters() if p.grad is not None and id(p) not in named]
     what = f"{len(strays)} parameters get gradients and are in no group, first {_first(strays)}: freeze or name them"
@@ -159,8 +207,9 @@ def tests_its_encoder(subject: Subject) -> None:
         return
     method, last = learned(subject), len(subject.stream.tasks) - 1
     encoder = method.encoder()
-    with fresh_session(subject.spec).batches(subject.spec.stages[0], 0, RunState()) as batches, torch.no_grad():
-        video, text = (batch := next(batches)[1]).video, batch.text
+    _, batch = first_batch(fresh_session(subject.spec))
+    with torch.no_grad():
+        video, text = batch.video, batch.text
         pairs = {"probe_features": (method.probe_features(video, last), encoder.features(video))}
         embedded = method.embed_video(video, last)
         if not method.tested_by and embedded.dim() == 2:  # frames are scored against each text; no encoder does that

@@ -6,8 +6,8 @@ import socket
 import pytest
 from huggingface_hub import constants
 
-from kinoray.backbones import hub
-from kinoray.backbones.hub import of_the_hub
+from kinoray.backbones import vision
+from kinoray.backbones.vision import of_the_hub
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_without_a_name_server_only_the_cache_is_looked_at(known, proxies, offli
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(hub, "getproxies", lambda: proxies)
+    monkeypatch.setattr(vision, "getproxies", lambda: proxies)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with of_the_hub():
         assert constants.HF_HUB_OFFLINE is offline
