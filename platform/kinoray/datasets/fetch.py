@@ -17,10 +17,9 @@ from kinoray.datasets.packages import Drawn, Family, find_family
 from kinoray.datasets.unpack import unpack
 from kinoray.decoding.write_video import write_picture, write_video
 from kinoray.errors import RunFailed, UsageError
-from kinoray.system.cores import usable_cores
 from kinoray.system.durable import remove_drafts, storage_error, whole_file, write_json, write_text
 from kinoray.system.locks import wait_for_lock
-from kinoray.system.pool import BrokenProcessPool, done_of, in_pool
+from kinoray.system.pool import BrokenProcessPool, done_of, in_pool, usable_cores
 from kinoray.system.progress import counting_bar
 
 LIST, RECORD = "clips.jsonl", "fetched.json"

@@ -16,8 +16,7 @@ from kinoray.decoding.decode import Limits
 from kinoray.decoding.forms import FrameForm
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
-from kinoray.system.cores import usable_cores
-from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
+from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process, usable_cores
 from kinoray.system.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20

@@ -42,8 +42,8 @@ from kinoray.runs.run_spec import Heirs, alone, make_spec
 from kinoray.streams import TaskData
 from kinoray.streams.orders import in_order
 from kinoray.system.actors import unrepeated
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import home_of
+from kinoray.system.pool import usable_cores
 from kinoray.system.progress import Course, RunProgress
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.system.text import one_line, printer

@@ -23,9 +23,9 @@ from kinoray.data.manifest import read_manifest, write_manifest
 from kinoray.decoding.write_video import write_video
 from kinoray.errors import RunFailed, UsageError
 from kinoray.streams import Stream
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
+from kinoray.system.pool import usable_cores
 from kinoray.system.progress import counting_bar
 
 RENDERS_S = 6 * 3600.0
