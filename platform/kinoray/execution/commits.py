@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinoray.errors import CheckpointCorrupt, RunFailed
 from kinoray.evaluation.ranking import from_tensors, to_tensors
-from kinoray.execution.clock import Clock
+from kinoray.execution.vitals import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.runs.run_folder import lost_steps, words_of_lost

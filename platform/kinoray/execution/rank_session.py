@@ -22,10 +22,9 @@ from kinoray.evaluation.feature_files import Fact
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
-from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
-from kinoray.execution.vitals import Vitals
+from kinoray.execution.vitals import Clock, Vitals
 from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
 from kinoray.runs.equal_flops import read_counted
 from kinoray.runs.record import note_clips
