@@ -16,9 +16,17 @@ from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.runs.run_folder import lost_steps, words_of_lost
 from kinoray.system.actors import call
-from kinoray.training.checkpoint import Checkpoint, Phase, Position, commit, newest, not_finite, take_fence
+from kinoray.training.checkpoint import (
+    Checkpoint,
+    GivenWeights,
+    Phase,
+    Position,
+    commit,
+    newest,
+    not_finite,
+    take_fence,
+)
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
 
 COMMIT_SHARE = 0.03
