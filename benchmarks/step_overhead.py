@@ -34,9 +34,8 @@ from kinoray.data.plan import StepFacts, TaskPlan, epoch_of, row_seed
 from kinoray.execution.run_monitor import MonitorClient, RunMonitor
 from kinoray.method import Batch, Task, TaskFacts
 from kinoray.methods.bmu_moco import Config, Method
-from kinoray.training.checkpoint import Position
+from kinoray.training.checkpoint import GivenWeights, Position
 from kinoray.training.distributed import World, gather, noise_source
-from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState, train_task
 from kinoray.training.stages import Stage
 

@@ -160,7 +160,6 @@ def test_ray_stays_in_a_handful_of_files() -> None:
     allowed = ("execution.run", "execution.workers", "execution.momentum_store", "execution.run_monitor")
     allowed += (
         "execution.feature_store",
-        "execution.live_curve",
         "execution.shared_storage",
         "data.pipeline",
         "data.ray_rows",

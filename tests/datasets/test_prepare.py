@@ -29,9 +29,9 @@ from kinoray.datasets.probing import Journal
 from kinoray.decoding.video import UnreadableStorage
 from kinoray.errors import RunFailed, StorageFull, UsageError, VideoError
 from kinoray.system import durable, pool
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import prepared_folder
 from kinoray.system.locks import hold
+from kinoray.system.pool import usable_cores
 
 TESTS = REPOSITORY / "tests"
 

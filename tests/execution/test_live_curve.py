@@ -10,8 +10,8 @@ from support.patient import patient
 
 import kinoray
 from kinoray.errors import UsageError
-from kinoray.execution.live_curve import Curve, start_watcher
 from kinoray.execution.run_monitor import RunMonitor
+from kinoray.execution.workers import Curve, start_watcher
 from kinoray.runs.result import Result
 from kinoray.runs.run_spec import RunSpec
 from kinoray.streams import Stream
@@ -73,7 +73,7 @@ def test_it_takes_a_gpu_that_two_ranks_leave(
         assert spec.autocast == (spec.device == "cuda") and spec.decode_slots == 0
         return SimpleNamespace(ready=SimpleNamespace(remote=lambda: "ready"))
 
-    monkeypatch.setattr("kinoray.execution.live_curve.start_actor", start)
+    monkeypatch.setattr("kinoray.execution.workers.start_actor", start)
     monkeypatch.setattr("ray.available_resources", lambda: {"GPU": free})
     monkeypatch.setattr("ray.wait", lambda refs, timeout: (refs, []) if placed else ([], refs))
     monkeypatch.setattr("ray.kill", killed.append)

@@ -15,8 +15,8 @@ import torch
 
 from kinoray.errors import RunFailed
 from kinoray.execution import commits, run_rank
-from kinoray.execution.clock import Clock
 from kinoray.execution.run_monitor import RunMonitor
+from kinoray.execution.vitals import Clock
 from kinoray.method import Rows
 from kinoray.testing.engine import fresh_session, spec_of
 from kinoray.testing.small_stream import suited

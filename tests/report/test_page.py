@@ -132,7 +132,7 @@ def test_the_overview_lays_methods_side_by_side(tmp_path: Path) -> None:
         make_run(tmp_path, "base_moco", seed)
         make_run(tmp_path, "bmu_moco", seed, gain=3.0)
     make_run(tmp_path, "bmu_moco", joint=True)
-    figure = plots.overview(find_runs(tmp_path))
+    figure = find_runs(tmp_path).plot()
     assert len(figure.axes) == 5  # four tasks that can be forgotten, and the harmonic mean
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base_moco", "bmu_moco"]
     figure.savefig(tmp_path / "overview.png")
@@ -147,7 +147,7 @@ def test_the_overview_draws_no_line_through_two_versions_of_a_method(tmp_path: P
 
 def test_a_single_task_can_be_drawn(tmp_path: Path) -> None:
     make_run(tmp_path, tasks=["only"])
-    plots.overview(find_runs(tmp_path)).savefig(tmp_path / "overview.png")
+    find_runs(tmp_path).plot().savefig(tmp_path / "overview.png")
     assert write_report(next(tmp_path.glob("*/seed-0"))).exists()
 
 

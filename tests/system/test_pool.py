@@ -10,7 +10,7 @@ import psutil
 import pytest
 from support.waiting import await_end
 
-from kinoray.system.pool import BrokenProcessPool, in_pool, one_process
+from kinoray.system.pool import BrokenProcessPool, in_pool, one_process, usable_cores
 
 PARENT = """
 import os, time
@@ -81,3 +81,13 @@ def test_a_process_ends_although_its_pool_is_held_up() -> None:
 def test_a_process_of_multiprocessings_does_not_wait_until_its_pool_is_idle_for_long() -> None:
     end = subprocess.run([sys.executable, "-c", CHILD], timeout=60, capture_output=True, text=True, check=True)
     assert (end.stdout, end.stderr) == ("0\n", "")
+
+
+def test_the_cores_that_a_process_may_use_are_those_that_it_is_bound_to() -> None:
+    bound = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(bound)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, bound)
+    assert 1 <= usable_cores() <= len(bound)

@@ -9,8 +9,7 @@ from torch import nn
 from kinoray.errors import CheckpointCorrupt
 from kinoray.testing.engine import resumed, spec_of, state_of, stopped
 from kinoray.testing.small_stream import suited
-from kinoray.training.checkpoint import Position, commit, newest, take_fence
-from kinoray.training.given_weights import GivenWeights, bit_sum, load_weights
+from kinoray.training.checkpoint import GivenWeights, Position, bit_sum, commit, load_weights, newest, take_fence
 
 
 class Adapted(nn.Module):

@@ -15,9 +15,8 @@ from kinoray.config import Recipe
 from kinoray.data.plan import StepFacts
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, TaskFacts, trainable
 from kinoray.training import loop
-from kinoray.training.checkpoint import Position
+from kinoray.training.checkpoint import GivenWeights, Position
 from kinoray.training.distributed import World
-from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState, train_stream
 from kinoray.training.stages import Stage
 

@@ -16,10 +16,9 @@ from kinoray.datasets.download import get_package, unpack
 from kinoray.datasets.packages import Drawn, Family, find_family
 from kinoray.decoding.write_video import write_picture, write_video
 from kinoray.errors import RunFailed, UsageError
-from kinoray.system.cores import usable_cores
 from kinoray.system.durable import remove_drafts, storage_error, whole_file, write_json, write_text
 from kinoray.system.locks import wait_for_lock
-from kinoray.system.pool import in_lots
+from kinoray.system.pool import in_lots, usable_cores
 from kinoray.system.progress import counting_bar
 
 LIST, RECORD = "clips.jsonl", "fetched.json"

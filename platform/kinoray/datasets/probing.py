@@ -22,9 +22,8 @@ from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.video import Limits
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
-from kinoray.system.cores import usable_cores
 from kinoray.system.durable import append_whole
-from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process
+from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process, usable_cores
 from kinoray.system.signals import noted_signals
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20

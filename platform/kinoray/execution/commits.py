@@ -11,14 +11,22 @@ from torch import Tensor
 
 from kinoray.errors import CheckpointCorrupt, RunFailed
 from kinoray.evaluation.ranking import from_tensors, to_tensors
-from kinoray.execution.clock import Clock
+from kinoray.execution.vitals import Clock
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum
 from kinoray.runs.run_folder import lost_steps, words_of_lost
 from kinoray.system.actors import call
-from kinoray.training.checkpoint import Checkpoint, Phase, Position, commit, newest, not_finite, take_fence
+from kinoray.training.checkpoint import (
+    Checkpoint,
+    GivenWeights,
+    Phase,
+    Position,
+    commit,
+    newest,
+    not_finite,
+    take_fence,
+)
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.given_weights import GivenWeights
 from kinoray.training.loop import RunState
 
 COMMIT_SHARE = 0.03

@@ -16,8 +16,8 @@ from kinoray.runs.finding import load, run_folder
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result, Results
 from kinoray.system.actors import NAMESPACE, actor_name, connected_ray
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import seed_label
+from kinoray.system.pool import usable_cores
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -41,8 +41,7 @@ from kinoray.runs.run_spec import RunSpec, alone, describe_ranks
 from kinoray.streams import Stream
 from kinoray.system.folders import expanded
 from kinoray.training.batches import Feed
-from kinoray.training.checkpoint import newest
-from kinoray.training.given_weights import load_weights
+from kinoray.training.checkpoint import load_weights, newest
 from kinoray.training.loop import grow
 
 

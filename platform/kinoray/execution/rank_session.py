@@ -22,10 +22,9 @@ from kinoray.evaluation.feature_files import Fact
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.evaluation.ranking import to_tensors
 from kinoray.evaluation.tester import Tester
-from kinoray.execution.clock import Clock
 from kinoray.execution.commits import Commits, Stores, state_of
 from kinoray.execution.run_monitor import MonitorClient
-from kinoray.execution.vitals import Vitals
+from kinoray.execution.vitals import Clock, Vitals
 from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
 from kinoray.runs.resolve import read_counted
 from kinoray.runs.run_spec import RunSpec, build_method
@@ -34,10 +33,17 @@ from kinoray.seeds import seed_of
 from kinoray.system.progress import GOES_ON
 from kinoray.training.batches import Feed, with_extra_rows
 from kinoray.training.chain import Link, leaves_of, links_in, processor_of, ranks_link, state_link
-from kinoray.training.checkpoint import Checkpoint, Phase, Position, check_agreement, state_digest
+from kinoray.training.checkpoint import (
+    Checkpoint,
+    GivenWeights,
+    Phase,
+    Position,
+    check_agreement,
+    load_weights,
+    state_digest,
+)
 from kinoray.training.distributed import World, gather_objects
 from kinoray.training.encode import Encoded, encode
-from kinoray.training.given_weights import GivenWeights, load_weights
 from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch

@@ -9,8 +9,8 @@ import shutil
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -41,9 +41,8 @@ from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import Heirs, alone, make_spec
 from kinoray.streams import TaskData
 from kinoray.streams.orders import in_order
-from kinoray.system.actors import unrepeated
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import home_of
+from kinoray.system.pool import usable_cores
 from kinoray.system.progress import Course, RunProgress
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.system.text import one_line, printer
@@ -346,6 +345,8 @@ def _settle(run: Resolved, answer: dict[str, Any], signals: Signals) -> None:
         raise Stopped(run.label, signals.number)
 
 
+ASKED_ANYWAY: Any = {"max_task_retries": 0}
+"""Of what is asked of an actor again and again: where it dies Ray shall not call it again, and tell of it."""
 PATIENCE_S = 30.0
 """A run that has not begun after so long may wait for CPUs, which Ray does in silence."""
 
@@ -379,8 +380,8 @@ def attend(
         for run, monitor in list(watched.values()):
             with contextlib.suppress(ray.exceptions.RayError):
                 if signals.number is not None:  # again and again: a monitor that died forgot it
-                    unrepeated(monitor.request_stop).remote()
-                last = ray.get(unrepeated(monitor.latest).remote(), timeout=5)
+                    monitor.request_stop.options(**ASKED_ANYWAY).remote()
+                last = ray.get(monitor.latest.options(**ASKED_ANYWAY).remote(), timeout=5)
                 update_bar(bar, run, last)
                 begun.update([run.label] if last["begun"] else [])
                 if run.label not in begun and time.monotonic() - started_s > PATIENCE_S:
@@ -419,15 +420,10 @@ def _held(label: str, needs: Mapping[str, float]) -> list[str]:
     return []
 
 
-@contextmanager
-def progress_of(runs: Sequence[Resolved], quiet: bool) -> Iterator[RunProgress]:
+def progress_of(runs: Sequence[Resolved], quiet: bool) -> RunProgress:
     """A line for each run."""
-    with RunProgress({run.label: Course(_trained(run), run.steps) for run in runs}, quiet=quiet) as bar:
-        yield bar
-
-
-def _trained(run: Resolved) -> list[str]:
-    return ["joint"] if run.joint else [task.name for task in run.stream.tasks]
+    trained = {run.label: ["joint"] if run.joint else [task.name for task in run.stream.tasks] for run in runs}
+    return RunProgress({run.label: Course(trained[run.label], run.steps) for run in runs}, quiet)
 
 
 def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:
@@ -495,8 +491,6 @@ def share_of_rank(workers: int, cpus: float | None, per_worker: Mapping[str, flo
     return RankShare(each, num_gpus() >= workers, decode_slots(workers, each))
 
 
-@contextmanager
-def patient(per_worker: Mapping[str, float]) -> Iterator[None]:
+def patient(per_worker: Mapping[str, float]) -> AbstractContextManager[None]:
     """Let a trainer wait for machines meanwhile, where ranks ask for what may be still to come."""
-    with environment(PATIENCE if per_worker else {}):
-        yield
+    return environment(PATIENCE if per_worker else {})

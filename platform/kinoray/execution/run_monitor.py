@@ -137,7 +137,7 @@ class RunMonitor:
             )
 
     def log_watched(self, record: dict[str, Any]) -> None:
-        """Append what the newest weights score on the earlier tasks (`execution.live_curve`)."""
+        """Append what the newest weights score on the earlier tasks (`execution.workers.Watcher`)."""
         with (self.folder / WATCHED).open("a") as file:
             file.write(json.dumps(record) + "\n")
         self.last = self.last | {"watched": record["scores"]}

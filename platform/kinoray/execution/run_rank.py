@@ -16,8 +16,8 @@ from kinoray.execution.commits import Stores
 from kinoray.execution.equal_flops import count_steps
 from kinoray.execution.rank_session import RankSession
 from kinoray.runs.run_spec import RunSpec
-from kinoray.system.cores import usable_cores
 from kinoray.system.durable import storage_error
+from kinoray.system.pool import usable_cores
 from kinoray.training.distributed import World
 from kinoray.training.loop import train_stream
 

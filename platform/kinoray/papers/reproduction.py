@@ -25,7 +25,7 @@ from kinoray.papers.entries import Entry
 from kinoray.papers.statements import Statement, counted, judged
 from kinoray.report.columns import TextTable
 from kinoray.report.statistics import NO, SMALLER, YES, Sample
-from kinoray.system.cores import usable_cores
+from kinoray.system.pool import usable_cores
 from kinoray.system.text import markdown_table, printable
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.write_result import numbers_of
 from kinoray.streams import Stream, family_of, load_stream, stream_families
 from kinoray.streams.own_folder import is_own_folder
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import cache_folder, expanded
+from kinoray.system.pool import usable_cores
 from kinoray.system.text import one_line, printable
 from kinoray.system.variables import environment
 from kinoray.training.chain import Link, chain_of, leaves_of, processor_of, state_link

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kinoray.errors import UsageError
-from kinoray.system.cores import usable_cores
 from kinoray.system.folders import cache_folder
+from kinoray.system.pool import usable_cores
 
 TESTED = {
     "torch": "2.13",

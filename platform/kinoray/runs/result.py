@@ -273,7 +273,8 @@ class Results(list[Result]):
         from kinoray.system import plots
 
         apart = suffixes([(result.label, identity(result.run)) for result in self])
-        return plots.overview(self, [result.label + suffix for result, suffix in zip(self, apart, strict=True)])
+        labelled = [(result.label + suffix, result.matrix) for result, suffix in zip(self, apart, strict=True)]
+        return plots.overview(labelled, self[0].score)
 
     def __repr__(self) -> str:
         return "\n".join(repr(result) for result in self)

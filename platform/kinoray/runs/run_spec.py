@@ -19,7 +19,7 @@ from kinoray.seeds import seed_libraries, seed_of
 from kinoray.streams import TaskData
 from kinoray.streams.rendering import rendered_of
 from kinoray.streams.task_manifests import union_manifest
-from kinoray.system.cores import usable_cores
+from kinoray.system.pool import usable_cores
 from kinoray.training.distributed import World
 from kinoray.training.optim import names_and_params
 from kinoray.training.stages import Stage

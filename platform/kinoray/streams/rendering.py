@@ -22,11 +22,10 @@ from kinoray.data.manifest import SPLITS, Manifest, read_manifest, write_manifes
 from kinoray.decoding.write_video import write_video
 from kinoray.errors import UsageError
 from kinoray.streams import Stream
-from kinoray.system.cores import usable_cores
 from kinoray.system.durable import whole_file
 from kinoray.system.folders import cache_folder, writing
 from kinoray.system.locks import wait_for_lock
-from kinoray.system.pool import in_lots
+from kinoray.system.pool import in_lots, usable_cores
 from kinoray.system.progress import counting_bar
 
 RENDERS_S = 6 * 3600.0

@@ -20,14 +20,6 @@ def call(target: Any, verb: str, *args: Any) -> Any:
     return method(*args)
 
 
-def unrepeated(method: Any) -> Any:
-    """A method of an actor that Ray does not call again where the actor dies, of which it would tell on the terminal.
-
-    For what is asked again and again anyway.
-    """
-    return method.options(max_task_retries=0)
-
-
 def actor_name(kind: str, label: str, folder: str | Path) -> str:
     """`KIND:RUN/seed-N@HASH`: runs of one name in two folders, two users' say, have actors of their own."""
     return f"{kind}:{label}@{hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]}"

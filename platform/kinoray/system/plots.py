@@ -4,7 +4,7 @@ import io
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -28,18 +28,8 @@ STYLE: dict[Any, Any] = {
 }
 SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "kinoray"}
 
-
-class Run(Protocol):
-    """What a figure needs of a result."""
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def score(self) -> str: ...
-
-    @property
-    def matrix(self) -> pd.DataFrame: ...
+SMOOTHED = 0.02
+"""Share of all steps over which a loss is averaged."""
 
 
 class Picture(Figure):
@@ -90,18 +80,13 @@ def loss_figure(losses: Mapping[str, pd.DataFrame], tasks: Sequence[str]) -> Fig
         figure = Picture(figsize=(10, 3), layout="constrained")
         axes = figure.subplots()
         for (name, frame), colour in zip(losses.items(), cycle(COLOURS[1:])):
-            steps = frame.dropna(subset="loss")
-            loss = steps["loss"].to_numpy()
-            axes.plot(loss, color=colour, alpha=0.25, linewidth=0.7)
-            axes.plot(_smooth(loss), color=colour, linewidth=1.4, label=plain_text(name))
+            loss = frame["loss"].dropna()
+            mean = loss.rolling(max(1, int(len(loss) * SMOOTHED)), min_periods=1).mean()
+            axes.plot(loss.to_numpy(), color=colour, alpha=0.25, linewidth=0.7)
+            axes.plot(mean.to_numpy(), color=colour, linewidth=1.4, label=plain_text(name))
         first = next(iter(losses.values())).dropna(subset="loss")["task"].to_numpy()
-        for border in [0, *(np.flatnonzero(np.diff(first)) + 1)]:
-            axes.axvline(border, color="#0003", linewidth=0.8)
-            axes.text(
-                border, 1.01, f" {plain_text(tasks[first[border]])}", transform=axes.get_xaxis_transform(), fontsize=8
-            )
-        axes.set(xlabel="optimizer step", ylabel="loss")
-        axes.margins(x=0.01)
+        _draw_borders(axes, {first[place]: place for place in [0, *(np.flatnonzero(np.diff(first)) + 1)]}, tasks)
+        axes.set_ylabel("loss")
         if len(losses) > 1:
             axes.legend()
     return figure
@@ -118,32 +103,38 @@ def watched_figure(watched: pd.DataFrame, losses: pd.DataFrame, tasks: Sequence[
             rows = watched[watched["earlier"] == earlier]
             places = [begins[task] + step for task, step in zip(rows["task"], rows["step"], strict=True)]
             axes.plot(places, rows["score"].to_numpy(), color=colour, marker=".", label=plain_text(tasks[earlier]))
-        for task, begin in begins.items():
-            axes.axvline(begin, color="#0003", linewidth=0.8)
-            axes.text(begin, 1.01, f" {plain_text(tasks[task])}", transform=axes.get_xaxis_transform(), fontsize=8)
-        axes.set(xlabel="optimizer step", ylabel=f"{score} (validation)")
-        axes.margins(x=0.01)
+        _draw_borders(axes, begins, tasks)
+        axes.set_ylabel(f"{score} (validation)")
         figure.legend(fontsize=8, loc="outside right upper", title="earlier task", title_fontsize=8)
     return figure
 
 
-def overview(results: Sequence[Run], labels: Sequence[str] = ()) -> Figure:
+def _draw_borders(axes: Axes, begins: Mapping[int, int], tasks: Sequence[str]) -> None:
+    """Over the optimizer steps of a run, where each task begins."""
+    for task, begin in begins.items():
+        axes.axvline(begin, color="#0003", linewidth=0.8)
+        axes.text(begin, 1.01, f" {plain_text(tasks[task])}", transform=axes.get_xaxis_transform(), fontsize=8)
+    axes.set_xlabel("optimizer step")
+    axes.margins(x=0.01)
+
+
+def overview(runs: Sequence[tuple[str, pd.DataFrame]], score: str) -> Figure:
     """Methods side by side: the score on each task but the last as later tasks are learned, and its harmonic mean.
 
-    Runs with the same label are seeds: thin lines and dots, the thick line and the bar are their means. labels: of each
-    run; default its own.
+    runs: label and matrix of each; those with the same label are seeds: thin lines and dots, the thick line and the bar
+    are their means.
     """
-    runs: dict[str, list[pd.DataFrame]] = {}
-    for result, label in zip(results, labels or [result.label for result in results], strict=True):
-        if not np.isnan(np.diagonal(result.matrix)).any():  # joint and zero-shot have no curve
-            runs.setdefault(label, []).append(result.matrix)
-    tasks = list(results[0].matrix.columns)
+    tasks = list(runs[0][1].columns)
+    labelled: dict[str, list[pd.DataFrame]] = {}
+    for label, matrix in runs:
+        if not np.isnan(np.diagonal(matrix)).any():  # joint and zero-shot have no curve
+            labelled.setdefault(label, []).append(matrix)
     forgettable = tasks[:-1] or tasks
     with mpl.rc_context(STYLE):
         figure = Picture(figsize=(2.2 * len(forgettable) + 2.8, 2.9), layout="constrained")
         *curves, bars = figure.subplots(1, len(forgettable) + 1)
         for t, axes in enumerate(curves):
-            for (label, matrices), colour in zip(runs.items(), cycle(COLOURS)):
+            for (label, matrices), colour in zip(labelled.items(), cycle(COLOURS)):
                 draw_course(axes, matrices, t, colour, label)
             axes.set_title(plain_text(f"Task {t + 1}: {tasks[t]}"))
             axes.set_xlabel("after task")
@@ -151,9 +142,9 @@ def overview(results: Sequence[Run], labels: Sequence[str] = ()) -> Figure:
             axes.set_xlim(0.7, len(tasks) + 0.3)
             axes.set_ylim(0, 100)  # one scale for all, whatever is drawn later
             axes.tick_params(labelleft=t == 0)
-        curves[0].set_ylabel(f"{results[0].score} (%)")
-        _draw_harmonic_means(bars, runs)
-        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(runs)))
+        curves[0].set_ylabel(f"{score} (%)")
+        _draw_harmonic_means(bars, labelled)
+        figure.legend(*curves[0].get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(labelled)))
     return figure
 
 
@@ -204,15 +195,6 @@ def _draw_harmonic_means(axes: Axes, runs: Mapping[str, Sequence[pd.DataFrame]])
     axes.set_title("HM at the end (%)")
     axes.set_xticks([])
     axes.margins(y=0.15)
-
-
-def _smooth(values: np.ndarray, share: float = 0.02) -> np.ndarray:
-    """Running mean over the given share of all steps, over fewer at the start."""
-    width = max(1, int(len(values) * share))
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    last = np.arange(1, len(values) + 1)
-    first = np.maximum(last - width, 0)
-    return (sums[last] - sums[first]) / (last - first)
 
 
 def plain_text(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Processes of this process's own, by loky: what ends one of them is an exception here, and they end with this one."""
+"""Cores for this process, and others of its own, by loky: where one of those dies there is an exception here, and all
+end with this one."""
 
 import os
 import signal
@@ -36,10 +37,17 @@ SHARED = SAFE_PATH | {"KINORAY_POOL": "shared"}
 pending: set[Future[Any]] = set()
 """Calls that the shared processes have not answered yet."""
 
-__all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_lots", "in_pool", "one_process"]
+__all__ = ["BrokenProcessPool", "done_of", "ends_without_memory", "in_lots", "in_pool", "one_process", "usable_cores"]
 
 Answer = TypeVar("Answer")
 Lot = TypeVar("Lot")
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use, by its affinity and its container's quota: at least 1."""
+    from loky import cpu_count
+
+    return cpu_count()
 
 
 def in_pool(processes: int, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

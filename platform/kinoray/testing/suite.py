@@ -48,8 +48,7 @@ from kinoray.testing.engine import (
 )
 from kinoray.testing.small_stream import small_stream, suited
 from kinoray.testing.subject import Subject
-from kinoray.training.checkpoint import newest, not_finite
-from kinoray.training.given_weights import load_weights
+from kinoray.training.checkpoint import load_weights, newest, not_finite
 from kinoray.training.optim import names_and_params, total_objective
 from kinoray.training.verbs import checked_groups, checked_output, rows_of
 

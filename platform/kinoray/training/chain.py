@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kinoray.config import digest_of
 from kinoray.metrics import Cells
-from kinoray.training.checkpoint import state_digest
+from kinoray.training.checkpoint import digests_of, state_digest
 
 
 class Link(NamedTuple):
@@ -43,8 +43,7 @@ def links_in(saved: Sequence[Any], stages: int) -> list[Link | None]:
 
 def leaves_of(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, str]:
     """PART/NAME -> digest of a tensor."""
-    named = ((f"{part}/{name}", name, value) for part, values in parts.items() for name, value in values.items())
-    return {key: state_digest({name: value}, {}) for key, name, value in named}
+    return {f"{part}/{name}": digest for part, of in parts.items() for name, digest in digests_of(of).items()}
 
 
 def state_link(leaves: Mapping[str, str], selections: Sequence[Sequence[int]], features: Mapping[str, str]) -> str:

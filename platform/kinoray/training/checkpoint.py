@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinoray.errors import CheckpointCorrupt, RunFailed
 from kinoray.system.durable import sha256, storage_error, sync, write_text
@@ -238,6 +238,71 @@ def _own_memory(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
+class GivenWeights:
+    """Watches which of a new method's weights stay as they were given, those of a frozen CLIP say.
+
+    Made right after the method. A checkpoint does not hold them again.
+
+    They are the parameters that asked for no gradient then and have not been written to since. Whoever builds the
+    method again has them again: from the backbone's files, or drawn by the run's seed.
+    """
+
+    def __init__(self, method: nn.Module) -> None:
+        # The version counts writes in place; the sum sees those that go around it, through `.data`.
+        self.before = {
+            name: (parameter, parameter._version, bit_sum(parameter))
+            for name, parameter in method.named_parameters()
+            if not parameter.requires_grad
+        }
+
+    def untouched(self) -> set[str]:
+        """Names of those that were not written to, as far as their versions tell: quick, and good enough to look at."""
+        return {name for name, (given, version, _) in self.before.items() if given._version == version}
+
+    def unchanged(self, method: nn.Module) -> dict[str, int]:
+        """Name -> sum of bits of those that are still as they were given."""
+        now = dict(method.named_parameters())
+        return {
+            name: total
+            for name, (given, version, total) in self.before.items()
+            if now.get(name) is given
+            and not given.requires_grad
+            and given._version == version
+            and bit_sum(given) == total
+        }
+
+
+def load_weights(method: nn.Module, checkpoint: Checkpoint) -> None:
+    """Load what a checkpoint holds into a method that was built anew; all else must be what it was given.
+
+    Raises: RuntimeError, as `load_state_dict`, for other names or shapes; CheckpointCorrupt where the method was given
+    other weights than then.
+    """
+    given: dict[str, int] = checkpoint.state.get("given", {})  # as `unchanged` had it
+    own: dict[str, Tensor] = method.state_dict()
+    missing = [name for name in given if name not in own]
+    if missing:
+        raise RuntimeError(f"Unexpected key(s):\n\t{missing[0]} and {len(missing) - 1} more of the backbone")
+    for name, total in given.items():
+        if bit_sum(own[name]) != total:
+            raise CheckpointCorrupt(
+                f"{name} is not the weight that the run began with: its backbone's files have changed. Put them back."
+            )
+    keys = method.load_state_dict(checkpoint.tensors("method"), strict=False)
+    lost = sorted(set(keys.missing_keys) - set(given))
+    if lost or keys.unexpected_keys:
+        name = (lost or keys.unexpected_keys)[0]
+        what = "is in the method and not in the checkpoint" if lost else "is in the checkpoint and not in the method"
+        raise RuntimeError(f"Weights differ:\n\t{name} {what}")
+
+
+def bit_sum(tensor: Tensor) -> int:
+    """The sum of a tensor's 64-bit words, modulo 2^64, and of the bytes behind the last whole word."""
+    octets = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    whole = len(octets) // 8 * 8
+    return int(octets[:whole].view(torch.int64).sum()) + int(octets[whole:].sum())
+
+
 def state_digest(method: dict[str, Tensor], facts: dict[str, Any]) -> str:
     """SHA-256 over all tensors (names, types, shapes, bytes, in name order) and plain facts, clocks excluded."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
@@ -248,51 +313,36 @@ def state_digest(method: dict[str, Tensor], facts: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
+def digests_of(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The digest of each tensor by its name."""
+    return {name: state_digest({name: value}, {}) for name, value in tensors.items()}
+
+
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of those that hold a NaN or an infinity; each device is waited for once.
+    """Names of those that hold a NaN or an infinity.
 
     Looks at the smallest and the largest number of each, and a NaN is both: a twelfth of the time that
     `isfinite().all()` takes for large weights on a CPU.
     """
     numbers = {name: value.detach() for name, value in tensors.items() if value.is_floating_point() and value.numel()}
-    good: dict[str, bool] = {}
-    for device in {value.device for value in numbers.values()}:
-        here = {name: value for name, value in numbers.items() if value.device == device}
-        extremes = torch.stack([torch.stack(torch.aminmax(value)).double() for value in here.values()])
-        good |= zip(here, extremes.isfinite().all(1).tolist(), strict=True)
-    return [name for name in numbers if not good[name]]
-
-
-INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Element size in bytes -> the type that reads the same bits as numbers."""
+    return [name for name, value in numbers.items() if not torch.stack(torch.aminmax(value)).isfinite().all()]
 
 
 def check_agreement(state: Mapping[str, Tensor], world: World) -> None:
-    """Compare a digest of the state over the ranks; every rank must call it.
+    """Compare the state over the ranks, by digests; every rank must call it. One process compares nothing.
 
-    The digest is made on the tensors' device and is a few bytes a tensor; one process compares nothing.
     Raises: RunFailed naming the first tensor that differs, on every rank.
     """
     if world.size == 1:
         return
-    sums = [(name, tuple(value.shape)) for name, value in state.items()], bit_sums(state)
-    digests = gather_objects(hashlib.sha256(repr(sums).encode()).hexdigest(), world)
-    if len(set(digests)) == 1:
-        return
-    peers = gather_objects(dict(zip(state, sums[1], strict=True)), world)
+    peers = gather_objects(digests_of(state), world)
     names = dict.fromkeys(name for peer in peers for name in peer)
     differ = [name for name in names if len({peer.get(name) for peer in peers}) > 1]
+    if not differ:
+        return
     rank = next(rank for rank, peer in enumerate(peers) if peer.get(differ[0]) != peers[0].get(differ[0]))
     raise RunFailed(
         f"The workers hold different weights: {differ[0]} of rank {rank} is not that of rank 0 ({len(differ)} of "
         f"{len(names)} tensors differ). Nothing of it was committed; let every rank change its state by what "
         "`batch.gather` or `carry` gives, which is the same on all."
     )
-
-
-def bit_sums(state: Mapping[str, Tensor]) -> list[int]:
-    """The sum of each tensor's bits, read as whole numbers, modulo 2^64; one transfer from the device."""
-    if not state:
-        return []
-    sums = [value.detach().reshape(-1).view(INTEGERS[value.element_size()]).long().sum() for value in state.values()]
-    return torch.stack(sums).tolist()

@@ -24,10 +24,9 @@ from kinoray.method import BaseMethod, Batch, StepInfo, Task, TaskFacts
 from kinoray.metrics import Cells
 from kinoray.rehearsal import payload_names
 from kinoray.seeds import seed_libraries
-from kinoray.training.checkpoint import Phase, Position
+from kinoray.training.checkpoint import GivenWeights, Phase, Position
 from kinoray.training.distributed import World, draw_by_rank, gather, gather_objects, set_world
 from kinoray.training.flops import with_flops
-from kinoray.training.given_weights import GivenWeights
 from kinoray.training.optim import (
     Groups,
     apply_gradients,
