@@ -22,10 +22,6 @@ EXCEPTIONS = {
     ("platform/kinoray/data/ray_rows.py", "ray.data._internal.progress"): LOGGER,
     ("platform/kinoray/backbones/norm.py", "torch.nn.modules.batchnorm._BatchNorm"): "what the three kinds share",
     ("platform/kinoray/backbones/norm.py", "_check_input_dim"): "the shapes that each of the three kinds accepts",
-    (
-        "platform/kinoray/evaluation/exact_search.py",
-        "torch.ops.mkldnn._linear_pointwise",
-    ): "faster; done without if it is gone",
     ("platform/kinoray/momentum.py", "torch._foreach_*"): "one kernel for all parameters, in place of one for each",
     ("platform/kinoray/system/pool.py", "threading._register_atexit"): "nothing else comes before loky's own wait",
     ("platform/kinoray/system/ray_head.py", "_node_ip_address"): "the one argument by which Ray keeps to loopback",

@@ -101,15 +101,3 @@ def test_features_that_are_no_numbers_are_refused() -> None:
         nearest([torch.ones(1, 2)], [broken], 1)
     with pytest.raises(ValueError, match="diverged"):
         nearest([torch.full((1, 2), torch.inf)], [torch.ones(3, 2)], 1)
-
-
-def test_without_one_dnn_the_answers_are_the_same(monkeypatch) -> None:
-    generator = torch.Generator().manual_seed(0)
-    queries, videos = (features("near", count, 33, generator) for count in (7, 150))
-    truth = np.arange(7)
-    with_it = nearest([queries], [videos], 9), exact_ranks([queries], [videos], truth)
-    monkeypatch.setattr(exact_search, "ONE_DNN", None)
-    without = nearest([queries], [videos], 9), exact_ranks([queries], [videos], truth)
-    assert torch.equal(with_it[0].scores, without[0].scores)
-    assert torch.equal(with_it[0].positions, without[0].positions)
-    assert np.array_equal(with_it[1].middle, without[1].middle)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from support.toys import PerBlock
 
 import kinoray
@@ -66,14 +65,12 @@ def test_a_hits_words_are_escaped(finished) -> None:
         assert text.count("&lt;script&gt;alert(1)&lt;/script&gt; {{ 7 * 7 }}") == times
 
 
-def test_the_page_and_the_picture(finished, tmp_path) -> None:
+def test_the_page(finished, tmp_path) -> None:
     hostile = "<script>alert(1)</script> {{ 7 * 7 }} \x1b[31m"
     result = search(finished.folder, hostile, k=2)
     page = result.write(tmp_path / "new" / "hits.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
     assert page.count("data:image/png;base64,") == 2 and "http" not in page
-    with Image.open(result.write(tmp_path / "hits.png")) as picture:
-        assert picture.width > 600 and picture.height > 200
     for hit in result.hits:
         assert hit.id in page
 
@@ -99,8 +96,8 @@ def test_a_clip_that_has_gone_is_an_empty_frame(finished, tmp_path) -> None:
 def test_mistakes_are_one_line(finished, options, match) -> None:
     with pytest.raises(UsageError, match=match):
         search(finished.folder, **options)
-    with pytest.raises(UsageError, match=r"ends in \.html or \.png"):
-        search(finished.folder, "a").write("hits.txt")
+    with pytest.raises(UsageError, match=r"ends in \.html, not hits\.png"):
+        search(finished.folder, "a").write("hits.png")
 
 
 def test_a_file_that_is_no_video_is_named_and_a_missing_one_costs_no_model(finished, tmp_path, monkeypatch) -> None:

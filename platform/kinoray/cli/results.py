@@ -67,9 +67,7 @@ def search_command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What to search for.")] = None,
     like: Annotated[Path | None, typer.Option(metavar="FILE", help="A video or picture to search by instead.")] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many clips.")] = 5,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A contact sheet of the hits: .html or .png.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="A contact sheet of the hits.")] = None,
     split: Annotated[str, typer.Option(help="Whose features: test, or what the method had stored.")] = "test",
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
     root: Runs = None,

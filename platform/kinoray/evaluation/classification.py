@@ -73,14 +73,15 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Features of pictures, (N, F), and the class of each in 0..C-1, (N,) int64, on one device."""
+class Bank:
+    """Training pictures to compare with, or to fit a probe on."""
 
     features: Tensor
-    classes: Tensor
-
-    def __len__(self) -> int:
-        return len(self.features)
+    """(N, F)"""
+    places: Tensor
+    """Place of each picture's class in `classes`, (N,) int64."""
+    classes: np.ndarray
+    """Numbers of the candidate classes, ascending, (C,)."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class LinearProbe:
         return with_ones((features_NF.to(self.mean) - self.mean) / self.deviation) @ self.weight
 
 
-def fit_probe(train: Labelled, num_classes: int, penalty: float = PENALTY, tolerance: float = TOLERANCE) -> LinearProbe:
+def fit_probe(train: Bank, penalty: float = PENALTY, tolerance: float = TOLERANCE) -> LinearProbe:
     """The weights that minimise `probe_loss` on standardised features, from zeros.
 
     The whole set at every step, in the features' precision: the same numbers give the same probe. No graph is held.
@@ -107,7 +108,7 @@ def fit_probe(train: Labelled, num_classes: int, penalty: float = PENALTY, toler
     constant = deviation <= 1e-5 * mean.abs()  # but for rounding
     deviation = torch.where(constant, 1.0, deviation)
     inputs = with_ones((train.features - mean) / deviation)
-    weight = inputs.new_zeros(inputs.shape[1], num_classes).requires_grad_()
+    weight = inputs.new_zeros(inputs.shape[1], len(train.classes)).requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weight],
         max_iter=MAX_STEPS,
@@ -118,7 +119,7 @@ def fit_probe(train: Labelled, num_classes: int, penalty: float = PENALTY, toler
     )
 
     def loss() -> Tensor:
-        value, weight.grad = probe_loss(weight.detach(), inputs, train.classes, penalty / len(train))
+        value, weight.grad = probe_loss(weight.detach(), inputs, train.places, penalty / len(inputs))
         return value
 
     optimizer.step(loss)
@@ -143,18 +144,6 @@ def probe_loss(weight: Tensor, inputs: Tensor, classes: Tensor, strength: float)
 def with_ones(features_NF: Tensor) -> Tensor:
     """A column of ones beside the features, for the bias: (N, F + 1)."""
     return torch.cat([features_NF, features_NF.new_ones(len(features_NF), 1)], dim=1)
-
-
-@dataclass(frozen=True)
-class Bank:
-    """Training pictures to compare with."""
-
-    features: Tensor
-    """(N, F) on the CPU."""
-    places: Tensor
-    """Place of each picture's class in `classes`, (N,) int64."""
-    classes: np.ndarray
-    """Numbers of the candidate classes, ascending, (C,)."""
 
 
 def validate_by_votes(tester: Tester, task: int) -> Ranks:
@@ -242,7 +231,7 @@ def bank_of(tester: Tester, parts: Sequence[Clips]) -> Bank:
 def probe_of(tester: Tester, bank: Bank) -> LinearProbe:
     """The linear probe of a bank, on the run's device."""
     device = tester.feed.world.device
-    return fit_probe(Labelled(bank.features.to(device), bank.places.to(device)), len(bank.classes))
+    return fit_probe(Bank(bank.features.to(device), bank.places.to(device), bank.classes))
 
 
 def ranks_by_probe(tester: Tester, probe: LinearProbe, bank: Bank, queries: Clips) -> Ranks:

@@ -33,8 +33,6 @@ EXACT_NUMEL = 1 << 17
 """Numbers that an exact scoring holds at a time: 1 MiB of float64, twice, which a core's cache holds."""
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32."""
-ONE_DNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
-"""What `torch.compile` calls for x W^T; private, so done without where it is gone."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +147,11 @@ def _products(
         query = queries[number][rows].float().contiguous()
         for start in range(0, len(block), STRIP):
             strip = block[start : start + STRIP]
-            product = _product(query, strip)
+            product = query @ strip.T
             if missing := -len(strip) % COLUMNS:
                 product = F.pad(product, (0, missing), value=-torch.inf)
             yield number, before + start, strip, product.view(len(query), -1, COLUMNS)
         before += len(block)
-
-
-def _product(query: Tensor, strip: Tensor) -> Tensor:
-    """Float32 dot products (Q, W), by oneDNN where this torch has it: on some processors `torch.mm` leaves half of the
-    vector units idle (benchmarks/store.py)."""
-    if ONE_DNN is None:
-        return query @ strip.T
-    return ONE_DNN(query, strip, None, "none", [], "")
 
 
 def _chunks(count: int) -> Iterator[slice]:

@@ -8,11 +8,13 @@ task, and every stage on the way is compared with the chain.
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -22,22 +24,26 @@ from kinoray.data.manifest import read_manifest
 from kinoray.decoding.probe import file_digest
 from kinoray.errors import ConfigMismatch, KinorayError, UsageError
 from kinoray.evaluation.feature_files import read_features
+from kinoray.execution.rank_session import RankSession
+from kinoray.execution.run_monitor import RunMonitor
+from kinoray.execution.run_rank import compute_repeatably, settings_kept
 from kinoray.proof.archive import RANKS, read_ranks, write_bundle, write_ranks
 from kinoray.proof.cells import cells_of
 from kinoray.proof.documents import chosen_task, seal_of
-from kinoray.proof.repeat import stages_again
 from kinoray.runs.finding import load_all
 from kinoray.runs.record import changes, code_digest, describe, replaced_files
 from kinoray.runs.reopen import label_of, recorded_request
 from kinoray.runs.resolve import Resolved, resolve
 from kinoray.runs.result import Result
+from kinoray.runs.run_spec import alone, describe_ranks
 from kinoray.streams import Stream
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.streams.rendering import rendered_from
 from kinoray.system.folders import expanded
 from kinoray.system.text import printer
 from kinoray.training.chain import Link, chain_of
-from kinoray.training.checkpoint import Position, verified
+from kinoray.training.checkpoint import Checkpoint, Position, verified
+from kinoray.training.loop import RunState, train_stream
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.,=-]+(:[A-Za-z0-9_.,=-]+)*(/[A-Za-z0-9_.-]+)?")
 """A stream or backbone that is named and no place on a disk."""
@@ -164,6 +170,29 @@ def _state_before(task: int, result: Result, run: Resolved, links: list[Link], f
         packed = {f"{name}.safetensors": save(values) for name, values in tensors.items() if values}
         return {"commit.json": _json(document)} | packed
     raise KinorayError(f"{label_of(result)} has no task {task}.")
+
+
+def stages_again(
+    run: Resolved,
+    threads: int,
+    folder: Path,
+    start: Callable[[Path], Checkpoint | None] = lambda folder: None,
+) -> Generator[tuple[int, RankSession, RunState], None, None]:
+    """Train the stages of a run again, in this process; yields after each, committed, how many are done.
+
+    threads: of the run's first start. folder: where all is written. start: the commit to go on from, made in the run's
+    folder there.
+    """
+    run = replace(run, folder=folder / run.folder.parent.name / run.folder.name)
+    run.folder.mkdir(parents=True)
+    spec = describe_ranks(run, threads, 0, torch.cuda.is_available())
+    with settings_kept():
+        compute_repeatably(spec, alone(spec))
+        session = RankSession(spec, alone(spec), RunMonitor(spec.folder), None)
+        commit = start(run.folder)
+        state = session.restore(commit) if commit is not None else RunState()
+        for done in train_stream(session.method, spec.stages, session.recipe, session, state):
+            yield done, session, state
 
 
 def request_of(result: Result, run: Resolved) -> dict[str, Any]:

@@ -24,10 +24,9 @@ from kinoray.errors import DONE, NOT_REPEATED, SOME_FAILED, BadData, CheckpointC
 from kinoray.evaluation.feature_files import write_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.proof.archive import TENSORS, Bundle, read_bundle, read_ranks, read_tensors
-from kinoray.proof.bundle import PLAIN_NAME, bytes_of, names_backbone, own_folders, reference_of
+from kinoray.proof.bundle import PLAIN_NAME, bytes_of, names_backbone, own_folders, reference_of, stages_again
 from kinoray.proof.cells import Tested, cells_of, odd_cell
 from kinoray.proof.documents import CommitDocument, Request, RunDocument, chosen_task, read_document, seal_of
-from kinoray.proof.repeat import stages_again
 from kinoray.runs.method_source import MethodSource, find_method, method_names
 from kinoray.runs.record import changes, code_digest, versions
 from kinoray.runs.request import RunRequest

@@ -1,6 +1,5 @@
 """`kinoray doctor`: what this machine has, what is missing, and what to do about it. Starts nothing."""
 
-import http.client
 import os
 import shlex
 import shutil
@@ -24,8 +23,6 @@ TESTED = {
     "pydantic": "2.14",
 }
 """Major and minor versions that the tests ran with."""
-PORTS = {6379: "Ray's head", 8265: "Ray's dashboard and jobs"}
-DASHBOARD_PORTS = range(8265, 8270)
 DECODERS = ("h264", "hevc", "vp9", "av1", "mpeg4")
 GIB = 1024**3
 
@@ -52,10 +49,7 @@ def examine(runs: str | Path = "runs") -> list[Finding]:
         _gpu(),
         _torchvision(),
         _codecs(),
-        *_ports(),
         _ray_cluster(),
-        _ray_dashboard(),
-        _tiny_weights(),
         _vit_bert_weights(),
     ]
 
@@ -166,59 +160,17 @@ def _codecs() -> Finding:
     return Finding("ffmpeg", "ok", f"libavcodec {library}: {', '.join(DECODERS)}; writes h264")
 
 
-def _ports() -> Iterator[Finding]:
-    for port, use in PORTS.items():
-        taken = _answers("127.0.0.1", port)
-        advice = "If this is no Ray cluster of yours, give Ray another port." if taken else ""
-        yield Finding(f"port {port}", "warn" if taken else "ok", f"{'in use' if taken else 'free'} ({use})", advice)
-
-
 def _ray_cluster() -> Finding:
     address = os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.removeprefix("ray://").removeprefix("http://").rpartition(":")
     if not address or not port.isdigit():
         return Finding("ray cluster", "ok", "RAY_ADDRESS is not set; a run starts a Ray of its own")
-    if _answers(host, int(port)):
-        return Finding("ray cluster", "ok", f"{address} answers")
-    return Finding("ray cluster", "fail", f"RAY_ADDRESS={address} does not answer", "Start the cluster or unset it.")
-
-
-def _ray_dashboard() -> Finding:
-    """Those on this machine: Ray takes the first free port from 8265 on."""
-    urls = [f"http://127.0.0.1:{port}" for port in DASHBOARD_PORTS if is_dashboard(port)]
-    if urls:
-        return Finding("ray dashboard", "ok", f"{', '.join(urls)} answers")
-    return Finding("ray dashboard", "ok", "none runs here; `kinoray run --dashboard` shows one while the run lasts")
-
-
-def is_dashboard(port: int) -> bool:
-    """Whether Ray's dashboard answers there; with a token it refuses, and says that it is the token it wants."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     try:
-        connection.request("GET", "/api/version")
-        answer = connection.getresponse()
-        text = answer.read(1000).decode(errors="replace")
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return "ray_version" in text or (answer.status == 401 and "token" in text)
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=1.0):
-            return True
+        socket.create_connection((host, int(port)), timeout=1.0).close()
     except OSError:
-        return False
-
-
-def _tiny_weights() -> Finding:
-    from kinoray.backbones.tiny import FOLDER
-
-    if any(FOLDER.glob("*.safetensors")):
-        return Finding("tiny weights", "ok", "come with kinoray")
-    return Finding("tiny weights", "fail", "missing", "install kinoray again")
+        advice = "Start the cluster or unset it."
+        return Finding("ray cluster", "fail", f"RAY_ADDRESS={address} does not answer", advice)
+    return Finding("ray cluster", "ok", f"{address} answers")
 
 
 def _vit_bert_weights() -> Finding:

@@ -60,20 +60,19 @@ def _row(folder: Path) -> Row:
 def _damaged(folder: Path, error: str) -> Row:
     """What can be said of a run whose files cannot be read."""
     name = home_of(folder).name
-    row: Row = {
+    unknown: Row = dict.fromkeys(("stream", "backbone", "method", "protocol", "sweep"), "")
+    return unknown | {
         "name": name,
-        "stream": "",
-        "backbone": "",
         "seed": int(folder.name[5:]),
         "order": 0 if folder.parent.name == name else int(folder.parent.name[6:]),
         "state": DAMAGED,
         "metrics": {},
         "brief": (),
-    }
-    row |= {"cost_s": None, "error": error, "folder": str(folder), "method": "", "kind": name, "protocol": ""}
-    return row | {
+        "cost_s": None,
+        "error": error,
+        "folder": str(folder),
+        "kind": name,
         "settings": {},
-        "sweep": "",
         "date": _date(folder.stat().st_mtime),
     }
 
@@ -122,19 +121,15 @@ def _run_of(row: Mapping[str, Any]) -> str:
 def _head(rows: Sequence[Row]) -> str:
     """States, newest date, wall time."""
     cost_s = total_cost_s(rows)
+    newest = max(row["date"] for row in rows)
     took = "–" if cost_s is None else clock(cost_s)
-    return f"{states(rows):<9}  {newest(rows)}  {took:>8}"
+    return f"{states(rows):<9}  {newest}  {took:>8}"
 
 
 def states(rows: Sequence[Row]) -> str:
     """`finished`, or `2 finished, 1 stopped`."""
     counts = Counter(row["state"] for row in rows)
     return ", ".join(f"{count} {state}" if len(counts) > 1 else state for state, count in counts.items())
-
-
-def newest(rows: Sequence[Row]) -> str:
-    """The last date."""
-    return max(row["date"] for row in rows)
 
 
 def total_cost_s(rows: Sequence[Row]) -> float | None:

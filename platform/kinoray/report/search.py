@@ -1,7 +1,7 @@
 """`kinoray search`: text to video, or video to video, over a run's feature store.
 
     found = kinoray.search("runs/bmu_moco-...", "a red square slides")
-    found.frame; found.write("hits.html"); found.write("hits.png")
+    found.frame; found.write("hits.html")
 
 The query is embedded by the run's newest model, once for each task where the method's embedding depends on it; the
 videos are the features that were committed, never embedded again.
@@ -27,8 +27,7 @@ from kinoray.evaluation.gallery import FeatureStore, Hits
 from kinoray.execution.feature_store import live_or_committed
 from kinoray.execution.open_method import OpenedMethod, open_method
 from kinoray.method import BaseMethod
-from kinoray.report.contact_sheet import FAINT, INK, LINE_PX, MARGIN_PX, PAPER, SMALL_PX, TEXT_PX, drawable, font, wrap
-from kinoray.report.examples import FRAMES, GAP_PX, data_uri, strip
+from kinoray.report.examples import data_uri, strip
 from kinoray.runs.reopen import label_of
 from kinoray.runs.result import Result
 from kinoray.system.durable import whole_file
@@ -76,22 +75,17 @@ class Found:
         return pd.DataFrame(rows, columns=["score", "task", "id", "caption", "file", "start", "end"])
 
     def write(self, path: str | Path) -> Path:
-        """Write a contact sheet of the hits as a page (.html, self-contained) or a picture (.png).
+        """Write a contact sheet of the hits as a self-contained page (.html).
 
         Raises: UsageError for another ending, or where the file cannot be written.
         """
         path = expanded(path)
-        if path.suffix.lower() not in (".html", ".png"):
-            raise UsageError(
-                f"A contact sheet is a page or a picture: give a name that ends in .html or .png, not {path}."
-            )
+        if path.suffix.lower() != ".html":
+            raise UsageError(f"A contact sheet of hits is a page: give a name that ends in .html, not {path}.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(path) as draft:
-                if path.suffix.lower() == ".png":
-                    self.sheet().save(draft, "PNG")
-                else:
-                    draft.write_text(self.page(), encoding="utf-8")
+                draft.write_text(self.page(), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"Cannot write {path}: {error.strerror or error}. Give another file with --out.") from None
         return path
@@ -106,10 +100,6 @@ class Found:
         return environment.get_template("search.html").render(
             found=self, rows=list(zip(self.hits, pictures, strict=True)), shown=SHOWN_CAPTIONS
         )
-
-    def sheet(self) -> Image.Image:
-        """The hits as a picture: a row of frames and the words of each."""
-        return _sheet(f"{self.run}: {self.query}", [(_strip(hit), _words(n, hit)) for n, hit in self._numbered])
 
     @property
     def _numbered(self) -> list[tuple[int, Hit]]:
@@ -213,30 +203,3 @@ def _words(number: int, hit: Hit) -> str:
 
 def _strip(hit: Hit) -> Image.Image:
     return strip(hit.clip, FRAME_PX)
-
-
-def _sheet(title: str, rows: list[tuple[Image.Image, str]]) -> Image.Image:
-    from PIL import ImageDraw
-
-    width = FRAMES * (FRAME_PX + GAP_PX) - GAP_PX + 2 * MARGIN_PX
-    room = width - 2 * MARGIN_PX
-    head = wrap(drawable(printable(title))[0], room, font(TEXT_PX, bold=True))
-    texts = [wrap(drawable(printable(words))[0], room, font(SMALL_PX)) for _, words in rows]
-    height = 2 * MARGIN_PX + len(head) * LINE_PX
-    height += sum(
-        picture.height + len(lines) * LINE_PX + MARGIN_PX for (picture, _), lines in zip(rows, texts, strict=True)
-    )
-    sheet = Image.new("RGB", (width, height), PAPER)
-    pen = ImageDraw.Draw(sheet)
-    y = MARGIN_PX
-    for line in head:
-        pen.text((MARGIN_PX, y), line, fill=INK, font=font(TEXT_PX, bold=True))
-        y += LINE_PX
-    for (picture, _), lines in zip(rows, texts, strict=True):
-        sheet.paste(picture, (MARGIN_PX, y))
-        y += picture.height + 2
-        for line in lines:
-            pen.text((MARGIN_PX, y), line, fill=FAINT, font=font(SMALL_PX))
-            y += LINE_PX
-        y += MARGIN_PX - 2
-    return sheet

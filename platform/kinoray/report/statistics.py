@@ -19,6 +19,7 @@ second term takes out of D_n what s^2 has, too. Freedom is Satterthwaite's.
 
 # B draws of a bootstrap   n units
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -126,11 +127,7 @@ class Spread(NamedTuple):
         """How many units would show an effect of that size; None: not even `MOST_UNITS`."""
         if effect <= 0 or self.units < 2 or self.visible(error, MOST_UNITS) > effect:
             return None
-        low, high = 1, MOST_UNITS  # the first does not, the last does
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.visible(error, middle) <= effect else (middle, high)
-        return high
+        return 2 + bisect_left(range(2, MOST_UNITS), True, key=lambda units: self.visible(error, units) <= effect)
 
     @property
     def over(self) -> str:
@@ -150,7 +147,7 @@ def spread(sample: Sample) -> Spread | None:
     worlds = {unit.world for unit in sample}
     orders = {unit[:2] for unit in sample}
     depth = 1 if len(worlds) > 1 else 2 if len(orders) > 1 else 3
-    means = _nested(sample, depth)
+    means = means_of(sample, depth)
     values = np.array([number.value for number in means])
     n, draws = len(values), 0
     of_units = float(values.var(ddof=1)) if n > 1 else 0.0
@@ -165,25 +162,15 @@ def spread(sample: Sample) -> Spread | None:
     return Spread(float(values.mean()), level, n, len(sample), of_units, of_queries, draws)
 
 
-def _nested(sample: Sample, depth: int) -> list[Number]:
-    """The mean of each unit of the first so many levels, of its own units' means."""
+def means_of(sample: Sample, depth: int) -> list[Number]:
+    """The mean of each unit of the first so many levels, of its own units' means: 1 worlds, 2 their orders, 3 seeds."""
     numbers: dict[tuple, Number] = {tuple(unit): number for unit, number in sample.items()}
-    for kept in (2, 1):
-        if kept < depth:
-            break
+    for kept in range(2, depth - 1, -1):
         groups: dict[tuple, list[Number]] = {}
         for unit, number in numbers.items():
             groups.setdefault(unit[:kept], []).append(number)
         numbers = {unit: mean_of(group) for unit, group in groups.items()}
     return list(numbers.values())
-
-
-def means_of_orders(sample: Sample) -> dict[tuple[str, tuple[str, ...]], Number]:
-    """The mean over the seeds of each order of the tasks, by world and order."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Number]] = {}
-    for unit, number in sample.items():
-        groups.setdefault((unit.world, unit.order), []).append(number)
-    return {order: mean_of(group) for order, group in groups.items()}
 
 
 def mean_of(numbers: Sequence[Number]) -> Number:

@@ -25,7 +25,7 @@ from kinoray.report.columns import (
     table_of,
 )
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
-from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, means_of_orders, spread, verdict
+from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, means_of, spread, verdict
 from kinoray.runs.cautions import cautions
 from kinoray.runs.finding import load_all
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
@@ -393,7 +393,7 @@ def changed_places(rows: Sequence[tuple[str, Row]]) -> list[str]:
         protocol = row.results[0].protocol
         overall = protocol.overall_columns(row.metric)
         column = protocol.objective if protocol.objective in overall else overall[0]
-        gaps = [gap.value for gap in means_of_orders(row.minus(other, column)).values()]
+        gaps = [gap.value for gap in means_of(row.minus(other, column), 2)]
         fewer = min(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps))
         if fewer:
             lines.append(f"{label} and {other_label} change places in {fewer} of {len(gaps)} orders ({column}).")
