@@ -1,6 +1,6 @@
 """What checking videos costs: the memory of probing a large one, and `kinoray data check` against decoding each once.
 
-    python benchmarks/data_check.py [--clips 1000] [--rounds 3] [--seconds 10] [--json] [--keep]
+    python benchmarks/data_check.py [--clips 5000] [--rounds 3] [--seconds 10] [--json] [--keep]
 
 Memory: a process of its own probes 4K of FFmpeg's moving test pattern (H.264, 30 frames a second, x264's defaults) and
 says how much it held at most, and how much before it began. Bar: 250 MB at most.
@@ -8,7 +8,7 @@ says how much it held at most, and how much before it began. Bar: 250 MB at most
 Time: a folder of short clips (320 x 240, 25 frames, H.264; a few are encoded, each file has bytes of its own) is
 checked by `check_folder`, as `kinoray data check FOLDER` does, and every file is decoded once by plain PyAV, by turns
 and on one core, with one thread. Bar: the check takes 3 times as long at most, with the start of its process; the
-median of the rounds. `--keep` writes `results/data_check.md`.
+median of the rounds. Beyond a bar the script exits with 1. `--keep` writes `results/data_check.md`.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from kinoray.streams.own_folder import own_folder
 RESULTS = Path(__file__).parent / "results"
 KINDS = 8
 """Clips that are encoded; all others have their frames."""
+MOST_MB, MOST_RATIO = 250, 3.0
 PROBE = """
 import re, sys
 from pathlib import Path
@@ -117,9 +118,9 @@ def times(folder: Path, rounds: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clips", type=int, default=1000)
+    parser.add_argument("--clips", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=10, help="of 4K; 0 leaves memory out")
     parser.add_argument("--json", action="store_true")
@@ -130,7 +131,8 @@ def main() -> None:
         numbers |= times(make_clips(Path(name) / "clips", options.clips), options.rounds)
     title = f"Checking {options.clips:,} clips on one core, and the memory of probing {options.seconds} s of 4K"
     show_numbers(title, numbers, RESULTS / "data_check.md" if options.keep else None, options.json)
+    return int(numbers.get("probe of 4K, peak MB", 0) > MOST_MB or numbers["check / decoding"] > MOST_RATIO)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -72,12 +72,12 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests render and cache in a folder of their own, which xdist's processes share; the user's is not touched."""
+    """Tests cache and run in folders of their own, and xdist's processes share a cache; the user's are not touched."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("XDG_CACHE_HOME", str(shared / "cache"))
-        for name in ("KINORAY_CACHE", "KINORAY_CACHE_BYTES"):
+        for name in ("KINORAY_CACHE", "KINORAY_CACHE_BYTES", "KINORAY_RUNS"):
             environment.delenv(name, raising=False)
         yield
 

@@ -11,6 +11,7 @@ from support.places import REPOSITORY
 import kinoray
 from kinoray.cli.main import app
 from kinoray.config import Recipe, names_of
+from kinoray.method import BaseMethod
 from kinoray.report.tables import Comparison
 from kinoray.runs.experiment_file import read_experiment
 from kinoray.runs.method_source import find_method
@@ -99,6 +100,12 @@ def test_python_of_the_pages_uses_public_names() -> None:
     assert set(re.findall(r"(?<!from )kinoray\.(\w+)", code)) <= set(kinoray.__all__)
     known = set(dir(Result)) | set(dir(Comparison))
     assert set(re.findall(r"(?:result|both)\.(\w+)", code)) <= known
+
+
+def test_verbs_of_the_page_are_a_methods() -> None:
+    table = (ROOT / "docs" / "methods.md").read_text().split("| verb |")[1].split("\n\n")[0]
+    verbs = re.findall(r"`(\w+)", "".join(line.split("|")[1] for line in table.splitlines()[2:]))
+    assert len(verbs) > 9 and [verb for verb in verbs if not hasattr(BaseMethod, verb)] == []
 
 
 def test_its_tables_say_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatch) -> None:

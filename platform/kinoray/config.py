@@ -43,7 +43,7 @@ class Recipe:
     """
 
     epochs: Positive = 10
-    """Passes over a task's training samples; fractions allowed."""
+    """Passes over a task's training samples; fractions allowed. Batches run over the ends of passes."""
     batch_size: Count = 48
     """Samples per optimizer step over all workers."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"

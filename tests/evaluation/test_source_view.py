@@ -19,8 +19,9 @@ import kinoray
 from kinoray.backbones import load_backbone
 from kinoray.backbones.vision import open_clip, torchvision
 from kinoray.config import Recipe
+from kinoray.data.crops import crop
 from kinoray.data.manifest import Manifest, read_manifest
-from kinoray.data.presets import find_preset
+from kinoray.data.presets import find_preset, train_form
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import decode_clip
 from kinoray.decoding.forms import FrameForm
@@ -206,3 +207,22 @@ def test_video_moco_s_test_clips_are_torchvision_s_own(folder: Path) -> None:
     agreement = centred(features) @ centred(script).T
     assert agreement.diagonal().min() >= 0.99
     assert agreement.masked_fill(torch.eye(CLIPS, dtype=torch.bool), -1).max() < 0.9
+
+
+@pytest.mark.parametrize(("preset", "size"), [("video-moco", 112), ("ctvr", 64), ("ctvr", 224), ("ccsl-imagenet", 224)])
+def test_training_views_are_torchvision_s_crops_of_the_same_rectangle(folder: Path, preset: str, size: int) -> None:
+    """Of frames whose short side is resized to what the preset keeps, as a source resizes before it crops."""
+    form = train_form(find_preset(preset), size)
+    transforms: Any = torchvision("transforms.v2.functional")
+    for number in range(3):
+        path = str(folder / "train" / f"{number}.mp4")
+        kept = decode_clip(Clip("a", path), lambda line: np.array(middles(line.num_frames, FRAMES)), form)
+        ours_TCHW = torch.from_numpy(kept).permute(0, 3, 1, 2)
+        whole_TCHW = torch.from_numpy(np.stack(frames_of(path, FRAMES))).permute(0, 3, 1, 2)
+        source_TCHW = transforms.resize(whole_TCHW, [form.short_px], antialias=True)
+        assert ours_TCHW.shape == source_TCHW.shape
+        height, width = ours_TCHW.shape[2:]
+        for box in ((0, 0, height, height), (height // 5, width // 3, height // 2, height // 2 + 7)):
+            view = crop(ours_TCHW[None], np.array([box]), size)[0]
+            expected = transforms.resized_crop(source_TCHW, *box, [size, size], interpolation=2, antialias=True)
+            assert rms(view.float(), expected.float()) <= 3

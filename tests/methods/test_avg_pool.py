@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kinoray.backbones import load_backbone
-from kinoray.methods.avg_pool import RECIPES, Config, Method
+from kinoray.methods import clip_vip, x_pool
+from kinoray.methods.avg_pool import RECIPES, RELEASED, Config, Method
 from kinoray.runs.resolve import settings_for
 from kinoray.testing.engine import first_batch, fresh_session, one_step, spec_of
 from kinoray.testing.small_stream import on_protocol, suited
@@ -58,3 +59,18 @@ def test_the_scale_learns_up_to_clips_100_or_ctvrs_200_or_rests(micro, tmp_path)
         settings = {"learn_scale": learns, "log_scale": 3.0}
         step = one_step(spec_of("avg_pool", stream, tmp_path / str(learns), settings=settings))
         assert torch.equal(step["before"]["log_scale"], step["after"]["log_scale"]) is not learns
+
+
+@pytest.mark.parametrize("module", [x_pool, clip_vip])
+def test_other_learners_of_ctvr_stop_at_its_200_too(micro, module: Any) -> None:
+    towers = load_backbone("tiny-clip:random")
+    for settings, largest in (({}, 100.0), (settings_for(module.RECIPES, on_protocol(micro, "ctvr")), 200.0)):
+        method = module.Method(module.Config(**settings), towers, 2)
+        with torch.no_grad():
+            method.log_scale.fill_(9.0)
+            method.after_step({}, SimpleNamespace())
+        assert method.log_scale.exp().item() == pytest.approx(largest, rel=1e-5)
+
+
+def test_as_released_the_loss_is_half_the_sum() -> None:
+    assert Config(**{name: value for name, value in RELEASED[""].items() if name == "halved"}).halved

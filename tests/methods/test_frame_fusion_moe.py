@@ -13,7 +13,7 @@ from kinoray.backbones.attention import input_of
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight
 from kinoray.backbones.experts import experts_in_use, times_chosen, top_k_gates
-from kinoray.methods.frame_fusion_moe import Config, FrameFusion, Method, Routing, Tame, neighbours
+from kinoray.methods.frame_fusion_moe import RELEASED, Config, FrameFusion, Method, Routing, Tame, neighbours
 from kinoray.testing.engine import fresh_session, one_step, run_spec, spec_of
 from kinoray.testing.small_stream import facts_of, suited
 
@@ -225,6 +225,11 @@ def test_queries_differ_by_prototype_once_experts_have_learned() -> None:
         alone = grown(prototypes=False)
         assert not alone.per_block and not alone.task_prototypes
         assert torch.equal(alone.embed_text(tokens, 0), alone.embed_text(tokens, 1))
+
+
+def test_as_released_adapters_learn_at_the_rates_of_the_checkpoints() -> None:
+    rates = {stream: RELEASED[stream]["learning_rate"] for stream in RELEASED if stream}
+    assert rates == {"ctvr-msrvtt-10": 3e-6, "ctvr-msrvtt-20": 4e-6, "ctvr-actnet-10": 6e-6, "ctvr-actnet-20": 6e-6}
 
 
 def test_as_released_task_1_trains_expert_0_and_copies_it(micro, tmp_path) -> None:

@@ -120,12 +120,17 @@ def test_seeds_and_queries_together_hold_the_mean_as_often_as_they_say() -> None
 # Holm's correction
 
 
+def off_bounds(ps: list[float]) -> bool:
+    """Whether rounding decides nothing."""
+    return all(abs(p * size - 0.05) > 1e-9 for p in ps for size in range(1, 6))
+
+
 def spreads(ps: list[float]) -> list[Spread]:
     """Of means with these two-sided p-values."""
     return [Spread(float(scipy.stats.t.isf(p / 2, 9)), "seeds", 10, 10, 10.0, 0.0, 0) for p in ps]
 
 
-@given(st.lists(st.floats(1e-6, 0.999), min_size=1, max_size=5))
+@given(st.lists(st.floats(1e-6, 0.999), min_size=1, max_size=5).filter(off_bounds))
 def test_holm_finds_what_the_closed_test_by_bonferroni_finds(ps: list[float]) -> None:
     """A mean is not 0 where the smallest p of every set that holds it is below 0.05 by the set's size."""
     everything = range(len(ps))
@@ -217,9 +222,8 @@ def simulated(rng: np.random.Generator, comparisons: int, worlds: int, ahead: fl
 @pytest.mark.parametrize("comparisons", [2, 7, 16])
 @pytest.mark.parametrize("repetitions", SIZES)
 def test_a_verdict_is_wrong_in_at_most_six_percent(repetitions: int, comparisons: int, worlds: int) -> None:
-    """Of fewer repetitions more may be wrong by chance: as many as 6 % make once in ten thousand times."""
     rng = np.random.default_rng([comparisons, worlds])
-    most = int(scipy.stats.binom.isf(1e-4, repetitions, 0.06)) if repetitions < 2000 else 0.06 * repetitions
+    most = 0.06 * repetitions
     equal, best = ([simulated(rng, comparisons, worlds, ahead) for _ in range(repetitions)] for ahead in (0.0, 3.0))
     shares = [f"{answers.count(YES) / repetitions:.1%} yes, {answers.count(NO) / repetitions:.1%} no"
               for answers in (best, equal)]  # fmt: skip

@@ -40,6 +40,7 @@ import psutil
 KINDS = ("driver", "process", "workers", "nan", "disk", "lock")
 TRIALS, ABREAST = 4, 2
 SPACE = {"m_hat": {"low": 0.9, "high": 1.0}, "m": {"low": 0.9, "high": 1.0}}
+GRID = {"m_hat": {"choices": [0.9, 0.99]}, "m": {"choices": [0.9, 0.99]}}
 CLIPS = (12, 4, 6)
 """Training, validation and test clips of each of the two tasks."""
 TITLE = "ray::ResourceTrainable"
@@ -105,8 +106,8 @@ def drive(job: dict[str, Any]) -> None:
             job["method"],
             stream=short_stream(Path(job["cache"]), job["steps"]),
             trials=job["trials"],
-            space=SPACE,
-            sampler="random",
+            space=GRID if job["sampler"] == "grid" else SPACE,
+            sampler=job["sampler"],
             prune=False,
             settings={"queue_size": 80},
             concurrent=job["concurrent"],
@@ -180,6 +181,7 @@ class Campaign:
     draw: random.Random
     steps: int
     """Optimizer steps of each task."""
+    sampler: str = "random"
     whole: Ends = field(default_factory=dict)
     seconds: float = 0.0
     """From the command of the undisturbed sweep to its end."""
@@ -191,7 +193,14 @@ class Campaign:
         return self.folder / "fault.json"
 
     def job(self, name: str, **options: Any) -> dict[str, Any]:
-        usual = {"trials": TRIALS, "concurrent": ABREAST, "workers": 0, "storage": None, "retry": False}
+        usual = {
+            "trials": TRIALS,
+            "sampler": self.sampler,
+            "concurrent": ABREAST,
+            "workers": 0,
+            "storage": None,
+            "retry": False,
+        }
         places = {"cache": str(self.folder / "cache"), "method": str(self.folder / "bmu.py")}
         return usual | places | {"steps": self.steps, "runs": str(self.folder / name)} | options
 
@@ -420,6 +429,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps of each task")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
     parser.add_argument("--only", default=",".join(KINDS), help="kinds of faults, separated by commas")
+    parser.add_argument("--sampler", choices=["random", "tpe", "grid"], default="random")
     parser.add_argument("--drive", metavar="JOB", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.drive:
@@ -430,7 +440,7 @@ def main() -> None:
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kinoray-kills-") as name, ray_that_stays_up() as address:
-        here = Campaign(Path(name), address, random.Random(seed), options.steps)
+        here = Campaign(Path(name), address, random.Random(seed), options.steps, options.sampler)
         numbers = campaign(here, kinds, options.kills)
     if options.json:
         print(json.dumps(numbers))

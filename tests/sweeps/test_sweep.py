@@ -1,5 +1,6 @@
 """Sweeps: trials in this process, the study's bookkeeping with fake trials, and one real sweep on Ray."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -27,7 +28,7 @@ from kinoray.streams import TaskData
 from kinoray.sweeps.plan import make_plan, open_record
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
-from kinoray.sweeps.space import load_space
+from kinoray.sweeps.space import distributions, load_space
 from kinoray.sweeps.study import grid, open_study, requeue
 from kinoray.sweeps.study_search import Keeper
 from kinoray.sweeps.sweep import _few_to_choose_by, _queue, share_of, sweep
@@ -211,24 +212,46 @@ def test_a_failure_a_death_and_a_halt_are_told_as_what_they_are(tmp_path) -> Non
     assert requeue(fake.study, fake.store) == [2, 3]
 
 
-def test_a_sweep_goes_on_with_the_same_trials_wherever_it_was_killed(tmp_path) -> None:
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_sweep_goes_on_with_the_same_trials_wherever_it_was_killed(tmp_path, sampler) -> None:
     def score(params: dict[str, Any], task: int) -> float:
         return 100 * params["m_hat"] - task
 
-    whole = Fake(tmp_path / "whole", SPACE, "tpe")
+    whole = Fake(tmp_path / "whole", SPACE, sampler)
     for _ in range(12):
         whole.trial(score)
     for killed in (3, 7):
-        first = Fake(tmp_path / f"killed-{killed}", SPACE, "tpe")
+        first = Fake(tmp_path / f"killed-{killed}", SPACE, sampler)
         for _ in range(killed):
             first.trial(score)
         first.search.suggest("lost")
-        again = Fake(tmp_path / f"killed-{killed}", SPACE, "tpe")
+        again = Fake(tmp_path / f"killed-{killed}", SPACE, sampler)
         requeue(again.study, again.store)
         for _ in range(12 - killed):
             again.trial(score)
         assert [t.params for t in again.study.trials] == [t.params for t in whole.study.trials]
         assert [t.state for t in again.study.trials] == [t.state for t in whole.study.trials]
+
+
+def test_a_grid_is_queued_whole_wherever_it_was_killed(micro, tmp_path, monkeypatch) -> None:
+    space = {"m_hat": {"choices": [0.9, 0.95, 1.0]}, "m": {"choices": [0.9, 0.99]}}
+    plan = plan_of(micro, tmp_path, space=space, trials=None)
+    for killed in range(7):
+        study = optuna.create_study()
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            put, points = study.enqueue_trial, iter(range(killed))
+
+            def until_killed(params: dict[str, Any], put: Any = put, points: Any = points) -> None:
+                if next(points, None) is None:
+                    raise KeyboardInterrupt
+                put(params)
+
+            patch.setattr(study, "enqueue_trial", until_killed)
+            _queue(plan, study, study._storage, str)
+        done = [study.tell(study.ask(), 0.0) for _ in range(killed // 2)]
+        _queue(plan, study, study._storage, str)
+        queued = [t.params or t.system_attrs["fixed_params"] for t in study.get_trials()]
+        assert queued == grid(distributions(space)) and len(done) == killed // 2
 
 
 def test_several_objectives_have_a_front_and_no_values_by_task(tmp_path) -> None:

@@ -345,7 +345,9 @@ def check_count(video: Video, packets: list[Packet], count: int) -> None:
     expected = count_packets(video, packets)
     renewed = not video.from_start and video.stream.codec_context.codec.canonical_name in RENEWED
     if count + WHOLE_SLACK < WHOLE_SHARE * expected or (renewed and count < expected):
-        raise VideoError("decode", f"the stream ends early: {count} of {expected} frames")
+        raise VideoError(
+            "decode", f"the stream ends early, or most of its packets show nothing: {count} of {expected} frames"
+        )
 
 
 def _behind_the_end(video: Video, packets: list[Packet]) -> str | None:
