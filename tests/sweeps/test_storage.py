@@ -117,7 +117,7 @@ def test_a_sweep_waits_for_a_locked_sqlite_file(cluster, micro, tmp_path, monkey
 
         return patiently(once)
 
-    for asking in ("owner", "study", "study_search"):
+    for asking in ("study", "study_search"):
         monkeypatch.setattr(f"kinoray.sweeps.{asking}.patiently", noting)
     file = tmp_path / "s.db"
 
