@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kinoray.data.slots import KILLED, Feed, Place, Row
+from kinoray.data.slots import KILLED, Place, Row, SlotFeed
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
 from kinoray.system.pool import BrokenProcessPool, done_of, in_pool, one_process
@@ -25,8 +25,8 @@ _deadly: set[Place] = set()
 """What this process has learned."""
 
 Answer = TypeVar("Answer")
-AnyFeed = TypeVar("AnyFeed", bound=Feed)
-Alone = Callable[[Feed, int, int], Row]
+AnyFeed = TypeVar("AnyFeed", bound=SlotFeed)
+Alone = Callable[[SlotFeed, int, int], Row]
 """Decodes the row of a group's slot in a process that does nothing else. Raises: ProcessDied."""
 
 
@@ -40,7 +40,7 @@ def without_deadly(feed: AnyFeed) -> AnyFeed:
     return replace(known, deadly=feed.deadly | frozenset(_deadly)) if _deadly - feed.deadly else feed
 
 
-def guarded_rows(feed: Feed, slots: Iterable[tuple[int, int]], alone: Alone) -> Iterator[Row]:
+def guarded_rows(feed: SlotFeed, slots: Iterable[tuple[int, int]], alone: Alone) -> Iterator[Row]:
     """The rows of some slots, one after the other. Raises: RunFailed where nearly every clip ends its process."""
     for group, slot in slots:
         for _ in range(MOST):
@@ -57,7 +57,7 @@ def guarded_rows(feed: Feed, slots: Iterable[tuple[int, int]], alone: Alone) -> 
             raise RunFailed(f"{MOST} clips in a row ended the processes that read them. Is there memory?")
 
 
-def _tried(alone: Alone, feed: Feed, group: int, slot: int) -> Row | None:
+def _tried(alone: Alone, feed: SlotFeed, group: int, slot: int) -> Row | None:
     """The row of a slot, None where its process died every time."""
     for _ in range(TRIES):
         try:

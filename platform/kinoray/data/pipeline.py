@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from kinoray.data.process_rows import PROCESSES, process_rows
-from kinoray.data.slots import MIXED, ClipFeed, Feed, Row, TrainFeed, coming, mixed, share
+from kinoray.data.slots import MIXED, ClipFeed, Row, SlotFeed, TrainFeed, coming, mixed, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
@@ -98,7 +98,7 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: Feed, slots: float, processes: int) -> Groups:
+def _groups(feed: SlotFeed, slots: float, processes: int) -> Groups:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
     while done < len(feed.groups):
@@ -128,7 +128,7 @@ def _check(rows: list[Row], group: int, count: int) -> None:
         raise BadData(MIXED)
 
 
-def _mostly_cached(feed: Feed, done: int) -> bool:
+def _mostly_cached(feed: SlotFeed, done: int) -> bool:
     """Whether the cache holds the clips of a sample of the coming slots."""
     coming = feed.groups[done:]
     missing = 0
@@ -141,7 +141,7 @@ def _mostly_cached(feed: Feed, done: int) -> bool:
     return True
 
 
-def _on_demand(feed: Feed, done: int, slots: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
+def _on_demand(feed: SlotFeed, done: int, slots: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
     thread that did it ahead would stop training just as long, and longer. What the cache lacks others decode."""
     for group, slot in coming(feed, done):
@@ -156,12 +156,12 @@ def _on_demand(feed: Feed, done: int, slots: float, processes: int = PROCESSES) 
             yield from process_rows(feed, [(group, slot)], processes)
 
 
-def _local(feed: Feed, done: int, _: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
+def _local(feed: SlotFeed, done: int, _: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, a fixed number of them ahead, from processes of our own."""
     return process_rows(feed, coming(feed, done), processes)
 
 
-def _ray(feed: Feed, done: int, slots: float, _: int = 0) -> Generator[Row, None, None]:
+def _ray(feed: SlotFeed, done: int, slots: float, _: int = 0) -> Generator[Row, None, None]:
     """The same rows from Ray Data."""
     from kinoray.data.ray_rows import ray_rows
 

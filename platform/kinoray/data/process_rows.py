@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
 from kinoray.data.manifest import read_manifest
-from kinoray.data.slots import Feed, Row, as_ordered, holds
+from kinoray.data.slots import Row, SlotFeed, as_ordered, holds
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
 from kinoray.system import pool
@@ -32,7 +32,7 @@ Sent = tuple[Row, bool]
 """A row, and whether its frames are to be read from the cache."""
 
 
-def process_rows(feed: Feed, slots: Iterable[Slot], processes: int = PROCESSES) -> Generator[Row, None, None]:
+def process_rows(feed: SlotFeed, slots: Iterable[Slot], processes: int = PROCESSES) -> Generator[Row, None, None]:
     """The rows of some slots (group, slot), in order, a fixed number of them ahead."""
     # A process takes several rows at once: to send for one costs about as much as to read it.
     batch_rows = max(1, feed.slots_per_group // (4 * processes))
@@ -68,7 +68,7 @@ def alone_in_a_process() -> Iterator[Alone]:
     """Decodes a row at a time in a process of its own; another one where it died."""
     own: list[ProcessPoolExecutor] = []
 
-    def decode(feed: Feed, group: int, slot: int) -> Row:
+    def decode(feed: SlotFeed, group: int, slot: int) -> Row:
         own[:] = own or [one_process(_decode)]
         try:
             ((row, in_cache),) = _answer(own[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
@@ -84,7 +84,7 @@ def alone_in_a_process() -> Iterator[Alone]:
             process.shutdown(kill_workers=True)
 
 
-def _answer(future: Future[list[Sent]], feed: Feed, slots: list[Slot]) -> list[Sent]:
+def _answer(future: Future[list[Sent]], feed: SlotFeed, slots: list[Slot]) -> list[Sent]:
     """What a process sent. Raises: BrokenProcessPool; RunFailed where it is held up for good."""
     if done_of([future]):
         return future.result()
@@ -97,7 +97,7 @@ def _answer(future: Future[list[Sent]], feed: Feed, slots: list[Slot]) -> list[S
 
 
 @ends_without_memory
-def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
+def _decode(feed: SlotFeed, slots: list[Slot]) -> list[Sent]:
     """What a process does: frames that the cache holds by now are left there."""
     answers = []
     for group, slot in slots:
@@ -111,7 +111,7 @@ def _decode(feed: Feed, slots: list[Slot]) -> list[Sent]:
     return answers
 
 
-def _with_frames(feed: Feed, slot: Slot, row: Row, in_cache: bool) -> Row:
+def _with_frames(feed: SlotFeed, slot: Slot, row: Row, in_cache: bool) -> Row:
     if in_cache:
         manifest, clip_row, seed = feed.source(row)
         fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.form, feed.cache)

@@ -30,7 +30,7 @@ from ray.util.annotations import RayDeprecationWarning
 
 from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
 from kinoray.data.process_rows import alone_in_a_process, process_rows
-from kinoray.data.slots import MIXED, Feed, Row, coming, mixed
+from kinoray.data.slots import MIXED, Row, SlotFeed, coming, mixed
 from kinoray.system.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
@@ -73,7 +73,7 @@ FEWEST_ROWS = 4
 """Of the last tasks: between two tasks a process waits 0.1 s for Ray Data's loop."""
 
 
-def ray_rows(feed: Feed, done: int, slots: float) -> Generator[Row, None, None]:
+def ray_rows(feed: SlotFeed, done: int, slots: float) -> Generator[Row, None, None]:
     """The same rows from ordered streaming executions inside this process: `streaming_split` would put the executor
     in an actor of its own, behind which every batch waits.
 
@@ -126,13 +126,13 @@ def _free_cpu(slots: float) -> bool:
     return ray.available_resources().get("CPU", 0.0) >= min(1.0, slots)
 
 
-def rows_alone(feed: Feed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
+def rows_alone(feed: SlotFeed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
     """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
     task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
 
     with alone_in_a_process() as own:
 
-        def alone(feed: Feed, group: int, slot: int) -> Row:
+        def alone(feed: SlotFeed, group: int, slot: int) -> Row:
             if not _still_starved(slots):
                 answer = task.remote(feed, group, slot)
                 try:
@@ -202,7 +202,7 @@ def _store_share(cluster: dict[str, float], world: int) -> float:
     return STORE_SHARE * cluster.get("object_store_memory", 0.0) / world
 
 
-def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
+def _execution(feed: SlotFeed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
     context = DataContext.get_current().copy()
@@ -234,7 +234,7 @@ def _execution(feed: Feed, spans: list[tuple[int, int]], slots: float) -> Iterat
 
 
 @ends_without_memory
-def _decode_block(span: dict[str, np.ndarray], feed: Feed) -> dict[str, np.ndarray]:
+def _decode_block(span: dict[str, np.ndarray], feed: SlotFeed) -> dict[str, np.ndarray]:
     """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
     first, count = int(span["first"][0]), int(span["count"][0])
     places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))

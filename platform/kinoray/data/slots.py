@@ -86,7 +86,7 @@ class Planned(NamedTuple):
     """As of `Row`."""
 
 
-class Feed(ABC):
+class SlotFeed(ABC):
     """What rows are read by: of a rank in training, or of some clips.
 
     world: ranks that decode side by side. deadly: clips whose reading ended its process, which are left out like others
@@ -187,7 +187,7 @@ class Feed(ABC):
 
 
 @dataclass(frozen=True)
-class TrainFeed(Feed):
+class TrainFeed(SlotFeed):
     """What one rank trains on during one task; manifests and names run over tasks 0..task."""
 
     plan: TaskPlan
@@ -238,7 +238,7 @@ class TrainFeed(Feed):
 
 
 @dataclass(frozen=True)
-class ClipFeed(Feed):
+class ClipFeed(SlotFeed):
     """Clips of one manifest by row number, in groups of `batch`; where frames are drawn, always with seed 0."""
 
     manifest: str
@@ -281,7 +281,7 @@ class ClipFeed(Feed):
         return read_manifest(self.manifest), row.sample, row.written
 
 
-def coming(feed: Feed, done: int) -> Iterator[tuple[int, int]]:
+def coming(feed: SlotFeed, done: int) -> Iterator[tuple[int, int]]:
     """Group and slot of all rows after so many groups."""
     return ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
 
@@ -344,7 +344,7 @@ def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) 
     return {"id": id, "uri": uri, "stage": stage, "error": error, "message": message}
 
 
-def as_ordered(video: np.ndarray, feed: Feed, seed: int, sample: int) -> np.ndarray:
+def as_ordered(video: np.ndarray, feed: SlotFeed, seed: int, sample: int) -> np.ndarray:
     """The frames that a row shows, (T, ...), in the feed's order; the one of a picture as often as frames are wanted.
 
     seed, sample: those of the row, which draw the order anew for each clip.

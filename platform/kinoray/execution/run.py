@@ -346,7 +346,7 @@ def _settle(run: Resolved, answer: dict[str, Any], signals: Signals) -> None:
 
 
 ASKED_ANYWAY: Any = {"max_task_retries": 0}
-"""Of what is asked of an actor again and again: where it dies Ray shall not call it again, and tell of it."""
+"""Of what is asked of an actor again and again: Ray must say that it died, and not call it anew."""
 PATIENCE_S = 30.0
 """A run that has not begun after so long may wait for CPUs, which Ray does in silence."""
 
