@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.growth import Late
 from support.places import REPOSITORY
-from support.rules import RULES
+from support.rules import RULES, Pairs
 from support.toys import TOYS
 
 from kinoray.rule import Rule
@@ -18,9 +18,11 @@ from kinoray.testing.small_stream import suited
 from kinoray.testing.subject import Subject
 from kinoray.testing.suite import (
     PROMISES,
+    BrokenPromise,
     Promise,
     learns_two_tasks,
     resumes_bit_for_bit,
+    tests_its_encoder,
     two_ranks_equal_one,
 )
 
@@ -66,6 +68,16 @@ def test_rules_keep_their_promises_around_a_whole_method_too(micro, tmp_path: Pa
     for subject in subjects:
         for promise in (learns_two_tasks, resumes_bit_for_bit, two_ranks_equal_one):
             promise(subject)
+
+
+@pytest.mark.parametrize("verb", ["embed_video", "embed_text", "probe_features"])
+def test_an_encoder_that_is_not_tested_breaks_a_promise(verb: str, micro, tmp_path: Path) -> None:
+    class Apart(Pairs):
+        pass
+
+    setattr(Apart, verb, lambda self, *inputs: getattr(Pairs, verb)(self, *inputs).roll(1, dims=-1))
+    with pytest.raises(BrokenPromise, match=f"`{verb}` is not what `encoder\\(\\)` gives"):
+        tests_its_encoder(Subject(source_of(Apart, micro), micro, tmp_path))
 
 
 def test_a_packaged_method_has_its_three_files() -> None:

@@ -12,7 +12,7 @@ from kinoray.errors import UsageError
 from kinoray.method import StepInfo
 from kinoray.streams import load_stream
 from kinoray.testing.engine import first_batch, fresh_session, one_step, resolved, run_spec, spec_of, state_of
-from kinoray.testing.small_stream import on_protocol
+from kinoray.testing.small_stream import on_protocol, suited
 from kinoray.training.loop import RunState
 
 METHOD = "zscl:avg_pool"
@@ -78,6 +78,24 @@ def test_the_mean_runs_over_the_weights_before_the_task_and_every_so_many_steps(
     with torch.no_grad():
         method.end_task(None)
     assert torch.equal(encoder[name], mean)
+
+
+def test_the_mean_of_clip_vip_has_its_proxies_which_are_tested(stream, tmp_path) -> None:
+    session = fresh_session(spec_of("zscl:clip_vip", suited("zscl:clip_vip", stream), tmp_path))
+    method, (_, batch) = session.method, first_batch(session)
+    with torch.no_grad():
+        before = method.embed_video(batch.video, 0)
+        shift = torch.randn(method.learner.proxies.shape, generator=torch.Generator().manual_seed(0))
+        method.learner.proxies.add_(shift)
+        moved = method.embed_video(batch.video, 0)
+        method.after_step({}, StepInfo(0, last_of_epoch=False, learning_rate=0.0))
+        method.end_task(None)
+        half = method.embed_video(batch.video, 0)
+    assert not torch.allclose(before, moved, atol=1e-3)
+    assert not torch.allclose(half, moved, atol=1e-3) and not torch.allclose(half, before, atol=1e-3)
+    with torch.no_grad():
+        method.learner.proxies.add_(shift / 2)
+    assert torch.allclose(method.embed_video(batch.video, 0), moved, atol=1e-5)
 
 
 def test_reference_rows_go_on_through_the_set_task_after_task_and_after_a_resume(stream, tmp_path) -> None:

@@ -222,7 +222,10 @@ def _permutation(seed: int, task: int, epoch: int, samples: int) -> np.ndarray:
 
 
 def _drawn(plan: TaskPlan, task: int, draws: np.ndarray) -> np.ndarray:
-    """Sample numbers (int64) of a task's draws, which run through one permutation per epoch."""
+    """Sample numbers (int64) of a task's draws, which run through one permutation per epoch.
+
+    Batches run over the ends of epochs.
+    """
     samples = plan.samples[task]
     epochs, places = np.divmod(draws, samples)
     drawn = np.empty(len(draws), dtype=np.int64)
