@@ -47,6 +47,12 @@ def test_settings_for_a_stream_are_those_of_all_of_its_protocol_of_its_kind_and_
     assert settings_for(by_stream, other) == {"a": 3, "b": 3, "c": 1, "d": 1}
 
 
+def test_settings_of_the_protocol_that_a_streams_own_is_like_hold_there_too(micro) -> None:
+    by_stream = {"protocol:ctvr": {"a": 1, "b": 1}, "protocol:ctvr-twins": {"b": 2}}
+    assert settings_for(by_stream, on_protocol(micro, "ctvr-twins")) == {"a": 1, "b": 2}
+    assert settings_for(by_stream, on_protocol(micro, "ctvr")) == {"a": 1, "b": 1}
+
+
 class Whole(TwoTower):
     """Towers that embed a clip as a whole."""
 

@@ -339,11 +339,15 @@ def _check_media(stream: Stream, backbone: str) -> None:
 
 
 def settings_for(by_stream: Mapping[str, dict[str, Any]], stream: Stream) -> dict[str, Any]:
-    """What `RECIPES` or `RELEASED` say for a stream: of every stream (""), of its protocol ("protocol:NAME"), of names
-    like its own ("shapes-*") and of its own name, without an argument or a downstream set; the later ones win."""
+    """What `RECIPES` or `RELEASED` say for a stream, the later ones winning: of every stream (""), of the protocol that
+    its own is like and of its own ("protocol:NAME"), of names like its own ("shapes-*"), and of its own name.
+
+    Names are without an argument or a downstream set.
+    """
     name = family_of(stream.name)
     alike = [key for key in by_stream if "*" in key and fnmatchcase(name, key)]
-    keys = ["", f"protocol:{stream.protocol}", *alike, name]
+    protocols = load_protocol(stream.protocol).like, stream.protocol
+    keys = ["", *(f"protocol:{protocol}" for protocol in protocols), *alike, name]
     return {setting: value for key in keys for setting, value in by_stream.get(key, {}).items()}
 
 
