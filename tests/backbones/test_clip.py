@@ -1,5 +1,7 @@
 """CLIP through open_clip: the library's own features, its tokens, its names, and blocks that can be wrapped."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from kinoray.backbones.clip import ClipTowers
 from kinoray.backbones.vision import open_clip
 from kinoray.errors import UsageError
 
+WEIGHTS = "open_clip_model.safetensors"
 CAPTIONS = ["a red square slides", "two dogs, playing in the snow!", ""]
 
 
@@ -96,8 +99,8 @@ def test_random_weights_follow_the_seed_and_files_are_read(tmp_path) -> None:
     [
         ("clip:ViT-B-23/random", "ViT-B-32"),
         ("clip:ViT-B-16-SigLIP/random", "another text tower"),
-        ("clip:ViT-B-32//no/such/file.safetensors", "no file /no/such/file"),
-        ("clip", "Give a file as clip:ViT-B-32-quickgelu//FILE"),
+        ("clip:ViT-B-32//no/such/file.safetensors", "there is no /no/such/file"),
+        ("clip", "ViT-B-32-quickgelu/openai cannot be loaded .* Give a file as clip:MODEL//FILE"),
         ("clip:ViT-B-32/no-such-tag", "cannot be loaded"),
     ],
 )
@@ -118,3 +121,25 @@ def test_vit_b_32_has_151_277_313_parameters() -> None:
     """As many as the released ViT-B/32 of CLIP (Radford et al., ICML 2021)."""
     towers = load_backbone("clip:ViT-B-32/random")
     assert sum(p.numel() for p in towers.parameters()) == 151_277_313
+
+
+def test_a_folder_of_open_clip_is_its_model(tmp_path) -> None:
+    made = load_backbone("clip:ViT-S-32/random", seed=3)
+    assert isinstance(made, ClipTowers)
+    config = {"model_cfg": open_clip().get_model_config("ViT-S-32"), "preprocess_cfg": {"mean": [0.1, 0.2, 0.3]}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    save_file({name: value.contiguous() for name, value in made.model.state_dict().items()}, tmp_path / WEIGHTS)
+    for name in (f"clip:{tmp_path}", f"open_clip:{tmp_path}"):
+        assert weights_digest(name)
+        again = load_backbone(name)
+        assert again.mean == (0.1, 0.2, 0.3)
+        assert all(torch.equal(value, made.state_dict()[key]) for key, value in again.state_dict().items())
+
+
+def test_a_folder_without_a_configuration_or_weights_is_refused(tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"holds no open_clip_config\.json"):
+        check_backbone(f"clip:{tmp_path}")
+    config = {"model_cfg": open_clip().get_model_config("ViT-S-32"), "preprocess_cfg": {}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        load_backbone(f"clip:{tmp_path}")

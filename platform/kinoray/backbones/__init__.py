@@ -6,7 +6,8 @@ One file per family, found by the names that it states; `Family` is what such a 
 - `weights_folder(name, argument)`: the folder, or the files, that the weights lie in; None where they are drawn by the
   seed or come from the hub, as all are of a family without it;
 - `origin(argument)`: the backbone whose class and size are the family's;
-- `kind_of(argument)`: of a family that has two classes, which class, and whether it is small.
+- `kind_of(argument)`: of a family that has two classes, which class, and whether it is small;
+- `check_clips(argument, size_px, frames)`: refuses clips that it cannot take, by a UsageError.
 """
 
 import hashlib
@@ -53,7 +54,18 @@ def check_backbone(name: str) -> str:
     family, kind, argument = _find(name)
     if check := vars(family).get("check"):
         check(kind, argument)
+    place = weights_folder(name)
+    for path in [place] if isinstance(place, Path) else place or ():
+        if not path.exists():
+            raise UsageError(f"{name}: there is no {path}, where its weights should lie.")
     return kind
+
+
+def check_clips(name: str, size_px: int | None, frames: int) -> None:
+    """Refuse clips of so many frames and pixels where the backbone cannot take them. Raises: UsageError."""
+    family, _, argument = _find(name)
+    if check := vars(family).get("check_clips"):
+        check(argument, size_px, frames)
 
 
 def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Backbone":

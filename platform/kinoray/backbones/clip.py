@@ -25,16 +25,18 @@ from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
 from kinoray.system.text import one_line
 
-NAMES = ("clip",)
+NAMES = ("clip", "open_clip")
 ABOUT = {
     "clip": "OpenAI's CLIP ViT-B/32 from the hub's cache; the same as clip:ViT-B-32-quickgelu/openai",
     "clip:MODEL/TAG": "any plain CLIP of open_clip with published weights, as clip:ViT-B-16/laion2b_s34b_b88k",
     "clip:MODEL//FILE": "the same with weights from a file (.safetensors, or .pt of plain tensors)",
+    "clip:FOLDER": "the same from a folder of open_clip, with open_clip_config.json; also open_clip:FOLDER",
     "clip:MODEL/random": "the same with random weights by the run's seed, for trials at full size",
 }
 SMALL = False
 DEFAULT = "ViT-B-32-quickgelu/openai"
 RANDOM = "random"
+FOLDER_CONFIG = "open_clip_config.json"
 PLAIN_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 """What the text tower of a plain CLIP is described by."""
 
@@ -127,18 +129,25 @@ def at_ends(states_BLW: Tensor, ends_B: Tensor) -> Tensor:
 def check(name: str, argument: str) -> None:
     """Refuse a model that open_clip has not, or whose text tower is not CLIP's own. Raises: UsageError."""
     model, _ = _parts(argument)
+    folder = _folder(argument)
+    if folder is not None and not (folder / FOLDER_CONFIG).is_file():
+        raise UsageError(
+            f"{folder} holds no {FOLDER_CONFIG}, as a folder of open_clip does. Of transformers: hf:FOLDER."
+        )
     known = open_clip().list_models()
-    if model not in known:
-        raise unknown("CLIP model", model, known, "Say clip:MODEL/TAG, clip:MODEL//FILE or clip:MODEL/random.")
+    if folder is None and model not in known:
+        raise unknown(
+            "CLIP model", model, known, "Say clip:MODEL/TAG, clip:MODEL//FILE, clip:FOLDER or clip:MODEL/random."
+        )
     config = open_clip().get_model_config(model)
     if config.get("custom_text") or not set(config["text_cfg"]) <= PLAIN_TEXT:
         raise UsageError(f"{model} has another text tower than CLIP's own; kinoray drives plain CLIPs, as ViT-B-32.")
 
 
 def weights_folder(name: str, argument: str) -> Path | None:
-    """The file that was named, if any: a folder may hold the weights of many models."""
+    """The folder, or the file, that was named, if any: a file's folder may hold the weights of many models."""
     _, weights = _parts(argument)
-    return Path(weights) if weights.startswith("/") else None
+    return _folder(argument) or (Path(weights) if weights.startswith("/") else None)
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers:
@@ -148,18 +157,16 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
     """
     model, weights = _parts(argument)
     options: dict[str, Any] = {} if size_px is None else {"force_image_size": size_px}
-    if weights.startswith("/") and not Path(weights).is_file():
-        raise UsageError(f"There is no file {weights} with weights of {model}.")
     with of_the_hub():
         try:
             made = open_clip().create_model(
-                model, None if weights == RANDOM else weights, load_weights=weights != RANDOM, **options
+                model, None if weights in ("", RANDOM) else weights, load_weights=weights != RANDOM, **options
             )
         except Exception as error:  # the hub's client, safetensors and open_clip itself have errors of all kinds
             message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
             raise UsageError(
-                f"The weights {weights!r} of {model} cannot be loaded ({message}). Give a file as clip:{model}//FILE, "
-                "or put them into the hub's cache that HF_HOME names."
+                f"The weights of {argument or DEFAULT} cannot be loaded ({message}). Give a file as clip:MODEL//FILE, "
+                "a folder of open_clip as clip:FOLDER, or put them into the hub's cache that HF_HOME names."
             ) from None
     config = open_clip().get_model_preprocess_cfg(made)
     return ClipTowers(made, clip_ids, tuple(config["mean"]), tuple(config["std"]))
@@ -177,8 +184,15 @@ def _tokenizer() -> Any:
     return open_clip().SimpleTokenizer()
 
 
+def _folder(argument: str) -> Path | None:
+    """The folder of open_clip that an argument names."""
+    return expanded(argument) if argument.startswith((".", "/", "~")) else None
+
+
 def _parts(argument: str) -> tuple[str, str]:
-    """Model, and where its weights come from: a tag, a file, or `RANDOM`."""
+    """Model in open_clip's words, and where its weights come from: a tag, a file, `RANDOM`, or "", its own folder."""
+    if folder := _folder(argument):
+        return f"local-dir:{folder}", ""
     model, slash, weights = (argument or DEFAULT).partition("/")
     if not slash:
         weights = "openai"

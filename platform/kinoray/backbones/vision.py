@@ -45,6 +45,7 @@ def transformers() -> ModuleType:
         library = importlib.import_module("transformers")
         for name in ("BertModel", "ViTModel"):
             getattr(library, name)  # which imports it
+    library.utils.logging.disable_progress_bar()  # of loading, between the lines of a run
     return library
 
 

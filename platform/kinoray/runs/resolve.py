@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import backbone_class, check_backbone, weights_digest, with_home
+from kinoray.backbones import backbone_class, check_backbone, check_clips, weights_digest, with_home
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
@@ -169,6 +169,8 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
                 )
     budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
+    for frames in (recipe.frames, recipe.test_frames):
+        check_clips(backbone, recipe.size_px, frames)
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = _reference(needs)

@@ -1,0 +1,234 @@
+"""hf: CLIP, SigLIP and VideoMAE in the form in which Hugging Face has them, from a folder or the hub's cache.
+
+    CLIP, SigLIP   video z^V = mean_t of the projected frames       text z^T, as the library projects it
+    VideoMAE       video: the mean over the tokens of the encoder's last layer; it has no text
+
+Weights, configuration and tokenizer are read by transformers' own loaders, from safetensors alone; no code that lies
+beside them is run. Both towers come out with unit norm, and the mean is over frames that are not normalised, as in
+`clip`. Differs: dropout is off, also in training; without it results do not depend on the number of workers.
+"""
+
+# B batch   T frames   N pictures   C channels   H, W pixels   L tokens   D embedding
+
+import json
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinoray.backbones.backbone import Backbone, FrameTowers, Tokens, drawn_between, padded
+from kinoray.backbones.vision import of_the_hub, transformers
+from kinoray.errors import UsageError
+from kinoray.system.folders import expanded
+from kinoray.system.text import one_line
+
+NAMES = ("hf",)
+ABOUT = {
+    "hf:FOLDER": "a CLIP, SigLIP or VideoMAE as transformers saves it, with its tokenizer's files",
+    "hf:ORG/NAME": "the same by its name from the hub's cache, as hf:openai/clip-vit-base-patch16",
+}
+SMALL = False
+CONFIG = "config.json"
+PICTURES = "preprocessor_config.json"
+"""Mean and standard deviation of pixels; without it those of the kind of model."""
+TOKENIZERS = ("tokenizer.json", "vocab.json", "spiece.model")
+NO_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "drop_path_rate")
+CLIP_PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class HfTowers(FrameTowers):
+    """A CLIP or SigLIP of transformers, frame by frame and caption by caption."""
+
+    def __init__(self, model: Any, tokenizer: Any, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        """model: a `CLIPModel` or `SiglipModel`. tokenizer: its own, of transformers."""
+        super().__init__()
+        self.model, self.tokenizer = model, tokenizer
+        self.mean, self.std = mean, std  # type: ignore[assignment]
+        self.multiple_px = model.config.vision_config.patch_size
+        self.dim = getattr(model.config, "projection_dim", 0) or model.config.text_config.hidden_size
+        text = model.config.text_config
+        self.max_tokens: int = text.max_position_embeddings
+        self.fills = model.config.model_type == "siglip"
+        """Whether captions are filled up with a token of their own, all of which are seen, as it was trained."""
+        self.filler = text.pad_token_id if self.fills else 0
+
+    def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, T, D), not normalised."""
+        pictures_NCHW = frames_BTCHW.flatten(0, 1)
+        projected_ND = self.model.get_image_features(pictures_NCHW, interpolate_pos_encoding=True).pooler_output
+        return projected_ND.unflatten(0, frames_BTCHW.shape[:2])
+
+    def project_text(self, tokens: Tokens) -> Tensor:
+        """(B, D), not normalised."""
+        if not self.fills:
+            return self.model.get_text_features(tokens.ids, attention_mask=tokens.mask.long()).pooler_output
+        ids_BL = tokens.ids.masked_fill(~tokens.mask, self.filler)
+        missing = self.max_tokens - ids_BL.shape[1]
+        return self.model.get_text_features(
+            torch.nn.functional.pad(ids_BL, (0, missing), value=self.filler)
+        ).pooler_output
+
+    def forget_video(self) -> None:
+        """Let go of the video tower."""
+        self.model.vision_model = None
+
+    def random_tokens(self, count: int, length: int) -> Tokens:
+        """Words drawn evenly between the tokens that begin and end an empty caption."""
+        ends = self.tokenizer("").input_ids
+        return drawn_between([ends[0], ends[-1]], self.model.config.text_config.vocab_size, count, length)
+
+    def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int64 and mask bool, both (N, longest row, at most `max_tokens`); the end token is kept when cut."""
+        rows = [self.tokenizer(caption).input_ids for caption in captions]
+        return padded(rows, min(max_tokens, self.max_tokens))
+
+
+class HfVideo(Backbone):
+    """A VideoMAE encoder of transformers. Clips have as many frames as it was trained on."""
+
+    def __init__(self, model: Any, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        """model: a `VideoMAEModel`."""
+        super().__init__()
+        self.model = model
+        self.mean, self.std = mean, std  # type: ignore[assignment]
+        self.dim = model.config.hidden_size
+        self.multiple_px = model.config.image_size
+
+    def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
+        """(B, D), not of unit norm. Raises: UsageError for clips of another number of frames."""
+        frames, wanted = frames_BTCHW.shape[1], self.model.config.num_frames
+        if frames != wanted:
+            raise UsageError(f"This VideoMAE takes clips of {wanted} frames, but got {frames}. Set frames={wanted}.")
+        return self.model(frames_BTCHW).last_hidden_state.mean(dim=1)
+
+
+BACKBONE = HfTowers
+KINDS: dict[str, tuple[type[Backbone], str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    "clip": (HfTowers, "CLIPModel", CLIP_PIXELS),
+    "siglip": (HfTowers, "SiglipModel", HALF),
+    "videomae": (HfVideo, "VideoMAEModel", IMAGENET),
+}
+"""model_type of a configuration -> our class, transformers' class, and what pixels are normalised by."""
+
+
+def kind_of(argument: str) -> tuple[type[Backbone], bool]:
+    """The class by the model's kind; none is small. Raises: UsageError for what is no such model."""
+    return KINDS[_kind(argument)][0], SMALL
+
+
+def check(name: str, argument: str) -> None:
+    """Refuse what no weights can be loaded from, cheaply. Raises: UsageError."""
+    folder = weights_folder(name, argument)
+    kind = _kind(argument)
+    if folder is None:
+        return
+    if not any(folder.glob("*.safetensors")):
+        others = [*folder.glob("*.bin"), *folder.glob("*.pt")]
+        found = f"only {others[0].name}, which may run code" if others else "no weights"
+        raise UsageError(f"{folder} holds {found}: kinoray reads safetensors. Save the model with `save_pretrained`.")
+    if KINDS[kind][0] is HfTowers and not any((folder / file).is_file() for file in TOKENIZERS):
+        raise UsageError(f"{folder} holds no tokenizer, of which one of {', '.join(TOKENIZERS)} is a file.")
+
+
+def check_clips(argument: str, size_px: int | None, frames: int) -> None:
+    """Refuse frames that the model cannot take. Raises: UsageError."""
+    config = _config(argument)
+    if config["model_type"] != "videomae":
+        return
+    for what, asked, only in (
+        ("frames", frames, config.get("num_frames", 16)),
+        ("size_px", size_px, config.get("image_size", 224)),
+    ):
+        if asked not in (None, only):
+            raise UsageError(
+                f"hf:{argument} takes {what}={only} alone, but the run asks for {asked}. Set {what}={only}."
+            )
+
+
+def weights_folder(name: str, argument: str) -> Path | None:
+    """The folder that was named; None for a name on the hub."""
+    return expanded(argument) if argument.startswith((".", "/", "~")) or expanded(argument).is_dir() else None
+
+
+def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
+    """A model with its weights in float32; at other sizes position embeddings are interpolated, as the library does.
+
+    Raises: UsageError in one line where the weights cannot be had.
+    """
+    kind, place = _kind(argument), str(weights_folder(name, argument) or argument)
+    cls, model_class, pixels = KINDS[kind]
+    library = transformers()
+    options = {
+        "use_safetensors": True,
+        "trust_remote_code": False,
+        "dtype": torch.float32,
+        "attn_implementation": "sdpa",
+    }
+    with _loading(argument), of_the_hub():
+        config = library.AutoConfig.from_pretrained(place, trust_remote_code=False)
+        for part in (config, *(getattr(config, tower, None) for tower in ("text_config", "vision_config"))):
+            for dropout in NO_DROPOUT:
+                if hasattr(part, dropout):
+                    setattr(part, dropout, 0.0)
+        model = getattr(library, model_class).from_pretrained(place, config=config, **options)
+        mean, std = _pixels(place) or pixels
+        if cls is HfVideo:
+            return HfVideo(model, mean, std)
+        return HfTowers(model, library.AutoTokenizer.from_pretrained(place, trust_remote_code=False), mean, std)
+
+
+def _kind(argument: str) -> str:
+    """The model_type of a configuration. Raises: UsageError where there is none, or for one that is not driven."""
+    if not argument:
+        raise UsageError("hf names no model. Say hf:FOLDER or hf:ORG/NAME, as hf:openai/clip-vit-base-patch16.")
+    kind = _config(argument).get("model_type")
+    if kind not in KINDS:
+        raise UsageError(f"hf:{argument} is a model of the kind {kind!r}; kinoray drives {', '.join(KINDS)}.")
+    return kind
+
+
+def _config(argument: str) -> dict[str, Any]:
+    """A model's configuration as it was saved."""
+    folder = weights_folder("hf", argument)
+    if folder is not None:
+        file = folder / CONFIG
+        if not file.is_file():
+            raise UsageError(f"{folder} holds no {CONFIG}: give a folder that transformers' `save_pretrained` wrote.")
+    else:
+        from huggingface_hub import hf_hub_download
+
+        with _loading(argument), of_the_hub():
+            file = Path(hf_hub_download(argument, CONFIG))
+    with _loading(argument):
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _pixels(place: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and standard deviation beside the weights, where they are stated."""
+    file = Path(place) / PICTURES
+    stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not {"image_mean", "image_std"} <= stated.keys():
+        return None
+    return tuple(stated["image_mean"]), tuple(stated["image_std"])
+
+
+@contextmanager
+def _loading(argument: str) -> Iterator[None]:
+    """Says in one line what the libraries and the hub's client say in many, each by errors of its own."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
+        raise UsageError(
+            f"hf:{argument} cannot be loaded ({message}). Give a folder that `save_pretrained` wrote, or put the model "
+            "into the hub's cache that HF_HOME names."
+        ) from None

@@ -1,0 +1,152 @@
+"""`hf`: folders of transformers give what transformers gives, and what cannot be loaded is refused in one line."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kinoray.backbones import backbone_class, check_backbone, load_backbone, weights_digest
+from kinoray.backbones.backbone import Tokens
+from kinoray.backbones.hf import HfTowers, HfVideo, check_clips
+from kinoray.backbones.vision import transformers
+from kinoray.errors import UsageError
+
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "red", "square", "slides", "on", "sand"]
+CAPTIONS = ["a red square slides", "sand", "a square on sand"]
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+VISION = SMALL | {"image_size": 32, "patch_size": 8}
+
+
+def tokenizer(kind: str) -> Any:
+    """Words of a list, with an end token and, but for SigLIP, a start token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    single = "$A </s>" if kind == "siglip" else "<s> $A </s>"
+    made.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 1), ("</s>", 2)])
+    library = transformers()
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def saved(kind: str, folder: Path) -> Path:
+    """A small model of a kind with random weights, as transformers saves it."""
+    library = transformers()
+    text = SMALL | {"vocab_size": len(WORDS), "max_position_embeddings": 12, "bos_token_id": 1, "eos_token_id": 2}
+    torch.manual_seed(0)
+    if kind == "clip":
+        config = library.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=24)
+        library.CLIPModel(config).save_pretrained(folder)
+    elif kind == "siglip":
+        config = library.SiglipConfig(text_config=text | {"pad_token_id": 0}, vision_config=VISION)
+        library.SiglipModel(config).save_pretrained(folder)
+    else:
+        config = library.VideoMAEConfig(**VISION, num_frames=4, tubelet_size=2)
+        library.VideoMAEModel(config).save_pretrained(folder)
+    if kind != "videomae":
+        tokenizer(kind).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: saved(kind, tmp_path_factory.mktemp(kind)) for kind in ("clip", "siglip", "videomae")}
+
+
+def frames(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("kind", "dim"), [("clip", 24), ("siglip", 32)])
+def test_both_towers_give_what_transformers_gives(kind: str, dim: int, folders: dict[str, Path]) -> None:
+    library = transformers()
+    name = f"hf:{folders[kind]}"
+    assert check_backbone(name) == "hf" and backbone_class(name) is HfTowers and weights_digest(name)
+    towers = load_backbone(name)
+    assert isinstance(towers, HfTowers) and towers.dim == dim and towers.multiple_px == 8
+    plain = library.AutoModel.from_pretrained(folders[kind]).eval()
+    clips = frames(2, 3, 3, 32, 32)
+    lengths = {"padding": "max_length", "max_length": 12} if kind == "siglip" else {"padding": True}
+    tokens = tokenizer(kind)(CAPTIONS, return_tensors="pt", **lengths)
+    with torch.no_grad():
+        pictures = plain.get_image_features(clips.flatten(0, 1)).pooler_output.unflatten(0, (2, 3))
+        texts = plain.get_text_features(
+            tokens["input_ids"], attention_mask=None if kind == "siglip" else tokens["attention_mask"]
+        ).pooler_output
+        ids, mask = towers.tokenize(CAPTIONS, 40)
+        ours = towers.embed_text(Tokens(torch.from_numpy(ids), torch.from_numpy(mask)))
+        torch.testing.assert_close(towers.embed_frames(clips), pictures)
+        torch.testing.assert_close(ours, torch.nn.functional.normalize(texts, dim=-1))
+        wider = np.pad(ids, ((0, 0), (0, 3))), np.pad(mask, ((0, 0), (0, 3)))
+        again = towers.embed_text(Tokens(*map(torch.from_numpy, wider)))
+    torch.testing.assert_close(again, ours)
+
+
+def test_training_mode_drops_nothing_and_another_size_is_taken(folders: dict[str, Path]) -> None:
+    towers = load_backbone(f"hf:{folders['clip']}", size_px=48).train()
+    clips = frames(1, 2, 3, 48, 48)
+    with torch.no_grad():
+        assert torch.equal(towers.embed_video(clips), towers.embed_video(clips))
+        assert not torch.allclose(towers.embed_video(clips), towers.embed_video(clips[..., :32, :32]))
+    with pytest.raises(UsageError, match="multiple of 8 px"):
+        load_backbone(f"hf:{folders['clip']}", size_px=44)
+
+
+def test_a_video_encoder_is_the_mean_over_its_tokens(folders: dict[str, Path]) -> None:
+    name = f"hf:{folders['videomae']}"
+    assert backbone_class(name) is HfVideo
+    encoder = load_backbone(name)
+    clips = frames(2, 4, 3, 32, 32)
+    with torch.no_grad():
+        plain = transformers().AutoModel.from_pretrained(folders["videomae"]).eval()(clips).last_hidden_state
+        torch.testing.assert_close(encoder.embed_video(clips), plain.mean(dim=1))
+    for size_px, number, words in ((32, 8, "frames=4 alone"), (64, 4, "size_px=32 alone")):
+        with pytest.raises(UsageError, match=words):
+            check_clips(str(folders["videomae"]), size_px, number)
+    check_clips(str(folders["videomae"]), None, 4)
+
+
+def test_pixels_are_normalised_as_the_folder_says(folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders["clip"], tmp_path / "clip")
+    stated = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+    (tmp_path / "clip" / "preprocessor_config.json").write_text(json.dumps(stated))
+    towers = load_backbone(f"hf:{tmp_path / 'clip'}")
+    assert (towers.mean, towers.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert load_backbone(f"hf:{folders['siglip']}").mean == (0.5, 0.5, 0.5)
+
+
+def test_what_cannot_be_loaded_is_refused_before_anything_is(folders: dict[str, Path], tmp_path: Path) -> None:
+    def without(kind: str, *patterns: str) -> Path:
+        folder = tmp_path / f"{kind}-{'-'.join(patterns).replace('*', '')}"
+        shutil.copytree(folders[kind], folder, ignore=shutil.ignore_patterns(*patterns))
+        return folder
+
+    pickled = without("clip", "*.safetensors")
+    (pickled / "pytorch_model.bin").write_bytes(b"")
+    other = without("clip", "none")
+    (other / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    for argument, words in (
+        ("", "names no model"),
+        (str(tmp_path), "holds no config.json"),
+        (str(without("clip", "config.json")), "holds no config.json"),
+        (str(without("siglip", "*.safetensors")), "holds no weights"),
+        (str(pickled), "which may run code"),
+        (str(without("clip", "tokenizer*")), "holds no tokenizer"),
+        (str(other), "kind 'bert'; kinoray drives clip, siglip, videomae"),
+    ):
+        with pytest.raises(UsageError, match=words) as caught:
+            check_backbone(f"hf:{argument}")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_in_no_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match="hf:openai/no-such-clip cannot be loaded") as caught:
+        check_backbone("hf:openai/no-such-clip")
+    assert "\n" not in str(caught.value)
