@@ -141,5 +141,8 @@ def test_a_folder_without_a_configuration_or_weights_is_refused(tmp_path) -> Non
         check_backbone(f"clip:{tmp_path}")
     config = {"model_cfg": open_clip().get_model_config("ViT-S-32"), "preprocess_cfg": {}}
     (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r"holds no \.safetensors file"):
+        check_backbone(f"clip:{tmp_path}")
+    (tmp_path / WEIGHTS).write_bytes(b"no weights")
     with pytest.raises(UsageError, match="cannot be loaded"):
         load_backbone(f"clip:{tmp_path}")

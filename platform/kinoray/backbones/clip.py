@@ -134,6 +134,8 @@ def check(name: str, argument: str) -> None:
         raise UsageError(
             f"{folder} holds no {FOLDER_CONFIG}, as a folder of open_clip does. Of transformers: hf:FOLDER."
         )
+    if folder is not None and not any(folder.glob("*.safetensors")):
+        raise UsageError(f"{folder} holds no .safetensors file with weights.")
     known = open_clip().list_models()
     if folder is None and model not in known:
         raise unknown(
