@@ -27,6 +27,9 @@ def test_a_finished_runs_model_embeds_clips_as_they_are_stored(micro, tmp_path, 
         clip = manifest.clip(int(manifest.clips("test")[0]))
         assert clip.id == block.ids[0].as_py()
         assert torch.allclose(opened.embed_clip(clip, task)[0], block.features[0], atol=1e-5)
+        if clip.start is None:
+            assert torch.equal(opened.embed_clip(clip.path, task), opened.embed_clip(clip, task))
+    assert "\n" not in repr(opened) and len(repr(opened)) < 200 and "base_moco" in repr(opened)
     texts = opened.embed_texts(["a red square", "a blue circle"])
     assert texts.shape == (2, opened.method.encoder().dim) and not torch.equal(texts[0], texts[1])
 

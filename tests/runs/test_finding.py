@@ -11,8 +11,9 @@ from support.places import REPOSITORY
 from support.run_folders import make_run
 
 from kinoray.errors import UsageError
-from kinoray.runs.finding import select_run, select_runs
-from kinoray.runs.result import MADE_BY, SWEEP_RECORD
+from kinoray.report.tables import compare
+from kinoray.runs.finding import load, select_run, select_runs
+from kinoray.runs.result import MADE_BY, SWEEP_RECORD, Result, Results
 from kinoray.system.durable import write_json
 
 BMU, BASE = "bmu_moco-moving-cvlm-0a1b2c3d", "base_moco-moving-cvlm-0a1b2c3d"
@@ -32,6 +33,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (runs / "s").mkdir()
     write_json(runs / "s" / SWEEP_RECORD, {"name": "s"})
     return runs
+
+
+def test_functions_take_what_commands_take(root: Path) -> None:
+    assert isinstance(load(BMU), Results) and isinstance(load(f"{BMU}/seed-1"), Result)
+    assert load(BASE).folder.samefile(load(root / BASE).folder)
+    assert len(compare([BASE, "bmu_moco-*"]).rows) == 2 == len(compare([root / BASE, load(f"{BMU}/seed-0")]).rows)
+    for asked in (lambda: load("bmu"), lambda: compare(["bmu"])):
+        with pytest.raises(UsageError, match="no run named 'bmu'"):
+            asked()
 
 
 @pytest.mark.parametrize(

@@ -71,16 +71,27 @@ class OpenedMethod:
         with torch.inference_mode():
             return self.method.embed_text(Tokens(ids, mask), self.seen_as(task)).float().cpu()
 
-    def embed_clip(self, clip: Clip, task: int = 0) -> Tensor:
-        """Features of a clip (1, ...) as the gallery of a task stores them, on the CPU. Raises: VideoError."""
-        with torch.inference_mode():
-            return self.method.embed_video(self.view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
+    def __repr__(self) -> str:
+        backbone, tasks = self.spec.run.backbone, ", ".join(self.spec.names[: len(self.run.matrix)])
+        return f"OpenedMethod({label_of(self.run)}: {self.run.method} on {backbone}, after {tasks})"
 
-    def frames_of(self, clip: Clip) -> np.ndarray:
-        """The frames of a clip that a test sees, uint8 (T, S, S, 3); read in another process, which a bad clip may end.
+    def embed_clip(self, clip: Clip | str | Path, task: int = 0) -> Tensor:
+        """Features of a clip (1, ...), or of a video or picture file, as the gallery of a task stores them, on the CPU.
 
         Raises: VideoError.
         """
+        with torch.inference_mode():
+            return self.method.embed_video(self.view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
+
+    def frames_of(self, clip: Clip | str | Path) -> np.ndarray:
+        """The frames of a clip, or of a video or picture file, that a test sees, uint8 (T, S, S, 3); read in another
+        process, which a bad clip may end.
+
+        Raises: VideoError.
+        """
+        if not isinstance(clip, Clip):
+            path = expanded(clip).absolute()
+            clip = Clip(path.name, str(path))
         recipe = self.feed.recipe
         sampling = test_sampling(recipe, recipe.test_frames)
         return apart(read_clip, clip, sampling, 0, self.feed.test_form)

@@ -27,7 +27,7 @@ from kinoray.report.columns import (
 from kinoray.report.estimates import Row, cell_text, key_of, meaning, unit_of
 from kinoray.report.statistics import UNSEEN, YES, Margin, Spread, Unit, holm, means_of, spread, verdict
 from kinoray.runs.cautions import cautions
-from kinoray.runs.finding import load_all
+from kinoray.runs.finding import load_all, select_runs
 from kinoray.runs.identity import SHOWN, UNKNOWN, Identity, data_digests, identity, suffixes
 from kinoray.runs.result import Result
 from kinoray.streams import family_of
@@ -181,7 +181,7 @@ class Comparison:
 
 
 def compare(runs: Iterable[str | Path | Result], metric: str | None = None) -> Comparison:
-    """Lay runs side by side: folders (of a seed, or of a run with its seeds) or results.
+    """Lay runs side by side: results, or runs by folder, by name and by pattern, as the words of `kinoray compare`.
 
     `metric` is one of the scores of the runs' protocol in any spelling, the main one where it is left out. Runs of the
     same method's code, data and settings share a row as seeds, and of one seed the newest counts; joint training and
@@ -234,7 +234,9 @@ def _identities(results: Sequence[Result]) -> list[Identity]:
 
 
 def _opened(run: str | Path | Result) -> list[Result]:
-    return [run] if isinstance(run, Result) else load_all(run)
+    if isinstance(run, Result):
+        return [run]
+    return [result for folder in select_runs([str(run)]) for result in load_all(folder)]
 
 
 def _shared_overrides(results: Sequence[Result]) -> dict[str, Any]:

@@ -26,18 +26,19 @@ MOST_NAMED = 5
 log = logging.getLogger(__name__)
 
 
-def load(folder: str | Path) -> Result | Results:
-    """Open a seed folder, or a run folder: one seed gives its `Result`, several give `Results`.
+def load(run: str | Path) -> Result | Results:
+    """Open a run, or one seed of it: one seed gives its `Result`, several give `Results`.
 
-    Raises: UsageError if there is no run.
+    run: a folder, or a name in the runs folder (KINORAY_RUNS, else ./runs). Raises: UsageError if there is no run.
     """
-    results = load_all(folder)
+    results = load_all(run)
     return results if len(results) > 1 else results[0]
 
 
-def load_all(folder: str | Path) -> Results:
-    """All seeds of a run folder, or the one of a seed folder. Raises: UsageError if there is no run."""
-    return Results(Result(seed) for seed in seed_folders_of(expanded(folder))) or Results([Result(folder)])
+def load_all(run: str | Path) -> Results:
+    """All seeds of a run, or the one of a seed folder; `run` as of `load`. Raises: UsageError if there is no run."""
+    folder = run_folder(str(run))
+    return Results(Result(seed) for seed in seed_folders_of(folder)) or Results([Result(folder)])
 
 
 def seeds_of(folder: Path) -> Results:
