@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kinoray.backbones import check_backbone, load_backbone, weights_digest
+from kinoray.backbones import check_backbone, check_weights, load_backbone, weights_digest
 from kinoray.backbones.timm import TimmEncoder
 from kinoray.errors import UsageError
 
@@ -46,6 +46,7 @@ def test_weights_of_a_file_are_loaded_and_random_ones_are_the_seeds(tmp_path: Pa
 def test_what_cannot_be_had_is_one_line(argument: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         check_backbone(f"timm:{argument}")
+        check_weights(f"timm:{argument}")
     assert "\n" not in str(caught.value)
 
 

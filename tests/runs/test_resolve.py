@@ -65,3 +65,9 @@ def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_
         UsageError, match=f"avg_pool builds on a FrameTowers, but the backbone {micro.backbone} is a Whole"
     ):
         resolve(request)
+
+
+def test_weights_that_are_not_there_are_refused_before_the_start(micro, tmp_path) -> None:
+    for backbone in (f"tiny:{tmp_path / 'none'}", f"vit-bert:{tmp_path / 'none'}"):
+        with pytest.raises(UsageError, match=f"there is no {tmp_path / 'none'}"):
+            resolve(RunRequest("base_moco", stream=micro, backbone=backbone, runs=tmp_path))

@@ -54,11 +54,15 @@ def check_backbone(name: str) -> str:
     family, kind, argument = _find(name)
     if check := vars(family).get("check"):
         check(kind, argument)
+    return kind
+
+
+def check_weights(name: str) -> None:
+    """Refuse a backbone whose weights should lie in files that are not there. Raises: UsageError."""
     place = weights_folder(name)
     for path in [place] if isinstance(place, Path) else place or ():
         if not path.exists():
             raise UsageError(f"{name}: there is no {path}, where its weights should lie.")
-    return kind
 
 
 def check_clips(name: str, size_px: int | None, frames: int) -> None:

@@ -30,7 +30,8 @@ ABOUT = {
     "clip": "OpenAI's CLIP ViT-B/32 from the hub's cache; the same as clip:ViT-B-32-quickgelu/openai",
     "clip:MODEL/TAG": "any plain CLIP of open_clip with published weights, as clip:ViT-B-16/laion2b_s34b_b88k",
     "clip:MODEL//FILE": "the same with weights from a file (.safetensors, or .pt of plain tensors)",
-    "clip:FOLDER": "the same from a folder of open_clip, with open_clip_config.json; also open_clip:FOLDER",
+    "clip:FOLDER": "the same from a folder of open_clip, with open_clip_config.json in it",
+    "open_clip": "another name of clip, with the same arguments",
     "clip:MODEL/random": "the same with random weights by the run's seed, for trials at full size",
 }
 SMALL = False

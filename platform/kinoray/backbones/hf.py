@@ -119,8 +119,8 @@ KINDS: dict[str, tuple[type[Backbone], str, tuple[tuple[float, ...], tuple[float
 
 
 def kind_of(argument: str) -> tuple[type[Backbone], bool]:
-    """The class by the model's kind; none is small. Raises: UsageError for what is no such model."""
-    return KINDS[_kind(argument)][0], SMALL
+    """The class by the model's kind, of no model that of most; none is small. Raises: UsageError for another kind."""
+    return KINDS[_kind(argument)][0] if argument else BACKBONE, SMALL
 
 
 def check(name: str, argument: str) -> None:

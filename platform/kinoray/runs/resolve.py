@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import backbone_class, check_backbone, check_clips, weights_digest, with_home
+from kinoray.backbones import backbone_class, check_backbone, check_clips, check_weights, weights_digest, with_home
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
@@ -154,6 +154,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     cls = source.load()
     backbone = with_home(request.backbone or stream.backbone)
     check_backbone(backbone)
+    check_weights(backbone)
     if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
         raise UsageError(
             f"{stream.name} is tested by text retrieval, but the backbone {backbone} reads no text; `kinoray list "
