@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
     from kinoray.execution.open_method import export_weights, open_method
+    from kinoray.execution.own_loop import loop
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
     from kinoray.papers.reproduction import Reproduction
@@ -53,6 +54,7 @@ if os.environ.get("XDG_CACHE_HOME") and not os.access(os.path.expanduser("~"), o
 _HOMES = {
     "execution.run": ("run", "dry_run"),
     "runs.request": ("RunRequest",),
+    "execution.own_loop": ("loop",),
     "execution.extend": ("extend",),
     "sweeps.sweep": ("sweep",),
     "sweeps.request": ("SweepRequest",),

@@ -19,7 +19,7 @@ from kinoray.runs.run_spec import RunSpec
 from kinoray.system.durable import storage_error
 from kinoray.system.pool import usable_cores
 from kinoray.training.distributed import World
-from kinoray.training.loop import train_stream
+from kinoray.training.loop import RunState, train_stream
 
 
 @contextmanager
@@ -56,8 +56,8 @@ def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -
             done = next(stages)
             if world.is_first:
                 hand_on(spec, done)
-        except StopIteration as end:
-            return end.value
+        except StopIteration as last:
+            return last.value
 
 
 def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> Generator[int, None, bool]:
@@ -67,25 +67,46 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     may leave them here for good; the run's clock stands still meanwhile.
     """
     compute_repeatably(spec, world)
-    try:
-        if not count_steps(spec, world, monitor):
+    with disk_named(spec):
+        begun = begin(spec, world, monitor, stores)
+        if begun is None:
             return False
-        session = RankSession(spec, world, monitor, stores)
-        state = session.resume()
-        session.write(state, "running")
-        session.clock.start_s = session.clock.now_s()
+        session, state = begun
         if state.position.stage:
             yield from session.clock.pause(state.position.stage)
         stages = train_stream(session.method, spec.stages, session.recipe, session, state)
         try:
             while True:
                 yield from session.clock.pause(next(stages))
-        except StopIteration as end:
-            finished = end.value
-        session.client.flush()
-        session.write(state, "finished" if finished else "stopped")
+        except StopIteration as last:
+            finished = last.value
+        end(session, state, finished)
+    return finished
+
+
+def begin(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> tuple[RankSession, RunState] | None:
+    """The session of a run and where it stands; None when stopped while its steps were counted."""
+    if not count_steps(spec, world, monitor):
+        return None
+    session = RankSession(spec, world, monitor, stores)
+    state = session.resume()
+    session.write(state, "running")
+    session.clock.start_s = session.clock.now_s()
+    return session, state
+
+
+def end(session: RankSession, state: RunState, finished: bool) -> None:
+    """Write what `Result` reads of a run that ends here."""
+    session.client.flush()
+    session.write(state, "finished" if finished else "stopped")
+
+
+@contextmanager
+def disk_named(spec: RunSpec) -> Iterator[None]:
+    """Within the block a disk that takes no more is one line that names the run's folder. Raises: StorageFull."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         raise storage_error(error, Path(spec.folder)) from None
-    return finished

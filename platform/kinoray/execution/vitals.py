@@ -49,7 +49,11 @@ class Clock:
         """Yield the number of stages done; what others do until the run goes on is none of its time."""
         left = time.monotonic()
         yield stages
-        self.origin += time.monotonic() - left
+        self.leave_out(left)
+
+    def leave_out(self, since: float) -> None:
+        """What happened since a moment (`time.monotonic`) is none of its time."""
+        self.origin += time.monotonic() - since
 
     def cost(self, feed: Feed) -> dict[str, float]:
         """Seconds by part, over all attempts; the optimizer steps are what the other parts leave.

@@ -1,6 +1,6 @@
 """The page to read: how a method learns a stream of tasks. No Ray, no files, no clocks.
 
-    train_stream -> train_task -> train_step
+    train_stream -> learn_stage -> train_task -> train_step,  test_stage
 
 What surrounds the loop (batches, evaluation, commits, logs, requests to stop) it reaches through `Surroundings`.
 """
@@ -100,26 +100,39 @@ def train_stream(
     Returns: False when stopped early, with everything committed.
     """
     for number in range(state.position.stage, len(stages)):
-        stage = stages[number]
-        if stage.train is None:
-            grow(method, stage, around)
-        else:
-            if state.position.phase == Phase.TRAIN:
-                finished = train_task(method, stage, recipe, around, state)
-                if not finished or any_rank_stops(around):
-                    return False
-            if state.position.phase == Phase.END_TASK:
-                end_task(method, stage, around, state)
-                if any_rank_stops(around):
-                    return False
-        between_steps(method, around.seed(stage, "evaluate"), around.world.device)
-        if not around.evaluate(stage, state):
-            commit_at(state.position, state, around)  # what it met: clips that cannot be read
+        if not learn_stage(method, stages[number], recipe, around, state):
             return False
-        commit_at(Position(number + 1), state, around)
+        if not test_stage(method, stages[number], around, state):
+            return False
         yield number + 1
         if number + 1 < len(stages) and any_rank_stops(around):
             return False
+    return True
+
+
+def learn_stage(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroundings, state: RunState) -> bool:
+    """Learn what the state's position leaves of a stage; False when stopped early, with everything committed."""
+    if stage.train is None:
+        grow(method, stage, around)
+        return True
+    if state.position.phase == Phase.TRAIN:
+        finished = train_task(method, stage, recipe, around, state)
+        if not finished or any_rank_stops(around):
+            return False
+    if state.position.phase == Phase.END_TASK:
+        end_task(method, stage, around, state)
+        if any_rank_stops(around):
+            return False
+    return True
+
+
+def test_stage(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> bool:
+    """Test a stage that is learned, and commit; False when stopped early."""
+    between_steps(method, around.seed(stage, "evaluate"), around.world.device)
+    if not around.evaluate(stage, state):
+        commit_at(state.position, state, around)  # what it met: clips that cannot be read
+        return False
+    commit_at(Position(state.position.stage + 1), state, around)
     return True
 
 
