@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from kinoray.backbones import backbone_class, check_backbone, load_backbone, weights_digest
 from kinoray.backbones.backbone import Tokens
@@ -150,3 +151,46 @@ def test_a_name_that_is_in_no_cache_is_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UsageError, match="hf:openai/no-such-clip cannot be loaded") as caught:
         check_backbone("hf:openai/no-such-clip")
     assert "\n" not in str(caught.value)
+
+
+def adapter(base: Path, folder: Path, **weights: torch.Tensor) -> Path:
+    """An adapter of peft as its files lie, of rank 2 and alpha 4 on the queries of the text tower's first layer."""
+    folder.mkdir()
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 2, "lora_alpha": 4, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"target_modules": ["layers.0.self_attn.q_proj"]}))
+    save_file(weights, folder / "adapter_model.safetensors")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")  # what peft says of transformers
+def test_an_adapter_of_peft_is_merged_into_its_model(folders: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    place = "base_model.model.text_model.encoder.layers.0.self_attn.q_proj"
+    vision = place.replace("text", "vision")
+    down, up = torch.randn(2, 32), torch.randn(32, 2)
+    zero = {f"{vision}.lora_A.weight": torch.zeros(2, 32), f"{vision}.lora_B.weight": torch.zeros(32, 2)}
+    ours = {f"{place}.lora_A.weight": down, f"{place}.lora_B.weight": up}
+    name = f"hf:{adapter(folders['clip'], tmp_path / 'adapter', **ours, **zero)}"
+    assert weights_digest(name) not in ("", weights_digest(f"hf:{folders['clip']}"))
+    plain, adapted = load_backbone(f"hf:{folders['clip']}"), load_backbone(name)
+    assert isinstance(plain, HfTowers) and isinstance(adapted, HfTowers) and check_backbone(name) == "hf"
+    learned = adapted.model.text_model.encoder.layers[0].self_attn.q_proj.weight
+    torch.testing.assert_close(
+        learned, plain.model.text_model.encoder.layers[0].self_attn.q_proj.weight + 2 * up @ down
+    )
+    assert adapted.state_dict().keys() == plain.state_dict().keys()
+    assert all(parameter.requires_grad for parameter in adapted.parameters())
+
+
+def test_an_adapter_without_peft_is_one_line(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"hf:{adapter(folders['clip'], tmp_path / 'adapter', none=torch.zeros(1))}"
+    monkeypatch.setattr("kinoray.backbones.hf.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"peft, which is not installed: `pip install peft`"):
+        check_backbone(name)
+    (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr("kinoray.backbones.hf.find_spec", lambda name: True)
+    with pytest.raises(UsageError, match=r"holds no adapter_model\.safetensors"):
+        check_backbone(name)

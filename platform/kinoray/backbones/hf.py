@@ -10,10 +10,12 @@ beside them is run. Both towers come out with unit norm, and the mean is over fr
 
 # B batch   T frames   N pictures   C channels   H, W pixels   L tokens   D embedding
 
+import importlib
 import json
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,15 @@ from kinoray.system.text import one_line
 NAMES = ("hf",)
 ABOUT = {
     "hf:FOLDER": "a CLIP, SigLIP or VideoMAE as transformers saves it, with its tokenizer's files",
+    "hf:ADAPTER": "a folder of peft's adapter, merged into the model that it names; needs peft",
     "hf:ORG/NAME": "the same by its name from the hub's cache, as hf:openai/clip-vit-base-patch16",
 }
 SMALL = False
 CONFIG = "config.json"
 PICTURES = "preprocessor_config.json"
 """Mean and standard deviation of pixels; without it those of the kind of model."""
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""Of peft."""
 TOKENIZERS = ("tokenizer.json", "vocab.json", "spiece.model")
 NO_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "drop_path_rate")
 CLIP_PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -120,13 +125,17 @@ KINDS: dict[str, tuple[type[Backbone], str, tuple[tuple[float, ...], tuple[float
 
 def kind_of(argument: str) -> tuple[type[Backbone], bool]:
     """The class by the model's kind, of no model that of most; none is small. Raises: UsageError for another kind."""
-    return KINDS[_kind(argument)][0] if argument else BACKBONE, SMALL
+    return KINDS[_kind(_adapted(argument)[0])][0] if argument else BACKBONE, SMALL
 
 
 def check(name: str, argument: str) -> None:
     """Refuse what no weights can be loaded from, cheaply. Raises: UsageError."""
-    folder = weights_folder(name, argument)
-    kind = _kind(argument)
+    model, adapter = _adapted(argument)
+    kind, folder = _kind(model), _folder(model)
+    if adapter is not None and find_spec("peft") is None:
+        raise UsageError(f"{adapter} is an adapter of peft, which is not installed: `pip install peft`.")
+    if adapter is not None and not (adapter / ADAPTER_WEIGHTS).is_file():
+        raise UsageError(f"{adapter} holds no {ADAPTER_WEIGHTS}.")
     if folder is None:
         return
     if not any(folder.glob("*.safetensors")):
@@ -139,7 +148,7 @@ def check(name: str, argument: str) -> None:
 
 def check_clips(argument: str, size_px: int | None, frames: int) -> None:
     """Refuse frames that the model cannot take. Raises: UsageError."""
-    config = _config(argument)
+    config = _config(_adapted(argument)[0])
     if config["model_type"] != "videomae":
         return
     for what, asked, only in (
@@ -152,9 +161,13 @@ def check_clips(argument: str, size_px: int | None, frames: int) -> None:
             )
 
 
-def weights_folder(name: str, argument: str) -> Path | None:
-    """The folder that was named; None for a name on the hub."""
-    return expanded(argument) if argument.startswith((".", "/", "~")) or expanded(argument).is_dir() else None
+def weights_folder(name: str, argument: str) -> Path | list[Path] | None:
+    """The folder that was named, of an adapter its weights and the model's; None for a name on the hub."""
+    model, adapter = _adapted(argument)
+    folder = _folder(model)
+    if adapter is None:
+        return folder
+    return [adapter / ADAPTER_WEIGHTS, *(sorted(folder.glob("*.safetensors")) if folder else ())]
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
@@ -162,7 +175,8 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
 
     Raises: UsageError in one line where the weights cannot be had.
     """
-    kind, place = _kind(argument), str(weights_folder(name, argument) or argument)
+    named, adapter = _adapted(argument)
+    kind, place = _kind(named), str(_folder(named) or named)
     cls, model_class, pixels = KINDS[kind]
     library = transformers()
     options = {
@@ -178,6 +192,9 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
                 if hasattr(part, dropout):
                     setattr(part, dropout, 0.0)
         model = getattr(library, model_class).from_pretrained(place, config=config, **options)
+        if adapter is not None:
+            model = importlib.import_module("peft").PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+            model.requires_grad_(True)  # peft freezes what it wraps
         mean, std = _pixels(place) or pixels
         if cls is HfVideo:
             return HfVideo(model, mean, std)
@@ -194,9 +211,23 @@ def _kind(argument: str) -> str:
     return kind
 
 
+def _folder(argument: str) -> Path | None:
+    """The folder that was named; None for a name on the hub."""
+    return expanded(argument) if argument.startswith((".", "/", "~")) or expanded(argument).is_dir() else None
+
+
+def _adapted(argument: str) -> tuple[str, Path | None]:
+    """The model that is named, and the folder of an adapter of peft on it, where that is what is named."""
+    folder = _folder(argument) if argument else None
+    if folder is None or not (folder / ADAPTER).is_file():
+        return argument, None
+    with _loading(argument):
+        return str(json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]), folder
+
+
 def _config(argument: str) -> dict[str, Any]:
     """A model's configuration as it was saved."""
-    folder = weights_folder("hf", argument)
+    folder = _folder(argument)
     if folder is not None:
         file = folder / CONFIG
         if not file.is_file():
