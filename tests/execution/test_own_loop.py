@@ -124,6 +124,9 @@ def test_ctrl_c_commits_and_the_same_words_go_on(micro, tmp_path: Path) -> None:
         for task in walk:
             task.train()
     assert caught.value.exit_code == 130 and walk.result.state == "stopped"
+    with kinoray.loop(Pressed, **options(stream, tmp_path / "a")) as walk:
+        task = next(iter(walk))
+        assert not task.is_learned and [*task.test()] == [task.name], "of a task that is begun, by what it has grown"
     result, _ = ended(Pressed, stream, tmp_path / "a")
     assert outcome(result) == outcome(run(Pressed, stream, tmp_path / "whole"))
 

@@ -37,7 +37,7 @@ from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import alone, make_spec
 from kinoray.system.signals import Stopped, caught_signals
 from kinoray.system.text import printer
-from kinoray.training.checkpoint import Phase
+from kinoray.training.checkpoint import Phase, Position
 from kinoray.training.loop import RunState, between_steps, grow, learn_stage, test_stage
 
 
@@ -61,7 +61,8 @@ def loop(method: Any, **options: Any) -> Iterator["OwnLoop"]:
         if request.fresh:
             set_aside(run.folder)
         walk = OwnLoop(run, request.quiet)
-        with logged(request.log, [run.folder], print), copying(request.copy_to, lambda: [run.folder], print):
+        say = printer(False)
+        with logged(request.log, [run.folder], say), copying(request.copy_to, lambda: [run.folder], say):
             try:
                 yield walk
             finally:
@@ -132,8 +133,7 @@ class OwnLoop:
                 raise failed(self.run, error) from error
             finally:
                 self.left_s = time.monotonic()
-        if signals.number is not None:
-            raise Stopped(self.run.label, signals.number)
+            signals.check(self.run.label)
 
 
 class LoopTask:
@@ -167,7 +167,9 @@ class LoopTask:
         if self.was_called or self.is_tested:
             raise UsageError(f"{self.name} is learned already: train() is called once a task.")
         self.was_called = True
-        self._learn()
+        walk, session = self.walk, self.session
+        with walk.at_work():
+            learn_stage(session.method, self.stage, session.recipe, session, walk.state)  # a stop raises behind it
 
     def test(self) -> dict[str, float]:
         """Test all tasks so far, and commit; the score of each in percent, by name.
@@ -177,23 +179,12 @@ class LoopTask:
         if self.stage.train is None and not self.was_called:
             self.train()
         walk = self.walk
-        if not self.is_tested and not self.is_learned and self.stage.train is not None:
+        if self.stage.train is not None and not self.is_learned:
             return self._scores(self._untrained())
         if not self.is_tested:
             with walk.at_work():
-                done = test_stage(self.session.method, self.stage, self.session, walk.state)
-            self._check(done)
+                test_stage(self.session.method, self.stage, self.session, walk.state)
         return self._scores(walk.state.ranks)
-
-    def _learn(self) -> None:
-        walk, session = self.walk, self.session
-        with walk.at_work():
-            done = learn_stage(session.method, self.stage, session.recipe, session, walk.state)
-        self._check(done)
-
-    def _check(self, done: bool) -> None:
-        if not done:
-            raise Stopped(self.walk.run.label, None)
 
     def _untrained(self) -> Cells:
         """Ranks of the tasks so far by a copy of the model that has grown for this one, in a folder that goes."""
@@ -202,7 +193,8 @@ class LoopTask:
             if (kept := Path(walk.spec.folder) / "features").is_dir():
                 shutil.copytree(kept, Path(folder) / "features")
             method = copy.deepcopy(session.method)
-            grow(method, self.stage, session)
+            if walk.state.position == Position(self.number):  # else it has grown, in what was left
+                grow(method, self.stage, session)
             tester = Tester(replace(walk.spec.tested, folder=Path(folder)), method, session.feed)
             tester.restore(copy.deepcopy(session.tester.facts()))
             between_steps(method, session.seed(self.stage, "evaluate"), session.world.device)
