@@ -80,9 +80,9 @@ def run_folder(name: str, root: str | Path | None = None) -> Path:
     known = {home_of(result.folder).name for result in find_runs(runs_root(root))}
     if not known:
         raise UsageError(
-            f"There is no run {name}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
+            f"There is no run {given}: neither a folder, nor a name in {runs_root(root)}, which has no runs."
         )
-    raise unknown("run", name, known)
+    raise unknown("run", str(given), known)
 
 
 # Words
