@@ -13,6 +13,7 @@ from support.toys import TOYS
 from kinoray.rule import Rule
 from kinoray.runs.method_source import MethodSource, find_method, method_names, with_learner
 from kinoray.streams import Stream
+from kinoray.testing import suite
 from kinoray.testing.engine import on_two_ranks
 from kinoray.testing.small_stream import suited
 from kinoray.testing.subject import Subject
@@ -22,7 +23,6 @@ from kinoray.testing.suite import (
     Promise,
     learns_two_tasks,
     resumes_bit_for_bit,
-    tests_its_encoder,
     two_ranks_equal_one,
 )
 
@@ -77,7 +77,7 @@ def test_an_encoder_that_is_not_tested_breaks_a_promise(verb: str, micro, tmp_pa
 
     setattr(Apart, verb, lambda self, *inputs: getattr(Pairs, verb)(self, *inputs).roll(1, dims=-1))
     with pytest.raises(BrokenPromise, match=f"`{verb}` is not what `encoder\\(\\)` gives"):
-        tests_its_encoder(Subject(source_of(Apart, micro), micro, tmp_path))
+        suite.tests_its_encoder(Subject(source_of(Apart, micro), micro, tmp_path))
 
 
 def test_a_packaged_method_has_its_three_files() -> None:
