@@ -8,7 +8,6 @@ the projection. Attention of the blocks can be replaced by a module that wraps i
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
-from kinoray.backbones.vision import of_the_hub, open_clip
+from kinoray.backbones.vision import loading, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
-from kinoray.system.text import one_line
 
 NAMES = ("clip", "open_clip")
 ABOUT = {
@@ -160,17 +158,14 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
     """
     model, weights = _parts(argument)
     options: dict[str, Any] = {} if size_px is None else {"force_image_size": size_px}
-    with of_the_hub():
-        try:
-            made = open_clip().create_model(
-                model, None if weights in ("", RANDOM) else weights, load_weights=weights != RANDOM, **options
-            )
-        except Exception as error:  # the hub's client, safetensors and open_clip itself have errors of all kinds
-            message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
-            raise UsageError(
-                f"The weights of {argument or DEFAULT} cannot be loaded ({message}). Give a file as clip:MODEL//FILE, "
-                "a folder of open_clip as clip:FOLDER, or put them into the hub's cache that HF_HOME names."
-            ) from None
+    with loading(
+        f"The weights of {argument or DEFAULT}",
+        "Give a file as clip:MODEL//FILE, a folder of open_clip as clip:FOLDER, or put them into the hub's cache that "
+        "HF_HOME names.",
+    ):
+        made = open_clip().create_model(
+            model, None if weights in ("", RANDOM) else weights, load_weights=weights != RANDOM, **options
+        )
     config = open_clip().get_model_preprocess_cfg(made)
     return ClipTowers(made, clip_ids, tuple(config["mean"]), tuple(config["std"]))
 
@@ -189,7 +184,7 @@ def _tokenizer() -> Any:
 
 def _folder(argument: str) -> Path | None:
     """The folder of open_clip that an argument names."""
-    return expanded(argument) if argument.startswith((".", "/", "~")) else None
+    return Path(argument) if argument.startswith((".", "/")) else None
 
 
 def _parts(argument: str) -> tuple[str, str]:

@@ -12,30 +12,28 @@ beside them is run. Both towers come out with unit norm, and the mean is over fr
 
 import importlib
 import json
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import hf_hub_download
 from torch import Tensor
 
 from kinoray.backbones.backbone import Backbone, FrameTowers, Tokens, drawn_between, padded
-from kinoray.backbones.vision import of_the_hub, transformers
+from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
-from kinoray.system.folders import expanded
-from kinoray.system.text import one_line
 
 NAMES = ("hf",)
 ABOUT = {
     "hf:FOLDER": "a CLIP, SigLIP or VideoMAE as transformers saves it, with its tokenizer's files",
-    "hf:ADAPTER": "a folder of peft's adapter, merged into the model that it names; needs peft",
     "hf:ORG/NAME": "the same by its name from the hub's cache, as hf:openai/clip-vit-base-patch16",
+    "hf:ADAPTER": "a folder of peft's adapter, merged into the model that it names; needs peft",
 }
 SMALL = False
+OTHERWISE = "Give a folder that `save_pretrained` wrote, or put the model into the hub's cache that HF_HOME names."
 CONFIG = "config.json"
 PICTURES = "preprocessor_config.json"
 """Mean and standard deviation of pixels; without it those of the kind of model."""
@@ -107,10 +105,7 @@ class HfVideo(Backbone):
         self.multiple_px = model.config.image_size
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
-        """(B, D), not of unit norm. Raises: UsageError for clips of another number of frames."""
-        frames, wanted = frames_BTCHW.shape[1], self.model.config.num_frames
-        if frames != wanted:
-            raise UsageError(f"This VideoMAE takes clips of {wanted} frames, but got {frames}. Set frames={wanted}.")
+        """(B, D), not of unit norm; of the frames and pixels that `check_clips` lets pass."""
         return self.model(frames_BTCHW).last_hidden_state.mean(dim=1)
 
 
@@ -185,7 +180,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
         "dtype": torch.float32,
         "attn_implementation": "sdpa",
     }
-    with _loading(argument), of_the_hub():
+    with loading(f"hf:{argument}", OTHERWISE):
         config = library.AutoConfig.from_pretrained(place, trust_remote_code=False)
         for part in (config, *(getattr(config, tower, None) for tower in ("text_config", "vision_config"))):
             for dropout in NO_DROPOUT:
@@ -213,7 +208,7 @@ def _kind(argument: str) -> str:
 
 def _folder(argument: str) -> Path | None:
     """The folder that was named; None for a name on the hub."""
-    return expanded(argument) if argument.startswith((".", "/", "~")) or expanded(argument).is_dir() else None
+    return Path(argument) if argument.startswith((".", "/")) or Path(argument).is_dir() else None
 
 
 def _adapted(argument: str) -> tuple[str, Path | None]:
@@ -221,7 +216,7 @@ def _adapted(argument: str) -> tuple[str, Path | None]:
     folder = _folder(argument) if argument else None
     if folder is None or not (folder / ADAPTER).is_file():
         return argument, None
-    with _loading(argument):
+    with loading(f"hf:{argument}", OTHERWISE):
         return str(json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]), folder
 
 
@@ -233,12 +228,16 @@ def _config(argument: str) -> dict[str, Any]:
         if not file.is_file():
             raise UsageError(f"{folder} holds no {CONFIG}: give a folder that transformers' `save_pretrained` wrote.")
     else:
-        from huggingface_hub import hf_hub_download
-
-        with _loading(argument), of_the_hub():
-            file = Path(hf_hub_download(argument, CONFIG))
-    with _loading(argument):
+        file = _hub_config(argument)
+    with loading(f"hf:{argument}", OTHERWISE):
         return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=16)
+def _hub_config(name: str) -> Path:
+    """The configuration of a model of the hub, which is asked once in a process."""
+    with loading(f"hf:{name}", OTHERWISE):
+        return Path(hf_hub_download(name, CONFIG))
 
 
 def _pixels(place: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
@@ -248,18 +247,3 @@ def _pixels(place: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     if not {"image_mean", "image_std"} <= stated.keys():
         return None
     return tuple(stated["image_mean"]), tuple(stated["image_std"])
-
-
-@contextmanager
-def _loading(argument: str) -> Iterator[None]:
-    """Says in one line what the libraries and the hub's client say in many, each by errors of its own."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:
-        message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
-        raise UsageError(
-            f"hf:{argument} cannot be loaded ({message}). Give a folder that `save_pretrained` wrote, or put the model "
-            "into the hub's cache that HF_HOME names."
-        ) from None

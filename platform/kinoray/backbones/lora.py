@@ -63,14 +63,15 @@ def add_lora(
         raise UsageError(
             f"LoRA found no layer called {', '.join(layers)} in {type(tower).__name__}. Name its own layers."
         )
+    if any(parametrize.is_parametrized(module, name) for module, name, _ in found):
+        raise UsageError("This tower has LoRA already: merge it first (`merge_lora`).")
     for module, name, parts in found:
-        if parametrize.is_parametrized(module, name):
-            raise UsageError("This tower has LoRA already: merge it first (`merge_lora`).")
         weight: Tensor = getattr(module, name)
         weight.requires_grad_(False)
         low_rank = LowRank(weight, rank, (rank if alpha is None else alpha) / rank, parts)
         parametrize.register_parametrization(module, name, low_rank)
-    return {name: p for name, p in tower.named_parameters() if "parametrizations" in name and "original" not in name}
+    low_ranks = [(path, module) for path, module in tower.named_modules() if isinstance(module, LowRank)]
+    return {f"{path}.{name}": p for path, low_rank in low_ranks for name, p in low_rank.named_parameters()}
 
 
 @torch.no_grad()

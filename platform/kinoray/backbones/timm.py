@@ -6,17 +6,15 @@ or in a file, or random ones by the run's seed.
 
 # B batch   T frames   D embedding
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from kinoray.backbones.backbone import Backbone
-from kinoray.backbones.vision import of_the_hub, timm
+from kinoray.backbones.vision import loading, timm
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
-from kinoray.system.text import one_line
 
 NAMES = ("timm",)
 ABOUT = {
@@ -75,15 +73,9 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> TimmEncode
         options["pretrained_cfg_overlay"] = {"file": weights}
     if size_px is not None and timm().get_pretrained_cfg(model).fixed_input_size:
         options["img_size"] = size_px
-    with of_the_hub():
-        try:
-            return TimmEncoder(timm().create_model(model, **options))
-        except Exception as error:  # the hub's client, safetensors and timm itself have errors of all kinds
-            message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
-            raise UsageError(
-                f"timm:{argument} cannot be loaded ({message}). Give a file as timm:{model}//FILE, or put the weights "
-                "into the hub's cache that HF_HOME names."
-            ) from None
+    otherwise = f"Give a file as timm:{model}//FILE, or put the weights into the hub's cache that HF_HOME names."
+    with loading(f"timm:{argument}", otherwise):
+        return TimmEncoder(timm().create_model(model, **options))
 
 
 def _parts(argument: str) -> tuple[str, str]:

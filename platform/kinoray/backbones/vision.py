@@ -12,6 +12,7 @@ import importlib
 import logging
 import socket
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
+
+from kinoray.errors import UsageError
+from kinoray.system.text import one_line
 
 _MISSING_OPERATORS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -98,6 +102,22 @@ def of_the_hub() -> Iterator[None]:
     finally:
         constants.HF_HUB_OFFLINE = usual
         logging.disable(logged)
+
+
+@contextmanager
+def loading(what: str, otherwise: str) -> Iterator[None]:
+    """Within the block libraries load what is named, as `of_the_hub` says. Their errors, of all kinds, become one line.
+
+    otherwise: what to give instead, a sentence. Raises: UsageError.
+    """
+    try:
+        with of_the_hub():
+            yield
+    except UsageError:
+        raise
+    except Exception as error:
+        message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
+        raise UsageError(f"{what} cannot be loaded ({message}). {otherwise}") from None
 
 
 def _is_known(address: str) -> bool:

@@ -5,7 +5,6 @@ Differs: both run without dropout, also in training, where BERT's own configurat
 attention. The paper is silent; without it results do not depend on the number of workers.
 """
 
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from urllib.request import urlopen
 
 import torch
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-from safetensors import SafetensorError
 
 from kinoray.backbones.tiny import FOLDER as TINY_FOLDER
 from kinoray.backbones.towers import (
@@ -27,9 +25,8 @@ from kinoray.backbones.towers import (
     random_towers,
     read_vocabulary,
 )
-from kinoray.backbones.vision import of_the_hub, transformers
+from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
-from kinoray.system.text import one_line
 
 NAMES = ("vit-bert",)
 ABOUT = {
@@ -98,15 +95,11 @@ def _from_transformers(vit: str, bert: str, vocabulary: Path | None, seed: int) 
         "attention_probs_dropout_prob": 0.0,
     }
     library = transformers()
-    try:
-        with of_the_hub():
-            vocabulary = vocabulary or _hub_vocabulary(vit, bert)
-            vision = library.ViTModel.from_pretrained(vit, **options)
-            text = library.BertModel.from_pretrained(bert, **options)
+    with loading("The weights of vit-bert", _WHERE):
+        vocabulary = vocabulary or _hub_vocabulary(vit, bert)
+        vision = library.ViTModel.from_pretrained(vit, **options)
+        text = library.BertModel.from_pretrained(bert, **options)
         pieces = read_vocabulary(vocabulary)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
-        raise UsageError(f"The weights of vit-bert cannot be loaded ({message}). {_WHERE}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return VitBertTowers(vision, text, pieces, DIM)

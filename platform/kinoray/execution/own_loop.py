@@ -190,8 +190,8 @@ class LoopTask:
         """Ranks of the tasks so far by a copy of the model that has grown for this one, in a folder that goes."""
         walk, session = self.walk, self.session
         with walk.at_work(), tempfile.TemporaryDirectory(prefix="kinoray-untrained-") as folder:
-            if (kept := Path(walk.spec.folder) / "features").is_dir():
-                shutil.copytree(kept, Path(folder) / "features")
+            if (kept := session.tester.store).is_dir():
+                shutil.copytree(kept, Path(folder) / kept.name)
             method = copy.deepcopy(session.method)
             if walk.state.position == Position(self.number):  # else it has grown, in what was left
                 grow(method, self.stage, session)
