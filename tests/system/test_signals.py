@@ -21,25 +21,22 @@ def ended(monkeypatch) -> list[int]:
     return codes
 
 
-def test_a_sigterm_that_comes_twice_at_once_is_one_request(ended, monkeypatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_twice_at_once_is_one_request_and_one_that_comes_later_ends_at_once(
+    number, ended, monkeypatch
+) -> None:
     with caught_signals() as caught:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert caught.number == signal.SIGTERM and ended == []
-        monkeypatch.setattr(signals, "ECHO_S", 0.0)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert ended == [128 + signal.SIGTERM]
-
-
-def test_a_second_ctrl_c_ends_at_once(ended) -> None:
-    with caught_signals() as caught:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-    assert caught.number == signal.SIGINT and ended == [128 + signal.SIGINT]
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        assert caught.number == number and ended == []
+        monkeypatch.setitem(signals.ECHO_S, number, 0.0)
+        os.kill(os.getpid(), number)
+        assert ended == [128 + number]
 
 
 def test_a_second_interrupt_in_a_notebook_raises_and_ends_nothing(ended, monkeypatch) -> None:
     monkeypatch.setattr("sys.ps1", "In : ", raising=False)
+    monkeypatch.setitem(signals.ECHO_S, signal.SIGINT, 0.0)
     with caught_signals() as caught:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):

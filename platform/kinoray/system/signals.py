@@ -12,8 +12,9 @@ from typing import Any
 
 from kinoray.errors import BY_SIGNAL, STOPPED, KinorayError, RayLost
 
-ECHO_S = 1.0
-"""A second SIGTERM within so long is the first one's: `timeout` sends it to the process and then to its whole group."""
+ECHO_S = {signal.SIGTERM: 1.0, signal.SIGINT: 0.1}
+"""A second signal within so long is the first one's: `timeout` sends it to the process and then to its whole group. A
+person who presses Ctrl-C twice needs longer."""
 
 
 class Stopped(KinorayError):
@@ -74,7 +75,7 @@ class Signals:
 
 def is_echo(first: int, number: int, came_s: float) -> bool:
     """Whether a signal is the one that came first, at this monotonic time, delivered once more."""
-    return first == number == signal.SIGTERM and time.monotonic() - came_s < ECHO_S
+    return first == number and time.monotonic() - came_s < ECHO_S[signal.Signals(number)]
 
 
 def is_interactive() -> bool:
