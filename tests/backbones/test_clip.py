@@ -146,3 +146,9 @@ def test_a_folder_without_a_configuration_or_weights_is_refused(tmp_path) -> Non
     (tmp_path / WEIGHTS).write_bytes(b"no weights")
     with pytest.raises(UsageError, match="cannot be loaded"):
         load_backbone(f"clip:{tmp_path}")
+
+
+def test_a_file_of_pickled_objects_is_refused_in_words_of_ours(tmp_path) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
+    with pytest.raises(UsageError, match=r"cannot be loaded \(it holds pickled objects, which are never loaded"):
+        load_backbone(f"clip:ViT-S-32//{tmp_path}/model.pt")

@@ -4,7 +4,7 @@ weights that they load from the hub.
 They take seconds, longer than torch itself, which a process that builds no towers need not spend: a driver, say.
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its operators do not load, and its import stops
-with "operator torchvision::nms does not exist"; The others import it in turn. Declaring the two missing
+with "operator torchvision::nms does not exist"; the others import it in turn. Declaring the two missing
 operators (their signatures only: calling one still fails) lets the pure-Python rest of torchvision work.
 """
 
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pickle import UnpicklingError
 from types import ModuleType
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -117,6 +118,8 @@ def loading(what: str, otherwise: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = textwrap.shorten(one_line(error), 240, placeholder=" ...")
+        if isinstance(error, UnpicklingError):
+            message = "it holds pickled objects, which are never loaded: save its tensors alone, best as safetensors"
         raise UsageError(f"{what} cannot be loaded ({message}). {otherwise}") from None
 
 
