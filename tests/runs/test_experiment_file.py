@@ -61,6 +61,10 @@ def test_what_cannot_be_read_is_one_line_with_the_file(tmp_path: Path, text: str
     assert message in str(caught.value) and "\n" not in str(caught.value) and "a.yaml" in str(caught.value)
 
 
+def test_a_number_with_an_exponent_alone_is_a_number() -> None:
+    assert parse_settings(["a=1e-4", "b=-2E3", "c=1e", "d='1e-4'"]) == {"a": 1e-4, "b": -2e3, "c": "1e", "d": "1e-4"}
+
+
 def test_settings_have_the_types_of_yaml_and_the_later_wins() -> None:
     settings = parse_settings(["m=0.9", "variant=local", "jitter=[0, 0, 0, 0]", "m=0.5", "note=a=b"])
     assert settings == {"m": 0.5, "variant": "local", "jitter": [0, 0, 0, 0], "note": "a=b"}

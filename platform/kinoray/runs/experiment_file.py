@@ -7,6 +7,7 @@ m_hat: 0.95               # any other key is a setting, as with --set
 """
 
 import itertools
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -41,6 +42,10 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-4, which has no point, for a text.
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
 
 
 def read_experiment(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
