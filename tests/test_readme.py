@@ -106,6 +106,13 @@ def test_python_of_the_pages_uses_public_names() -> None:
     assert set(re.findall(r"(?:result|both)\.(\w+)", code)) <= known
 
 
+def test_the_worked_examples_of_the_pages_are_right() -> None:
+    worked = [text for kind, text in BLOCKS if kind == "python" and "assert " in text]
+    assert worked
+    for text in worked:
+        exec(compile(text, "a page", "exec"), {})
+
+
 def test_verbs_of_the_page_are_a_methods() -> None:
     table = (ROOT / "docs" / "methods.md").read_text().split("| verb |")[1].split("\n\n")[0]
     verbs = re.findall(r"`(\w+)", "".join(line.split("|")[1] for line in table.splitlines()[2:]))
