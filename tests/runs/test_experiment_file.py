@@ -73,7 +73,7 @@ def test_settings_have_the_types_of_yaml_and_the_later_wins() -> None:
 def test_several_values_are_every_combination_and_one_with_a_comma_is_quoted() -> None:
     grid = parse_grid(["m=0.9,1e-4", "variant=local", "n=1,2", "word='a,b'", "both=[3, 4]"])
     rest = {"variant": "local", "word": "a,b", "both": [3, 4]}
-    assert grid == [{"m": m, "n": n} | rest for m in (0.9, "1e-4") for n in (1, 2)]
+    assert grid == [{"m": m, "n": n} | rest for m in (0.9, 1e-4) for n in (1, 2)]
     assert parse_grid([]) == [{}]
     assert parse_grid(["m=1,2", "m=3"]) == [{"m": 3}], "the later wins"
     with pytest.raises(UsageError, match="must be name=value"):
