@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,34 @@ from kinoray.runs.record import open_run
 from kinoray.runs.resolve import Resolved
 from kinoray.runs.result import read_outcome
 from kinoray.system.durable import read_jsonl, remove_drafts, write_json
+from kinoray.system.folders import home_of
 from kinoray.system.locks import hold
 from kinoray.system.text import one_line
 
 
 @contextmanager
 def hold_run(run: Resolved) -> Iterator[None]:
-    """Hold the run for this process; the lock goes with the process. Raises: Busy; StorageFull; UsageError."""
+    """Hold the run for this process; the lock goes with the process. Raises: Busy; StorageFull; UsageError.
+
+    A run that is refused before its first step (a UsageError inside the block) leaves no folder.
+    """
     with hold_output(run.folder, f"{run.label} is being run by another process. Wait, or use another seed."):
         remove_drafts(run.folder)
-        yield
+        is_new = not (run.folder / "run.json").exists()
+        try:
+            yield
+        except UsageError:
+            if is_new and not _has_begun(run):
+                shutil.rmtree(run.folder, ignore_errors=True)
+                with contextlib.suppress(OSError):  # other seeds may be there
+                    home_of(run.folder).rmdir()
+            raise
+
+
+def _has_begun(run: Resolved) -> bool:
+    """Whether a run has more to show than that it failed before its first step."""
+    state = read_outcome(run.folder, run.label).get("state", "failed")
+    return state != "failed" or any((run.folder / name).exists() for name in ("checkpoints", "metrics.jsonl"))
 
 
 @contextmanager
