@@ -72,8 +72,9 @@ class Subject:
         return replace(self.spec, device="cpu", autocast=False, run=replace(self.spec.run, folder=self._second))
 
     def copy(self, name: str) -> RunSpec:
-        """The usual run in a new folder."""
+        """The usual run in a new folder; what another promise left of it when the method failed is gone."""
         folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return replace(self.spec, run=replace(self.spec.run, folder=folder))
 
@@ -88,7 +89,7 @@ class Subject:
         stages = stages_of(self.spec)
         first = committed(self.spec, next(stages))
         if len(self.spec.stages) > 1:
-            shutil.copytree(self.spec.folder, self._second)
+            shutil.copytree(self.spec.folder, self._second, dirs_exist_ok=True)
         for _ in stages:
             pass
         return first
