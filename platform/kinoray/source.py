@@ -18,8 +18,8 @@ import linecache
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,19 +83,48 @@ def named(given: Any, kind: str, base: type) -> str:
         return OwnName(given.__name__, of_class(given, given.__name__, base))
     if not isinstance(given, str | Path):
         raise UsageError(f"A {kind} is a name, ./my_{kind}.py, or a class derived from {base.__name__}, not {given!r}.")
-    return own_file(str(given), kind) or str(given)
+    return name_of_file(str(given), kind) or str(given)
 
 
-def own_file(text: str, kind: str) -> OwnName | None:
+def name_of_file(text: str, kind: str) -> OwnName | None:
     """The name that `./FILE.py` or `./FILE.py:OPTIONS` stands for; None where the text names no such file.
 
     Raises: UsageError where the file is not there.
     """
-    file, colon, options = (text, "", "") if text.endswith(".py") else text.partition(".py:")
-    if not (text.endswith(".py") or colon):
+    if (parts := file_and_options(text)) is None:
         return None
-    source = of_file(file if text.endswith(".py") else f"{file}.py", kind)
+    source, options = of_file(parts[0], kind), parts[1]
     return OwnName(f"{source.name}:{options}" if options else source.name, source)
+
+
+def file_and_options(text: str) -> tuple[str, str] | None:
+    """File and options of `./FILE.py` or `./FILE.py:OPTIONS`; None where the text names no such file."""
+    file, colon, options = (text[:-3], ":", "") if text.endswith(".py") else text.partition(".py:")
+    return (f"{file}.py", options) if colon else None
+
+
+def saved_as(kind: str) -> str:
+    """The file of a run's folder that holds the user's own backbone or protocol."""
+    return f"{kind}.py"
+
+
+def recorded(folder: Path, record: Mapping[str, Any], kind: str) -> str:
+    """The name of a run's backbone or protocol, as its run.json has it; of the user's own with the code saved in the
+    run's folder, which must be what was recorded. Nothing of it is run here.
+
+    Raises: UsageError where the code is not there, or is another, or was a class of a running program.
+    """
+    name, source = record[kind], record.get(f"{kind}_source")
+    if source is None:
+        if ".py" in name and file_and_options(name):  # a file elsewhere is no part of a record
+            raise UsageError(f"{folder / 'run.json'} names the {kind} {name}, and does not hold it.")
+        return name
+    if source["kind"] == "class":
+        raise UsageError(f"{folder} has the {kind} {name}, {source['why']}. Write it into a file, and run that.")
+    file = of_file(str(folder / saved_as(kind)), kind)
+    if file.digest != source["digest"]:
+        raise UsageError(f"{folder / saved_as(kind)} is not the {kind} that the run was made with. Restore it.")
+    return OwnName(name, replace(file, name=source["name"]))
 
 
 def of_file(file: str, kind: str) -> Source:
@@ -137,9 +166,11 @@ def class_of(source: Source, constant: str, base: type) -> tuple[type, dict[str,
     module = run_text(source)
     stated = {name: value for name, value in vars(module).items() if not name.startswith("__")}
     file, kinds = f"{source.name}.py", [v for v in stated.values() if isinstance(v, type) and issubclass(v, base)]
+    own = [*dict.fromkeys(kind for kind in kinds if kind.__module__ == module.__name__)]
     made = stated.get(constant)
+    if made not in own and getattr(made, "__name__", "") == constant:  # imported, as `from ... import Protocol`
+        made = None
     if made is None:
-        own = [*dict.fromkeys(kind for kind in kinds if kind.__module__ == module.__name__)]
         if not own:
             raise UsageError(f"{file} defines no class derived from {base.__name__}. See `kinoray new`.")
         if len(own) > 1:

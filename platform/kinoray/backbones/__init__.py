@@ -8,16 +8,22 @@ One file per family, found by the names that it states; `Family` is what such a 
 - `origin(argument)`: the backbone whose class and size are the family's;
 - `kind_of(argument)`: of a family that has two classes, which class, and whether it is small;
 - `check_clips(argument, size_px, frames)`: refuses clips that it cannot take, by a UsageError.
+
+A user's own file, `./my_backbone.py[:ARGUMENT]`, is such a file, of which it may leave out all but a class derived from
+`Backbone`: named `BACKBONE` where there are several, and built without arguments where no `load` says how.
 """
 
 import hashlib
 import importlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kinoray.errors import UsageError, unknown
 from kinoray.families import families, stated
+from kinoray.source import OwnName, Source, class_of, named, whole
 from kinoray.system.folders import expanded
 
 if TYPE_CHECKING:
@@ -37,6 +43,20 @@ class Family(Protocol):
 
     def load(self, name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
         """The backbone in float32 on the CPU; torch's generator, seeded by `seed`, draws what no file holds."""
+
+
+def find_backbone(given: Any) -> str:
+    """The name of a backbone that is given by its name, as `./my_backbone.py[:ARGUMENT]`, or as a class.
+
+    Raises: UsageError where a file is not there, does not run or defines none.
+    """
+    from kinoray.backbones.backbone import Backbone
+
+    name = named(given, "backbone", Backbone)
+    if isinstance(name, OwnName):
+        _own_family(name.source)
+        return name
+    return with_home(name)
 
 
 def with_home(name: str) -> str:
@@ -80,11 +100,15 @@ def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Back
     """
     import torch
 
+    from kinoray.backbones.backbone import Backbone
+
     check_backbone(name)
     family, kind, argument = _find(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone = family.load(kind, argument, size_px, seed)
+    if not isinstance(backbone, Backbone):
+        raise UsageError(f"{name}: its `load` gave a {type(backbone).__name__}, which is no Backbone.")
     if size_px is not None and size_px % backbone.multiple_px:
         raise UsageError(f"`size_px` must be a multiple of {backbone.multiple_px} px for {name}, but got {size_px}.")
     return backbone
@@ -143,8 +167,30 @@ def _kind(name: str) -> "tuple[type[Backbone], bool]":
 
 def _find(name: str) -> tuple[Family, str, str]:
     """Family, kind and argument. Raises: UsageError for an unknown name, with the nearest ones."""
+    if isinstance(name, OwnName):
+        kind, _, argument = name.partition(":")
+        return _own_family(name.source), kind, argument
     kind, _, argument = with_home(name).partition(":")
     known = families(__path__)
     if kind not in known:
         raise unknown("backbone", kind, known, "All forms of the names: `kinoray list backbones`.")
     return cast(Family, importlib.import_module(f"kinoray.backbones.{known[kind]}")), kind, argument
+
+
+@cache
+def _own_family(source: Source) -> Family:
+    """The family of a user's file or class: what it does not say itself is as usual."""
+    from kinoray.backbones.backbone import Backbone
+
+    found, stated_by_file = class_of(source, "BACKBONE", Backbone)
+    cls = whole(found, source.name)
+
+    def check(name: str, argument: str) -> None:
+        if argument:
+            raise UsageError(f"{name}:{argument}: {name} takes no options, for it defines no `load`.")
+
+    def load(name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
+        return cls()
+
+    usual = {"SMALL": False} | ({} if "load" in stated_by_file else {"check": check, "load": load})
+    return cast(Family, SimpleNamespace(**usual | stated_by_file | {"BACKBONE": cls}))

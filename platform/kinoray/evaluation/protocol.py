@@ -1,7 +1,8 @@
 """What a protocol is: which stages a run has, how it is validated and tested, and what its numbers are called.
 
 One file of `kinoray.evaluation.protocols` per protocol, with `class Protocol(BaseProtocol)`; its name is the file's,
-with `-` for `_`. Everything is a rank: retrieval ranks the right video among a gallery, classification the right class
+with `-` for `_`. A user's own file is the same where a stream names it (`./videos:./my_protocol.py`).
+Everything is a rank: retrieval ranks the right video among a gallery, classification the right class
 among the classes. So result matrices, forgetting, validation, sweeps, tables and reports are the same for all.
 
 The facts are read without torch; a file that needs it imports it inside its verbs.
@@ -13,15 +14,18 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from kinoray import metrics
+from kinoray.config import Count, build, config, names_of
 from kinoray.errors import UsageError, unknown
 from kinoray.evaluation import protocols
 from kinoray.metrics import Ranks
+from kinoray.source import OwnName, Source, class_of, whole
 from kinoray.training.stages import Stage
 
 if TYPE_CHECKING:
@@ -63,10 +67,8 @@ class BaseProtocol(ABC):
     gallery_grows: ClassVar[bool] = False
     """Whether a test reads the features that were stored after earlier tasks."""
 
-    @property
-    def name(self) -> str:
-        """As streams name it."""
-        return type(self).__module__.rpartition(".")[2].replace("_", "-")
+    name: str
+    """As streams name it; `load_protocol` sets it."""
 
     @property
     def score(self) -> str:
@@ -188,15 +190,120 @@ def protocol_names() -> list[str]:
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(protocols.__path__))
 
 
-@cache
 def load_protocol(name: str) -> BaseProtocol:
     """A protocol by name; it holds facts alone, so there is one of each.
 
-    Raises: UsageError for an unknown name, with the nearest ones.
+    Raises: UsageError for an unknown name, with the nearest ones; for a user's own that does not run.
     """
+    return _own_protocol(name.source) if isinstance(name, OwnName) else _load(name)
+
+
+@cache
+def _load(name: str) -> BaseProtocol:
     if name not in protocol_names():
         raise unknown("protocol", name, protocol_names())
-    return importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}").Protocol()
+    protocol = importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}").Protocol()
+    protocol.name = name
+    return protocol
+
+
+@cache
+def _own_protocol(source: Source) -> BaseProtocol:
+    """The protocol of a user's file or class. Raises: UsageError where it does not say what every protocol says."""
+    cls = whole(class_of(source, "Protocol", BaseProtocol)[0], source.name)
+    if lacking := [fact for fact in ("scores", "about", "headlines", "objective") if not hasattr(cls, fact)]:
+        raise UsageError(f"{source.name}: its class says no {' and no '.join(lacking)}. See `kinoray new protocol`.")
+    protocol = cls()
+    protocol.name = source.name
+    facts_of(protocol)
+    return protocol
+
+
+Name = Annotated[str, Field(pattern=r"^[\w@%+./ -]{1,60}$")]
+Names = tuple[Name, ...]
+
+
+@config
+class Facts:
+    """What a record says of a user's own protocol: what shows results need, for they run no recorded code."""
+
+    scores: dict[Name, Count]
+    like: str
+    about: str
+    headlines: Names
+    objective: Name
+    reads_text: bool
+    readings: tuple[Annotated[str, Field(pattern=r"^[\w-]{0,60}$")], ...]
+    pooled: bool
+    metrics: dict[Name, Literal["max", "min"]]
+    task_columns: dict[Name, Names]
+    overall_columns: dict[Name, Names]
+    """Of each score."""
+    ranks_clips: bool
+    """Whether `galleries` gives numbers."""
+    own_metrics: bool
+    """Whether it computes its metrics itself."""
+
+    def __post_init__(self) -> None:
+        if unknown_ones := [name for name in (*self.headlines, self.objective) if name not in self.metrics]:
+            raise ValueError(f"{unknown_ones[0]} is none of its `metrics`, {', '.join(self.metrics)}")
+
+
+def facts_of(protocol: BaseProtocol) -> Facts:
+    """What a record says of a user's own protocol. Raises: UsageError where the facts do not go together."""
+    by_score = {name: {s: getattr(protocol, name)(s) for s in protocol.scores} for name in COLUMNS}
+    formulas = [getattr(type(protocol), name) is getattr(BaseProtocol, name) for name in ("metrics_of", "summarise")]
+    made = by_score | {"ranks_clips": bool(protocol.galleries([1])), "own_metrics": not all(formulas)}
+    stated = {name: getattr(protocol, name) for name in names_of(Facts) if name not in made}
+    return build(Facts, stated | made, f"the protocol {protocol.name}")
+
+
+COLUMNS = "task_columns", "overall_columns"
+
+
+class RecordedProtocol(BaseProtocol):
+    """A user's own protocol as a record has it. It tests nothing, and computes no metric that its code computes."""
+
+    def __init__(self, name: str, facts: Facts) -> None:
+        self.name, self.facts = name, facts
+        for fact in ("scores", "like", "about", "headlines", "objective", "reads_text", "readings", "pooled"):
+            setattr(self, fact, getattr(facts, fact))
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        return dict(self.facts.metrics)
+
+    def task_columns(self, score: str) -> tuple[str, ...]:
+        return self.facts.task_columns[score]
+
+    def overall_columns(self, score: str) -> tuple[str, ...]:
+        return self.facts.overall_columns[score]
+
+    def galleries(self, clips: Sequence[int]) -> list[int]:
+        return list(clips) if self.facts.ranks_clips else []
+
+    def metrics_of(self, *matrices: Any, **options: Any) -> dict[str, float | None]:
+        return {} if self.facts.own_metrics else super().metrics_of(*matrices, **options)
+
+    def summarise(self, *matrices: Any, **options: Any) -> dict[str, float | None]:
+        return {} if self.facts.own_metrics else super().summarise(*matrices, **options)
+
+    def validate(self, tester: "Tester", task: int) -> Ranks:
+        raise NotImplementedError
+
+    def test(self, tester: "Tester", stage: Stage, split: str) -> dict[str, dict[int, Ranks]]:
+        raise NotImplementedError
+
+
+def recorded_protocol(record: Mapping[str, Any]) -> BaseProtocol:
+    """The protocol that a run.json, a sweep.json or what becomes one names; no recorded code is run.
+
+    Raises: UsageError for an unknown name, or facts that are none.
+    """
+    name, source = record["protocol"], record.get("protocol_source")
+    if source is None or isinstance(name, OwnName):
+        return load_protocol(name)
+    return RecordedProtocol(name, build(Facts, source["facts"], f"the recorded protocol {name}"))
 
 
 def matrix_name(reading: str, score: str) -> str:

@@ -33,7 +33,7 @@ from kinoray.proof.documents import chosen_task, seal_of
 from kinoray.runs.finding import load_all
 from kinoray.runs.record import changes, code_digest, describe, replaced_files
 from kinoray.runs.reopen import label_of, recorded_request
-from kinoray.runs.resolve import Resolved, resolve
+from kinoray.runs.resolve import Resolved, own_parts, resolve
 from kinoray.runs.result import Result
 from kinoray.runs.run_spec import alone, describe_ranks
 from kinoray.streams import Stream
@@ -106,6 +106,8 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
     if result.run["digests"]["code"] != code_digest():
         raise UsageError(f"{label}: kinoray's code changed since it was run. Run it again with --fresh to bundle it.")
     run = resolve(recorded_request(result, stream=stream, method=method))
+    if own := own_parts(run):
+        raise UsageError(f"{label_of(result)}: its {' and '.join(own)} is code of your own, which no bundle holds yet.")
     now = describe(run, result.run["threads"], result.run["num_workers"])
     if result.run["digests"]["method"] != now["digests"]["method"]:
         raise UsageError(

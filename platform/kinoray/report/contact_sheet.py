@@ -26,6 +26,7 @@ from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_frames
 from kinoray.decoding.sampling import Timeline, uniform_midpoints
 from kinoray.errors import UsageError, unknown
+from kinoray.source import file_and_options
 from kinoray.system.folders import expanded
 from kinoray.system.text import printable
 
@@ -169,7 +170,7 @@ def manifests_of(name: str) -> dict[str, Manifest]:
     from kinoray.streams import family_of, load_stream, stream_families
 
     families = stream_families()
-    if family_of(name) not in families and not expanded(name).is_dir():
+    if family_of(name) not in families and not expanded(name).is_dir() and file_and_options(name) is None:
         raise unknown(
             "data set or stream", name, {*readers.data_sets(), *families}, "Or give a manifest (.parquet) or a folder."
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kinoray.errors import UsageError
-from kinoray.evaluation.protocol import load_protocol
+from kinoray.evaluation.protocol import recorded_protocol
 from kinoray.streams import Stream
 
 FEW = 20
@@ -40,7 +40,7 @@ def cautions(run: Mapping[str, Any], score: str | None = None) -> list[str]:
 
 def _small_galleries(run: Mapping[str, Any], score: str | None) -> list[str]:
     """A line for each size below `FEW` of the galleries at the end."""
-    protocol = load_protocol(run["protocol"])
+    protocol = recorded_protocol(run)
     score = score or protocol.score
     by_size: dict[int, list[str]] = defaultdict(list)
     sizes = dict(zip(run["tasks"], protocol.galleries(_test_clips(run)), strict=False))

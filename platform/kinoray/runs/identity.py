@@ -27,7 +27,8 @@ def identity(run: Mapping[str, Any]) -> Identity:
     """The identity of a run by its run.json."""
     digests, data = run.get("digests", {}), data_digests(run)
     files = digests.get("files")
-    more = filter(None, [run.get("control"), run.get("equal_flops")])  # as older runs are, which have none
+    own = [run.get(f"{kind}_source", {}).get("digest") for kind in ("backbone", "protocol")]
+    more = filter(None, [run.get("control"), run.get("equal_flops"), *own])  # as older runs are, which have none
     config = {name: value for name, value in run["config"].items() if name != "seed"}
     return Identity(
         digests.get("method", UNKNOWN),

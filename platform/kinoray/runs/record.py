@@ -13,11 +13,13 @@ from typing import Any
 from kinoray.config import digest_of, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import ConfigMismatch
+from kinoray.evaluation.protocol import facts_of, load_protocol
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.request import Way
-from kinoray.runs.resolve import Resolved, named_by
+from kinoray.runs.resolve import Resolved, named_by, own_parts
 from kinoray.runs.result import read_record
+from kinoray.source import OwnName, Source, saved_as
 from kinoray.system.durable import storage_error, write_text
 
 FORMAT = 2
@@ -55,6 +57,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "stream_source": _stream_source(run),
         "method_source": _method_source(run.method, METHOD_FILES),
         **({"equal_flops": _named(run.budget.method)} if run.budget else {}),
+        **own_sources(run),
         "config": {"method": run.settings, "recipe": plain(run.recipe), "overrides": run.overrides},
         "digests": {"data": dict(parts["data"]), "code": code_digest(), "method": run.method.digest}
         | file_digests(run),
@@ -76,7 +79,8 @@ def file_digests(run: Resolved) -> dict[str, dict[str, str]]:
 def _stream_source(run: Resolved) -> dict[str, Any]:
     """What the stream is, beside its tasks, and what it is made from again where its manifests are gone."""
     stream = run.stream
-    made_from = {"made_from": stream.source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
+    source = "" if isinstance(stream.source, OwnName) else stream.source  # no record has a file be run
+    made_from = {"made_from": source, "backbone": stream.backbone, "recipe": plain(stream.recipe)}
     data_sets = [task.data_set for task in stream.tasks]
     return made_from | ({"data_sets": data_sets} if any(data_sets) else {})
 
@@ -94,7 +98,17 @@ def _method_source(method: MethodSource, files: Sequence[str]) -> dict[str, Any]
     return {"kind": "rule", "parts": [{"name": p.name, "digest": p.digest, **_place_of(p, file)} for p, file in parts]}
 
 
-def _place_of(method: MethodSource, file: str) -> dict[str, Any]:
+def own_sources(run: Resolved) -> dict[str, Any]:
+    """What the user's own backbone and protocol are, and where their code is saved; {} where a run has neither."""
+    return {f"{kind}_source": _own_source(name, kind) for kind, name in own_parts(run).items()}
+
+
+def _own_source(name: OwnName, kind: str) -> dict[str, Any]:
+    facts = {"facts": plain(facts_of(load_protocol(name)))} if kind == "protocol" else {}
+    return {"name": name.source.name, "digest": name.source.digest, **_place_of(name.source, saved_as(kind)), **facts}
+
+
+def _place_of(method: Source, file: str) -> dict[str, Any]:
     """Where a source is saved: with kinoray, in the run folder, or why in neither."""
     if not method.is_own:
         return {"kind": "kinoray"}
@@ -148,11 +162,12 @@ def open_run(
     now = describe(run, threads, num_workers, gpu) | ({} if way is None else {"way": str(way)})
     if not path.exists():
         try:
-            saved = [*zip(run.method.files, METHOD_FILES, strict=False)]
+            saved: list[tuple[Source, str]] = [*zip(run.method.files, METHOD_FILES, strict=False)]
+            saved += [(name.source, saved_as(kind)) for kind, name in own_parts(run).items()]
             saved += zip(run.budget.method.files, BUDGET_FILES, strict=False) if run.budget else ()
-            for method, file in saved:  # before the record that names them
-                if method.is_own:
-                    write_text(run.folder / file, method.text or method.listing or "")
+            for source, file in saved:  # before the record that names them
+                if source.is_own:
+                    write_text(run.folder / file, source.text or source.listing or "")
             write_text(path, json.dumps(now, indent=1))
         except OSError as error:
             raise storage_error(error, run.folder) from None

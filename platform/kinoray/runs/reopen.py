@@ -14,7 +14,9 @@ from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
+from kinoray.source import file_and_options, recorded
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.own_folder import is_own_folder
 from kinoray.system.folders import home_of, seed_label
 
 
@@ -92,6 +94,8 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
     stream = _from_record(run) if given is None else None
     if stream is None:
         made_from = run.run.get("stream_source", {}).get("made_from") or run.stream
+        if given is None and file_and_options(made_from) and not is_own_folder(made_from):
+            raise UsageError(f"{label} learned from {made_from}, whose manifests are gone. Give it with --stream.")
         try:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
         except UsageError as error:
@@ -116,7 +120,7 @@ def _from_record(run: Result) -> Stream | None:
     known = {name: value for name, value in recorded["recipe"].items() if name in names_of(Recipe)}
     return Stream(
         name=run.stream,
-        protocol=run.run["protocol"],
+        protocol=recorded(run.folder, run.run, "protocol"),
         tasks=tuple(TaskData(*task) for task in tasks),
         recipe=build(Recipe, known, f"the recipe of {run.stream}"),
         backbone=recorded["backbone"],
@@ -132,7 +136,7 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
     return RunRequest(
         recorded_method(run, method),
         stream=recorded_stream(run, stream),
-        backbone=run.run["backbone"],
+        backbone=recorded(run.folder, run.run, "backbone"),
         seed=run.seed,
         num_workers=run.run["num_workers"],
         settings=run.overrides,

@@ -62,14 +62,16 @@ def _stream_in(given: Any) -> Any:
 
 
 if TYPE_CHECKING:
+    from kinoray.backbones.backbone import Backbone as BackboneClass
     from kinoray.method import BaseMethod
     from kinoray.runs.method_source import MethodSource
     from kinoray.streams import Stream
 
     AnyMethod: TypeAlias = str | Path | type[BaseMethod] | MethodSource
     AnyStream: TypeAlias = str | Stream
+    AnyBackbone: TypeAlias = str | Path | type[BackboneClass]
 else:  # importing these takes as long as all the rest
-    AnyMethod = Any
+    AnyMethod = AnyBackbone = Any
     AnyStream = Annotated[Any, BeforeValidator(_stream_in)]
 
 Whole = Annotated[int, pydantic.Field(ge=0, strict=True)]
@@ -82,7 +84,7 @@ Settings = Annotated[dict[str, Any], none_as_empty]
 
 # Options that a run and a sweep share
 StreamOption = Annotated[AnyStream, Option("A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]")]
-Backbone = Annotated[str | None, Option("The towers. [the stream's]")]
+Backbone = Annotated[AnyBackbone | None, SkipValidation, Option("A name or ./my_backbone.py. [the stream's]")]
 Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")]
 CopyTo = Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")]
 Runs = Annotated[str | Path | None, Option("Folder of all runs. [KINORAY_RUNS, else ./runs]", Path)]

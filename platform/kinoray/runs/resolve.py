@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import backbone_class, check_backbone, check_clips, check_weights, weights_digest, with_home
+from kinoray.backbones import backbone_class, check_backbone, check_clips, check_weights, find_backbone, weights_digest
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
@@ -18,11 +18,12 @@ from kinoray.data.plan import rank_slice, steps_for
 from kinoray.data.presets import preset_of
 from kinoray.decoding.pictures import media_of
 from kinoray.errors import UsageError
-from kinoray.evaluation.protocol import load_protocol, protocol_names
+from kinoray.evaluation.protocol import BaseProtocol, load_protocol, protocol_names
 from kinoray.method import BaseMethod, Needs, TaskFacts
 from kinoray.runs.controls import NONE, Control, control_of
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
+from kinoray.source import OwnName, named
 from kinoray.streams import Stream, family_of, load_stream
 from kinoray.streams.orders import count_orders, in_order, own_tasks
 from kinoray.streams.rendering import checked_first
@@ -145,14 +146,14 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     method = find_method(request.method)  # before a stream is made: a wrong name costs nothing
     stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
     stream = tested(stream, method)
-    if stream.protocol not in protocol_names():
+    if stream.protocol not in protocol_names() and not isinstance(stream.protocol, OwnName):
         raise UsageError(
             f"{stream.name} is tested by the protocol {stream.protocol!r}, which is not there; streams of "
             f"{' and '.join(protocol_names())} run."
         )
     source = with_learner(method, stream.protocol)
     cls = source.load()
-    backbone = with_home(request.backbone or stream.backbone)
+    backbone = find_backbone(request.backbone or stream.backbone)
     check_backbone(backbone)
     check_weights(backbone)
     if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
@@ -282,14 +283,16 @@ def each_run(request: RunRequest) -> list[Resolved]:
 
 def tested(stream: Stream, method: MethodSource) -> Stream:
     """The stream under the protocol that tests a method on it: a method, of a rule its learner, may bring its own."""
-    return replace(stream, protocol=method.files[-1].load().tested_by or stream.protocol)
+    given = method.files[-1].load().tested_by or stream.protocol
+    return replace(stream, protocol=named(given, "protocol", BaseProtocol))
 
 
 def named_by(run: Resolved) -> dict[str, Any]:
     """What makes two runs the same but for the seed and the order of the tasks: the hash of the folder's name.
 
     Of settings only what differs from the defaults of the classes, so that a new field renames no run. A user's own
-    method counts with its code; of a method that comes with kinoray the name stands for all its versions.
+    method, backbone and protocol count with their code; of what comes with kinoray the name stands for all its
+    versions.
     """
     return {
         "method": [run.method.name, *run.method.own_digests] if run.method.is_own else run.method.name,
@@ -300,11 +303,18 @@ def named_by(run: Resolved) -> dict[str, Any]:
         "settings": differing(run.settings, run.method.load().Config),
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in own_tasks(run.stream)],
+        **{f"{kind}_source": name.source.digest for kind, name in own_parts(run).items()},
         **({"control": run.control.name} if run.control.name else {}),
         **({"as_released": True} if run.as_released else {}),
         **({"equal_flops": [run.budget.method.name, *run.budget.method.own_digests]} if run.budget else {}),
         **({"reference": [read_manifest(t.manifest).digest for t in run.reference.tasks]} if run.reference else {}),
     }
+
+
+def own_parts(run: Resolved) -> dict[str, OwnName]:
+    """The user's own backbone and protocol of a run, where it has them."""
+    parts = {"backbone": run.backbone, "protocol": run.stream.protocol}
+    return {kind: name for kind, name in parts.items() if isinstance(name, OwnName)}
 
 
 def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinoray import hooks
 from kinoray.errors import Damaged, UsageError
-from kinoray.evaluation.protocol import BaseProtocol, load_protocol
+from kinoray.evaluation.protocol import BaseProtocol, recorded_protocol
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.system.durable import read_json, read_jsonl
@@ -46,7 +46,7 @@ class Result:
         self.run: dict[str, Any] = _as_named_now(read_record(self.folder))
         self.method: str = self.run["method"]
         self.stream: str = self.run["stream"]
-        self.protocol: BaseProtocol = load_protocol(self.run["protocol"])
+        self.protocol: BaseProtocol = recorded_protocol(self.run)
         self.seed: int = self.run["seed"]
         self.tasks: list[str] = self.run["tasks"]
         self.joint: bool = self.run["joint"]
@@ -350,7 +350,11 @@ def command_of(result: Result) -> str:
     run = result.run
     sources = run.get("method_source", {"kind": ""}), run.get("equal_flops", {"kind": "kinoray"})
     stream = run.get("stream_source", {}).get("made_from")
-    if not stream or any(part["kind"] != "kinoray" for source in sources for part in source.get("parts", [source])):
+    if (
+        not stream
+        or {"backbone_source", "protocol_source"} & run.keys()
+        or any(part["kind"] != "kinoray" for source in sources for part in source.get("parts", [source]))
+    ):
         return ""
     kinds = ("as_released",) if result.control else ("joint", "zero_shot", "as_released")
     flags = [f"--{name.replace('_', '-')}" for name in kinds if run.get(name)]

@@ -1,7 +1,8 @@
 """Streams: the ordered tasks of an experiment, with their protocol and shared training recipe.
 
 One file per family; it lists its streams in `NAMES`, and `load(name, argument)` returns the stream of that name, ready
-on disk; `load_stream` adds the argument to its name. A folder of the user's own is read by `user_folder`.
+on disk; `load_stream` adds the argument to its name. A folder of the user's own is read by `user_folder`; a file of the
+user's own, `./my_stream.py[:ARGUMENT]`, is one of these without `NAMES`.
 """
 
 import importlib
@@ -10,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kinoray.config import Recipe
-from kinoray.errors import unknown
+from kinoray.errors import UsageError, unknown
 from kinoray.families import families, stated
+from kinoray.source import OwnName, name_of_file, run_text
 from kinoray.streams.own_folder import is_own_folder, own_folder
 
 
@@ -31,7 +33,8 @@ class Stream:
 
     name: str
     protocol: str
-    """How it is tested: the name of a file of `kinoray.evaluation.protocols`."""
+    """How it is tested: the name of a file of `kinoray.evaluation.protocols`; a user's own, `./my_protocol.py`, or a
+    class derived from `BaseProtocol` where a program makes the stream."""
     tasks: tuple[TaskData, ...]
     recipe: Recipe
     backbone: str
@@ -60,10 +63,15 @@ def load_stream(name: str) -> Stream:
     `STREAM/SET` is one of a stream's downstream sets as a stream: `moving-actions:9/downstream`, `video-ssl/ucf101-1`.
     What follows the last `/` is the set, so an argument that holds a `/` ends in one: `clips:/data/clips/`.
     A folder is tested as `cvlm` is, each task in its own gallery, or as `own_folder` reads: `./videos:ctvr` has one
-    gallery that grows. Raises: UsageError for an unknown name, with the nearest ones.
+    gallery that grows. `./my_stream.py:argument` is a file of the user's own, which is run.
+    Raises: UsageError for an unknown name, with the nearest ones.
     """
+    if isinstance(name, OwnName):
+        return _own_stream(name)
     if is_own_folder(name):
         return importlib.import_module("kinoray.streams.user_folder").build(own_folder(name))
+    if own := name_of_file(name, "stream"):
+        return _own_stream(own)
     whole, _, chosen = name.rpartition("/") if "/" in name else (name, "", "")
     base, _, argument = whole.partition(":")
     known = stream_families()
@@ -75,12 +83,28 @@ def load_stream(name: str) -> Stream:
     return downstream_set(stream, chosen) if chosen else stream
 
 
+def _own_stream(name: OwnName) -> Stream:
+    """The stream of a user's file. Raises: UsageError where it does not run or defines none."""
+    import cloudpickle
+
+    module, (base, _, argument) = run_text(name.source), name.partition(":")
+    cloudpickle.register_pickle_by_value(module)  # processes that render its clips cannot import it
+    load = vars(module).get("load")
+    if not callable(load):
+        raise UsageError(f"{base}.py defines no `load(name, argument)`. See `kinoray new stream`.")
+    stream = load(base, argument)
+    if not isinstance(stream, Stream):
+        raise UsageError(f"{base}.py: its `load` gave a {type(stream).__name__}, which is no Stream.")
+    return replace(stream, name=str(name), source=name)
+
+
 def downstream_set(stream: Stream, name: str) -> Stream:
     """One of a stream's downstream sets as a stream by itself. Raises: UsageError for an unknown one."""
     sets = {data.name: data for data in stream.downstream}
     if name not in sets:
         raise unknown(f"downstream set of {stream.name}", name, sets)
-    source = f"{stream.source.removesuffix('/')}/{name}" if stream.source else ""
+    source = "" if isinstance(stream.source, OwnName) else stream.source.removesuffix("/")
+    source = f"{source}/{name}" if source else ""
     return replace(stream, name=f"{stream.name}/{name}", tasks=(sets[name],), downstream=(), source=source)
 
 

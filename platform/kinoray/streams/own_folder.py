@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinoray.errors import UsageError
+from kinoray.source import file_and_options
 from kinoray.system.folders import expanded
 
 ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
@@ -38,12 +39,13 @@ class OwnFolder:
 
 
 def is_own_folder(name: str) -> bool:
-    """Whether a stream's name means a folder."""
-    return name.startswith((".", "/", "~")) or _parts(name)[0].is_dir()
+    """Whether a stream's name means a folder, and not a file of Python."""
+    typed = name.startswith((".", "/", "~")) and file_and_options(name) is None
+    return typed or _parts(name)[0].is_dir()
 
 
 def own_folder(name: str) -> OwnFolder:
-    """Read FOLDER, or FOLDER:OPTION,...: the name of a protocol, `allow-missing`, `videos=DIR`.
+    """Read FOLDER, or FOLDER:OPTION,...: a protocol, by name or as ./my_protocol.py, `allow-missing`, `videos=DIR`.
 
     Raises: UsageError for a folder that is not there, or options that contradict each other.
     """
@@ -63,7 +65,7 @@ def own_folder(name: str) -> OwnFolder:
                 raise UsageError(
                     f"{name!r}: after the colon come a protocol, {ALLOW_MISSING} and {VIDEOS}DIR, each once."
                 )
-            protocol = option
+            protocol = str(_absolute(Path(option))) if option.endswith(".py") else option
     return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)
 
 

@@ -7,6 +7,8 @@ pixels are other data to every run.
 """
 
 import hashlib
+import linecache
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -68,8 +70,13 @@ def source_digest(settings: str, *files: str) -> str:
 
     files: those that say what is drawn. settings: what else decides it.
     """
-    sources = b"".join(Path(file).read_bytes() for file in files)
+    sources = b"".join(_bytes_of(file) for file in files)
     return hashlib.sha256(sources + settings.encode()).hexdigest()[:10]
+
+
+def _bytes_of(file: str) -> bytes:
+    """A source file; a user's own has no place, but its lines are known wherever it runs."""
+    return Path(file).read_bytes() if os.path.isabs(file) else "".join(linecache.getlines(file)).encode()
 
 
 def split_of_each(counts: Sequence[int]) -> list[str]:

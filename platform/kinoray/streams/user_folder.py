@@ -81,7 +81,8 @@ def build(own: OwnFolder, cache: Path | None = None) -> Stream:
             if not task.manifest.is_file():
                 files = _files_digest(root, {row["uri"] for row in rows[task.name]})
                 write_manifest(rows[task.name], task.manifest, root, files)
-    name = f"{own.folder.name}:{own.protocol}" if own.protocol else own.folder.name
+    protocol = Path(own.protocol).stem  # of a file of the user's own
+    name = f"{own.folder.name}:{protocol}" if protocol else own.folder.name
     recipe, backbone = (PICTURES[own.protocol], "tiny-cnn") if own.protocol in PICTURES else (RECIPE, "tiny")
     return Stream(name, own.protocol or "cvlm", tuple(manifests), recipe, backbone, source=own.source)
 

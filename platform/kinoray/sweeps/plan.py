@@ -16,10 +16,11 @@ from kinoray.backbones import is_small, load_backbone
 from kinoray.config import digest_of
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, find_method, with_learner
-from kinoray.runs.record import changes, code_digest, file_digests, replaced_files
+from kinoray.runs.record import changes, code_digest, file_digests, own_sources, replaced_files
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, check_division, resolve, tested
 from kinoray.runs.result import SWEEP_RECORD, read_sweep
+from kinoray.source import OwnName
 from kinoray.streams import Stream, downstream_set, load_stream
 from kinoray.streams.orders import count_orders
 from kinoray.sweeps.request import PRUNE_KEEPS, SweepRequest
@@ -101,6 +102,7 @@ def make_plan(request: SweepRequest) -> Plan:
         "method": source.name,
         "stream": stream.name,
         **aimed,
+        **{kind: {"facts": source["facts"]} for kind, source in own_sources(base).items() if "facts" in source},
         "run": digest_of(_without_seed(base)),
         "backbone": base.backbone,
         "settings": dict(run.settings),
@@ -179,6 +181,10 @@ def _named(then: Sequence[RunRequest]) -> list[str] | None:
         return None
     source, stream = then[0].method, then[0].stream
     assert isinstance(source, MethodSource) and isinstance(stream, Stream)
+    if isinstance(stream.protocol, OwnName):
+        raise UsageError(
+            f"`then` {source.name} is tested by {stream.protocol}, a file of your own. Take another method."
+        )
     return [source.name, stream.protocol]
 
 

@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from kinoray.errors import UsageError
-from kinoray.evaluation.protocol import load_protocol
+from kinoray.evaluation.protocol import recorded_protocol
 from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results, read_sweep
 from kinoray.sweeps.study import aims, of_then, open_study, quiet_optuna, retried
 from kinoray.system.folders import expanded
@@ -73,7 +73,7 @@ class SweepResult:
         self.method: str = self.record["method"]
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]
-        self.protocol = load_protocol(self.record["protocol"])
+        self.protocol = recorded_protocol(self.record)
         self.better = aims(self.record)
         """What can be aimed at -> which way is better, "max" or "min"."""
 

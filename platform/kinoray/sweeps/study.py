@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from kinoray.errors import RunFailed, UsageError, unknown
-from kinoray.evaluation.protocol import load_protocol
+from kinoray.evaluation.protocol import load_protocol, recorded_protocol
 from kinoray.system.durable import append_whole, cut_torn_line, storage_error
 from kinoray.system.text import one_line
 
@@ -241,7 +241,7 @@ def aims(record: Mapping[str, Any]) -> dict[str, str]:
 
     record: a sweep's (`sweep.json`), with its `protocol` and, where a method comes then, `then`, its name and protocol.
     """
-    return load_protocol(record["protocol"]).objectives | OF_RUNS | _aims_then(record.get("then"))
+    return recorded_protocol(record).objectives | OF_RUNS | _aims_then(record.get("then"))
 
 
 def _aims_then(then: Sequence[str] | None) -> dict[str, str]:
@@ -264,9 +264,7 @@ def objectives_of(names: str | Sequence[str] | None, record: Mapping[str, Any]) 
     """
     if not names:
         then = record.get("then")
-        return [
-            of_then(then[0], load_protocol(then[1]).objective) if then else load_protocol(record["protocol"]).objective
-        ]
+        return [of_then(then[0], load_protocol(then[1]).objective) if then else recorded_protocol(record).objective]
     names = [names] if isinstance(names, str) else list(names)
     known = aims(record)
     for name in names:
