@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kinoray.sweeps.result import SweepResult
     from kinoray.sweeps.sweep import sweep
     from kinoray.system.ray_session import shutdown
-    from kinoray.testing.suite import check
+    from kinoray.testing.check import check
 
 __version__: str
 
@@ -71,7 +71,7 @@ _HOMES = {
     "execution.feature_store": ("feature_store",),
     "execution.open_method": ("open_method", "export_weights"),
     "report.page": ("write_report",),
-    "testing.suite": ("check",),
+    "testing.check": ("check",),
     "system.ray_session": ("shutdown",),
     "execution.momentum_store": ("momentum_weights",),
     "report.doctor": ("examine",),

@@ -108,7 +108,7 @@ def saved_as(kind: str) -> str:
     return f"{kind}.py"
 
 
-def recorded(folder: Path, record: Mapping[str, Any], kind: str) -> str:
+def recorded_name(folder: Path, record: Mapping[str, Any], kind: str) -> str:
     """The name of a run's backbone or protocol, as its run.json has it; of the user's own with the code saved in the
     run's folder, which must be what was recorded. Nothing of it is run here.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from kinoray import hooks
 from kinoray.backbones.backbone import Backbone
 from kinoray.errors import ConfigMismatch, UsageError
-from kinoray.source import recorded
+from kinoray.source import recorded_name
 from kinoray.system.durable import read_json
 
 NAMES = ("run",)
@@ -27,7 +27,7 @@ WAY_ON = "Give the run's own command again first."
 def origin(argument: str) -> str:
     """The backbone that the run was given: its encoder is one of that kind."""
     folder = _seeds(argument)[0]
-    return recorded(folder, read_json(folder / "run.json", WAY_ON, {"backbone": None}), "backbone")
+    return recorded_name(folder, read_json(folder / "run.json", WAY_ON, {"backbone": None}), "backbone")
 
 
 def check(name: str, argument: str) -> None:

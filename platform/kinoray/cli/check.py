@@ -14,12 +14,19 @@ from kinoray.system.text import printable
 
 
 def check_command(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="A name, ./my_method.py, or RULE:LEARNER.")],
-    device: Annotated[str, typer.Option(help="cpu or cuda: where it is to learn.")] = "cpu",
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD",
+            help="A name, ./my_method.py, RULE:LEARNER, or a file with a backbone, protocol or stream.",
+        ),
+    ],
+    device: Annotated[str, typer.Option(help="cpu or cuda: where a method is to learn.")] = "cpu",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Try a method against every promise, in about a minute. Names what breaks which, with file and line."""
+    """Try a method, or your own backbone, protocol or stream, against every promise, in about a minute. Names what
+    breaks which, with file and line."""
     import kinoray
 
     outcomes = []
@@ -41,14 +48,14 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_method(name: str, folder: Path, single: bool, kind: str = "method") -> list[Path]:
-    """Write the files of a method, or of a rule (`kind="rule"`), below `folder`; nothing that exists is overwritten.
+    """Write the files of a method, or of another `kind`, below `folder`; nothing that exists is overwritten.
 
     `single` writes NAME.py alone, for `kinoray run ./NAME.py`; otherwise `folder` is the repository's root.
     Returns: the files.
     Raises: UsageError for a name that is no module name, an existing file, or a folder that is no repository.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UsageError(f"A method's name is lower case letters, digits and underscores, but got {name!r}.")
+        raise UsageError(f"A {kind}'s name is lower case letters, digits and underscores, but got {name!r}.")
     if single:
         files = {folder / f"{name}.py": kind}
     else:
@@ -64,7 +71,8 @@ def write_method(name: str, folder: Path, single: bool, kind: str = "method") ->
             raise UsageError(f"There is no folder {file.parent}. Stand in kinoray's repository, or add --single.")
     for file, template in files.items():
         text = (TEMPLATES / f"{template}.py").read_text(encoding="utf-8")
-        text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}").replace("my_method", name)
+        text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}")
+        text = text.replace("my_method", name).replace(f"my_{kind}", name)
         file.write_text(text, encoding="utf-8")
     return list(files)
 
@@ -87,3 +95,18 @@ def rule_command(
     """Write a rule that wraps any learner. It runs as it is, to be filled in."""
     for file in write_method(name, Path(), single, kind="rule"):
         print(f"Wrote {file}")
+
+
+def _new_part(kind: str, option: str) -> None:
+    """A command that writes one file of a kind."""
+
+    def command(name: Annotated[str, typer.Argument(metavar="NAME", help=f"Like my_{kind}.")]) -> None:
+        for file in write_method(name, Path(), True, kind):
+            print(f"Wrote {file}")
+
+    new_app.command(kind, help=f"Write a {kind} that runs as it is, to be filled in: a file for `{option}`.")(command)
+
+
+_new_part("backbone", "--backbone ./NAME.py")
+_new_part("protocol", "--stream FOLDER:./NAME.py")
+_new_part("stream", "--stream ./NAME.py")

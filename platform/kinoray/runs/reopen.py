@@ -14,7 +14,7 @@ from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
-from kinoray.source import file_and_options, recorded
+from kinoray.source import file_and_options, recorded_name
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.system.folders import home_of, seed_label
@@ -120,7 +120,7 @@ def _from_record(run: Result) -> Stream | None:
     known = {name: value for name, value in recorded["recipe"].items() if name in names_of(Recipe)}
     return Stream(
         name=run.stream,
-        protocol=recorded(run.folder, run.run, "protocol"),
+        protocol=recorded_name(run.folder, run.run, "protocol"),
         tasks=tuple(TaskData(*task) for task in tasks),
         recipe=build(Recipe, known, f"the recipe of {run.stream}"),
         backbone=recorded["backbone"],
@@ -136,7 +136,7 @@ def recorded_request(run: Result, *, stream: str | Stream | None = None, method:
     return RunRequest(
         recorded_method(run, method),
         stream=recorded_stream(run, stream),
-        backbone=recorded(run.folder, run.run, "backbone"),
+        backbone=recorded_name(run.folder, run.run, "backbone"),
         seed=run.seed,
         num_workers=run.run["num_workers"],
         settings=run.overrides,

@@ -16,11 +16,11 @@ import json
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import torch
@@ -53,6 +53,7 @@ from kinoray.training.optim import names_and_params, total_objective
 from kinoray.training.verbs import checked_groups, checked_output, rows_of
 
 Promise = Callable[[Subject], None]
+T = TypeVar("T")
 
 
 class BrokenPromise(AssertionError):
@@ -85,14 +86,15 @@ def place_in(error: BaseException, cls: type) -> str:
     """`file:line` of the method's own deepest line in a traceback; the verb that it names where none is its own."""
     bases = [base for part in (cls, *getattr(cls, "parts", ())) for base in part.__mro__]
     own = {file_of(base) for base in bases if issubclass(base, BaseMethod) and base not in (BaseMethod, Rule)}
-    lines = [
-        f"{frame.filename}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename in own
-    ]
     verbs = [name for name in vars(BaseMethod) if inspect.isroutine(getattr(BaseMethod, name))]
     named = [verb for verb in verbs if f"`{verb}`" in str(error)]
-    return lines[-1] if lines else place_of(cls, named[0]) if named else ""
+    return deepest(error, own) or (place_of(cls, named[0]) if named else "")
+
+
+def deepest(error: BaseException, files: Collection[str]) -> str:
+    """`file:line` of the deepest line of some files in a traceback; "" where it has none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if frame.filename in files), "")
 
 
 def short(place: str) -> str:
@@ -354,7 +356,7 @@ def check(method: str | Path | type[BaseMethod] | MethodSource, device: str = "c
     with tempfile.TemporaryDirectory(prefix="kinoray-check-") as folder, settings_kept():
         subject = Subject(source, small, Path(folder), device=device)
         for promise in PROMISES:
-            yield outcome_of(promise, subject)
+            yield outcome_of(promise, subject, lambda error: place_in(error, subject.cls))
 
 
 def check_device(device: str) -> None:
@@ -365,8 +367,8 @@ def check_device(device: str) -> None:
         raise UsageError("device='cuda', but torch sees no GPU here. `kinoray doctor` tells what it sees.")
 
 
-def outcome_of(promise: Promise, subject: Subject) -> Outcome:
-    """Try one promise; whatever the method raises breaks it."""
+def outcome_of(promise: Callable[[T], None], subject: T, place_in: Callable[[Exception], str]) -> Outcome:
+    """Try one promise; whatever the method raises breaks it, at a place that is found by the error."""
     words, began = (promise.__doc__ or promise.__name__).strip().splitlines()[0], time.monotonic()
     what = place = ""
     try:
@@ -374,5 +376,5 @@ def outcome_of(promise: Promise, subject: Subject) -> Outcome:
     except BrokenPromise as error:
         what, place = error.what, short(error.place)
     except Exception as error:
-        what, place = f"{type(error).__name__}: {error}", short(place_in(error, subject.cls))
+        what, place = f"{type(error).__name__}: {error}", short(place_in(error))
     return Outcome(promise.__name__, words, not what, " ".join(what.split()), place, time.monotonic() - began)
