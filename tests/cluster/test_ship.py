@@ -61,6 +61,8 @@ def test_what_a_word_names_travels_under_its_path_and_the_words_stay(staged, tmp
             "v/c.mp4",
             "mine/rule.py",
         },
+        "run moco --stream clips:./own.py --backbone=./mine/rule.py:4": {*clips, "own.py", "mine/rule.py"},
+        "sweep moco --stream ./own.py:3 --backbone mine/rule.py": {"own.py", "mine/rule.py"},
         "run moco --stream=clips --copy-to s3://own.py/x": clips,
         "sweep moco --then ./own.py --space two.yaml --storage postgresql://host/own.py": {"own.py", "two.yaml"},
         "extend a-1 --task moving-cvlm:3/radar": set(),
