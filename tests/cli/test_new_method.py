@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kinoray.cli.templates import test_method, test_rule
+from kinoray.testing.check import kind_of
 from kinoray.testing.suite import PROMISES
 
 Outcome = tuple[int, str, str]
@@ -58,3 +59,15 @@ def test_a_new_rule_keeps_every_promise_around_a_learner(
 def test_the_tests_that_it_writes_pass() -> None:
     test_method.test_matching_equals_plain_loops()
     test_rule.test_apart_equals_plain_loops()
+
+
+@pytest.mark.parametrize("kind", ["backbone", "protocol", "stream"])
+def test_a_new_part_is_one_file_of_its_kind(
+    kind: str, kino: Callable[..., Outcome], tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert kino("new", kind, "other_name")[:2] == (0, "Wrote other_name.py\n")
+    text = (tmp_path / "other_name.py").read_text()
+    assert text.startswith('"""other_name: ') and f"my_{kind}" not in text
+    assert kind_of("./other_name.py") == kind
+    assert kino("new", kind, "other_name")[0] == 2  # nothing is overwritten

@@ -577,3 +577,16 @@ def test_the_log_is_on_the_disk_before_a_checkpoint_and_a_full_disk_there_is_one
     ours = [name for name in synced if name == "metrics.jsonl" or name.startswith(".manifest.json.")]
     assert ours[0] == ours[2] == "metrics.jsonl" != ours[1] and len(ours) == 3
     assert local("base_moco", micro, tmp_path).state == "finished"
+
+
+def test_a_run_that_is_refused_before_its_first_step_leaves_no_folder(micro, tmp_path) -> None:
+    def refused(settings: dict[str, int]) -> None:
+        with pytest.raises(UsageError, match="must be a multiple of 8 px"):
+            run("base_moco", stream=micro, num_workers=0, runs=tmp_path, quiet=True, settings=settings)
+
+    refused({"size_px": 33})
+    assert not [*tmp_path.iterdir()]
+    begun = resolved("base_moco", micro, tmp_path, settings={"size_px": 33})
+    open_run(begun, 1, 0, print)
+    refused({"size_px": 33})
+    assert (begun.folder / "run.json").is_file(), "what was there stays"
