@@ -245,3 +245,21 @@ def test_a_sweep_aims_at_what_an_own_protocol_computes(there: Path, micro) -> No
     assert aims(json.loads(json.dumps(plan.record)))["worst"] == "max"
     (there / "tested.py").write_text((there / "tested.py").read_text() + "# edited\n")
     assert make_plan(request).folder != plan.folder
+
+
+@pytest.mark.ray
+def test_own_parts_travel_to_a_ray_worker(cluster: None, there: Path) -> None:
+    templates = REPOSITORY / "platform/kinoray/cli/templates"
+    shutil.copy(templates / "stream.py", there / "own_stream.py")
+    (there / "towers.py").write_text("from kinoray.backbones.tiny import BACKBONE, load, weights_folder\n")
+    result = kinoray.run(
+        "base_moco",
+        stream=replace(load_stream("./own_stream.py:4"), protocol="./my_protocol.py"),
+        backbone="./towers.py",
+        settings=ONE_STEP | {"queue_size": 8},
+        num_workers=1,
+        runs="runs",
+        quiet=True,
+    )
+    assert result.state == "finished" and result.metrics["MRR"] > 0
+    assert (result.stream, result.run["backbone"]) == ("own_stream:4", "towers")
