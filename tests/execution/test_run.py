@@ -19,6 +19,7 @@ import kinoray
 from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, Damaged, RunFailed, StorageFull, UsageError
+from kinoray.execution.commits import Commits
 from kinoray.execution.run import _outlook, dry_run, run
 from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import StepInfo
@@ -31,8 +32,8 @@ from kinoray.streams import TaskData
 from kinoray.system.durable import read_jsonl, replace_lines
 from kinoray.system.signals import Stopped
 from kinoray.testing.engine import resolved
-from kinoray.testing.small_stream import on_protocol
-from kinoray.training.checkpoint import newest
+from kinoray.testing.small_stream import on_protocol, tasks_of
+from kinoray.training.checkpoint import Phase, Position, newest
 
 
 def local(method, micro, folder: Path, **options):
@@ -426,11 +427,35 @@ def test_the_name_of_a_run_follows_from_all_that_can_change_its_result(micro, tm
 
 
 def half_way(micro, folder: Path, seed: int = 0) -> Path:
-    """The folder of a run that stopped with two whole checkpoints."""
-    result = local("base_moco", micro, folder, seed=seed)
+    """The folder of a run that was killed before its result was written, with two whole checkpoints."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Commits, "keep_last", lambda self, position: None)
+        result = local("base_moco", micro, folder, seed=seed)
     for name in ("result.json", "matrix.parquet", "ranks.parquet"):
         (result.folder / name).unlink()
     return result.folder
+
+
+@pytest.mark.parametrize("left", ["nothing", "half of it", "all of it"])
+def test_of_a_finished_run_the_final_commit_stays_alone_wherever_it_is_killed(micro, tmp_path, left: str) -> None:
+    """What a kill behind the result leaves of the commit before is in nobody's way."""
+    one, two = tasks_of(micro, 1), tasks_of(micro, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        if left != "nothing":
+            patch.setattr(Commits, "keep_last", lambda self, position: None)
+        result = local("base_moco", one, tmp_path)
+    earlier, last = Position(0, Phase.EVALUATE).name, Position(1).name
+    there = sorted(path.name for path in (result.folder / "checkpoints").glob("stage-*"))
+    assert there == ([last] if left == "nothing" else [earlier, last])
+    if left == "half of it":
+        (result.folder / "checkpoints" / earlier / "manifest.json").unlink()
+    digest, opened, again = result.outcome["state_digest"], kinoray.open_method(result), local("base_moco", one, tmp_path)
+    assert opened.embed_texts(["a red square"]).isfinite().all()
+    assert again.state == "finished" and again.finished_at == result.finished_at, "nothing was done again"
+    longer = kinoray.extend(result, two.tasks[-1], stream=two, quiet=True)
+    assert longer.outcome["state_digest"] == local("base_moco", two, tmp_path / "whole").outcome["state_digest"]
+    (result.folder / "result.json").unlink()
+    assert local("base_moco", one, tmp_path).outcome["state_digest"] == digest
 
 
 def test_a_checkpoint_of_another_run_is_passed_over(micro, tmp_path, capsys) -> None:

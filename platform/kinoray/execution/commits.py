@@ -24,6 +24,7 @@ from kinoray.training.checkpoint import (
     commit,
     newest,
     not_finite,
+    prune,
     take_fence,
 )
 from kinoray.training.distributed import World, gather_objects
@@ -115,6 +116,11 @@ class Commits:
         self.last_s = self.clock.now_s()
         self.last_took_s = self.last_s - began
         self.clock.commits_s += self.last_took_s
+
+    def keep_last(self, position: Position) -> None:
+        """Remove all commits but the one at the end of a run whose result is written: nothing reads the others."""
+        if self.world.is_first:
+            prune(self.folder, self.folder / position.name, keep=1)
 
     def rewind(self, position: Position) -> None:
         """Tell the momentum actor where the run goes on: what was shown after that will be made again."""

@@ -96,9 +96,11 @@ def begin(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> t
 
 
 def end(session: RankSession, state: RunState, finished: bool) -> None:
-    """Write what `Result` reads of a run that ends here."""
+    """Write what `Result` reads of a run that ends here; of a finished one the last commit stays alone."""
     session.client.flush()
     session.write(state, "finished" if finished else "stopped")
+    if finished:
+        session.commits.keep_last(state.position)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Committed checkpoints: the one truth a run resumes from.
 
 A checkpoint is a folder with safetensors, `state.json` and a manifest of sizes and SHA-256 digests. It is written
-beside under a temporary name, synced, and renamed; without a valid manifest it does not exist. The last two are kept. A
-writer holds the run's fence: whoever took it last may commit, an orphan of an earlier attempt may not.
+beside under a temporary name, synced, and renamed; without a valid manifest it does not exist. The last two are kept,
+of a finished run the last. A writer holds the run's fence: whoever took it last may commit, an orphan of an earlier
+attempt may not.
 
 Only the first rank's weights are committed, and each rank evaluates with its own: `check_agreement` compares them.
 """
@@ -138,7 +139,7 @@ def commit(
         shutil.rmtree(beside, ignore_errors=True)
         needed = sum(v.nbytes for f in tensors.values() for v in f.values())
         raise storage_error(error, folder, f"need about {needed:,} bytes, ") from None
-    _prune(folder, final, keep=2)
+    prune(folder, final, keep=2)
     return final
 
 
@@ -176,9 +177,9 @@ def newest(
     return None
 
 
-def _prune(folder: Path, newest: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints up to the one just committed, and all behind it: whoever commits there went
-    on from an earlier one because those are damaged, and they must not take the place of good ones."""
+def prune(folder: Path, newest: Path, keep: int) -> None:
+    """Remove all but so many checkpoints up to the one just committed, and all behind it: whoever commits there went on
+    from an earlier one because those are damaged, and they must not take the place of good ones."""
     there = committed(folder)
     place = there.index(newest) + 1
     for old in (*there[: max(0, place - keep)], *there[place:]):
