@@ -58,7 +58,7 @@ class Damage:
     def named_by(self, text: str, run: str) -> bool:
         """Whether a text names the file or the checkpoint that it is in; where all of them are gone, the run."""
         parts = [part for part in self.target.parts if part not in ("checkpoints", "features")]
-        all_gone = not parts or self.kind == "removed" and self.target.parent.name == "checkpoints"
+        all_gone = not parts or (self.kind == "removed" and self.target.parent.name == "checkpoints")
         return any(part in text for part in (*parts, *([run] if all_gone else [])))
 
 
