@@ -25,6 +25,7 @@ from kinoray.errors import UsageError, unknown
 from kinoray.families import families, stated
 from kinoray.source import OwnName, Source, class_of, named, whole
 from kinoray.system.folders import expanded
+from kinoray.system.text import PLAIN_NAME
 
 if TYPE_CHECKING:
     from kinoray.backbones.backbone import Backbone
@@ -62,6 +63,17 @@ def find_backbone(given: Any) -> str:
 def with_home(name: str) -> str:
     """A backbone's name with the user's home in place of each `~` that begins a part."""
     return ":".join(str(expanded(part)) if part.startswith("~") else part for part in name.split(":"))
+
+
+def names_all(name: str) -> bool:
+    """Whether a backbone's name says all: no folder or file of somebody's own, and no run."""
+    parts = name.split(":")
+    return bool(PLAIN_NAME.fullmatch(name)) and parts[0] != "run" and not any(Path(part).exists() for part in parts[1:])
+
+
+def public_name(name: str) -> str:
+    """A backbone's name without places on this machine: `hf:own` for one in a folder."""
+    return name if names_all(name) else f"{name.partition(':')[0]}:own"
 
 
 def list_backbones() -> dict[str, str]:

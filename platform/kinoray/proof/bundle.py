@@ -6,7 +6,6 @@ task, and every stage on the way is compared with the chain.
 """
 
 import json
-import re
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from kinoray.backbones import weights_digest
+from kinoray.backbones import names_all, public_name, weights_digest
 from kinoray.config import digest_of, plain
 from kinoray.data.manifest import read_manifest
 from kinoray.decoding.probe import file_digest
@@ -40,13 +39,10 @@ from kinoray.streams import Stream
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.streams.rendering import rendered_from
 from kinoray.system.folders import expanded
-from kinoray.system.text import printer
+from kinoray.system.text import PLAIN_NAME, printer
 from kinoray.training.chain import Link, chain_of
 from kinoray.training.checkpoint import Checkpoint, Position, verified
 from kinoray.training.loop import RunState, train_stream
-
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_.,=-]+(:[A-Za-z0-9_.,=-]+)*(/[A-Za-z0-9_.-]+)?")
-"""A stream or backbone that is named and no place on a disk."""
 
 
 def bundle(
@@ -202,7 +198,7 @@ def request_of(result: Result, run: Resolved) -> dict[str, Any]:
     record = result.run
     source = run.stream.source
     is_named = bool(source) and not is_own_folder(source) and PLAIN_NAME.fullmatch(source) is not None
-    is_published = names_backbone(run.backbone)
+    is_published = names_all(run.backbone)
     sources = record["method_source"].get("parts", [record["method_source"]])
     own = sorted({"class" if s["kind"] == "class" else "file" for s in sources if s["kind"] != "kinoray"})
     needs = [*([] if is_named and not own_folders(run.settings) else ["data"]), *(f"method {kind}" for kind in own)]
@@ -213,7 +209,7 @@ def request_of(result: Result, run: Resolved) -> dict[str, Any]:
         "source": source if is_named else "",
         "protocol": run.stream.protocol,
         "tasks": result.tasks,
-        "backbone": run.backbone if is_published else f"{run.backbone.partition(':')[0]}:own",
+        "backbone": public_name(run.backbone),
         "weights": weights_digest(run.backbone),
         **{name: getattr(run, name) for name in ("seed", "joint", "zero_shot", "as_released")},
         "control": run.control.name,
@@ -250,12 +246,6 @@ def reference_of(run: Resolved) -> list[str]:
 def own_folders(settings: Mapping[str, Any]) -> list[str]:
     """Settings of a method that name a folder, as that of a reference set may."""
     return [name for name, value in settings.items() if isinstance(value, str) and value and is_own_folder(value)]
-
-
-def names_backbone(name: str) -> bool:
-    """Whether a backbone's name says all: no folder or file of somebody's own, and no run."""
-    parts = name.split(":")
-    return bool(PLAIN_NAME.fullmatch(name)) and parts[0] != "run" and not any(Path(part).exists() for part in parts[1:])
 
 
 def _json(value: Any) -> bytes:

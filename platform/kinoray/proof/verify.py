@@ -17,14 +17,14 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 
-from kinoray.backbones import check_backbone, weights_digest
+from kinoray.backbones import check_backbone, names_all, weights_digest
 from kinoray.config import plain
 from kinoray.data.manifest import read_manifest
 from kinoray.errors import DONE, NOT_REPEATED, SOME_FAILED, BadData, CheckpointCorrupt, UsageError
 from kinoray.evaluation.feature_files import write_features
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.proof.archive import TENSORS, Bundle, read_bundle, read_ranks, read_tensors
-from kinoray.proof.bundle import PLAIN_NAME, bytes_of, names_backbone, own_folders, reference_of, stages_again
+from kinoray.proof.bundle import bytes_of, own_folders, reference_of, stages_again
 from kinoray.proof.cells import Tested, cells_of, odd_cell
 from kinoray.proof.documents import CommitDocument, Request, RunDocument, chosen_task, read_document, seal_of
 from kinoray.runs.method_source import MethodSource, find_method, method_names
@@ -36,7 +36,7 @@ from kinoray.streams import Stream, family_of, load_stream, stream_families
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.system.folders import cache_folder, expanded
 from kinoray.system.pool import usable_cores
-from kinoray.system.text import one_line, printable
+from kinoray.system.text import PLAIN_NAME, one_line, printable
 from kinoray.system.variables import environment
 from kinoray.training.chain import Link, chain_of, leaves_of, processor_of, state_link
 from kinoray.training.checkpoint import Checkpoint, Position
@@ -311,7 +311,7 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
     stream = _stream(request, given)
     if folders := own_folders(request.settings) + own_folders(request.overrides):
         raise NotHere(f"its setting {folders[0]} names a folder, which is the maker's own")
-    if not names_backbone(request.backbone):
+    if not names_all(request.backbone):
         raise NotHere(f"its backbone, {request.backbone}, is of the maker's own weights")
     try:
         check_backbone(request.backbone)

@@ -2,9 +2,13 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.,=-]+(:[A-Za-z0-9_.,=-]+)*(/[A-Za-z0-9_.-]+)?")
+"""A stream or backbone that is named and no place on a disk."""
 
 
 def show(value: float | None, digits: int = 1) -> str:
@@ -15,6 +19,14 @@ def show(value: float | None, digits: int = 1) -> str:
 def printable(text: object) -> str:
     """Text from data without control characters: a caption must not reach the terminal as a command."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def brief(lines: Sequence[str], folder: object, most: int = 300) -> str:
+    """Lines about a folder as a cell of a notebook shows them, fewer than `most` characters with the folder, which is
+    never cut, as long as that is no longer than half of them."""
+    share = max(30, (most - len(str(folder))) // len(lines) - 1)
+    shown = [line if len(line) <= share else f"{line[: share - 3]}..." for line in map(printable, lines)]
+    return "\n".join([*shown, printable(folder)])
 
 
 def one_line(error: BaseException) -> str:
