@@ -3,56 +3,20 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.model_folders import saved, tokenizer
 
 from kinoray.backbones import backbone_class, check_backbone, load_backbone, weights_digest
-from kinoray.backbones.backbone import Tokens
-from kinoray.backbones.hf import HfTowers, HfVideo, check_clips
+from kinoray.backbones.backbone import Preprocessing, Tokens
+from kinoray.backbones.hf import HfTowers, HfVideo, check_clips, save
 from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
 
-WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "red", "square", "slides", "on", "sand"]
 CAPTIONS = ["a red square slides", "sand", "a square on sand"]
-SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-VISION = SMALL | {"image_size": 32, "patch_size": 8}
-
-
-def tokenizer(kind: str) -> Any:
-    """Words of a list, with an end token and, but for SigLIP, a start token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    single = "$A </s>" if kind == "siglip" else "<s> $A </s>"
-    made.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 1), ("</s>", 2)])
-    library = transformers()
-    return library.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
-
-
-def saved(kind: str, folder: Path) -> Path:
-    """A small model of a kind with random weights, as transformers saves it."""
-    library = transformers()
-    text = SMALL | {"vocab_size": len(WORDS), "max_position_embeddings": 12, "bos_token_id": 1, "eos_token_id": 2}
-    torch.manual_seed(0)
-    if kind == "clip":
-        config = library.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=24)
-        library.CLIPModel(config).save_pretrained(folder)
-    elif kind == "siglip":
-        config = library.SiglipConfig(text_config=text | {"pad_token_id": 0}, vision_config=VISION)
-        library.SiglipModel(config).save_pretrained(folder)
-    else:
-        config = library.VideoMAEConfig(**VISION, num_frames=4, tubelet_size=2)
-        library.VideoMAEModel(config).save_pretrained(folder)
-    if kind != "videomae":
-        tokenizer(kind).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +75,24 @@ def test_a_video_encoder_is_the_mean_over_its_tokens(folders: dict[str, Path]) -
         with pytest.raises(UsageError, match=words):
             check_clips(str(folders["videomae"]), size_px, number)
     check_clips(str(folders["videomae"]), None, 4)
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip", "videomae"])
+@pytest.mark.parametrize("short_px", [0, 36])
+def test_what_is_written_is_the_same_backbone_and_says_how_pictures_are_seen(kind, short_px, folders, tmp_path) -> None:
+    mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+    towers = load_backbone(f"hf:{folders[kind]}")
+    save(towers, tmp_path, Preprocessing(32, short_px, "bicubic", mean, std))
+    again = load_backbone(f"hf:{tmp_path}")
+    assert (again.mean, again.std) == (mean, std)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in towers.state_dict().items())
+    pixels = transformers().AutoImageProcessor.from_pretrained(tmp_path)
+    picture = np.full((48, 64, 3), 255, dtype=np.uint8)
+    picture[:, :4], picture[:, -4:] = 0, 0  # what a central cut leaves out
+    (seen,) = pixels(picture, return_tensors="np")["pixel_values"].reshape(-1, 3, 32, 32)
+    white = (1 - np.array(mean)) / np.array(std)
+    assert np.allclose(seen[:, 16, 16], white, atol=1e-4)
+    assert np.allclose(seen[:, 16, 0], white, atol=1e-4) == bool(short_px)
 
 
 def test_pixels_are_normalised_as_the_folder_says(folders: dict[str, Path], tmp_path: Path) -> None:

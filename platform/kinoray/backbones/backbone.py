@@ -8,10 +8,13 @@ frame.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 
@@ -34,6 +37,20 @@ class MixedTokens(NamedTuple):
     """(B, L) bool; true where a token of either stands."""
     share: float
     """Of the first ones' vectors, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a run's tests make of a picture; exported weights have it beside them."""
+
+    size_px: int
+    """Side of the square that the backbone sees."""
+    short_px: int
+    """What the short side is resized to, before the central square is cut; 0: the whole picture becomes the square."""
+    interpolation: str
+    """bilinear or bicubic."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
 
 
 class Backbone(nn.Module, ABC):
@@ -171,6 +188,12 @@ class FrameTowers(TwoTower):
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
         """Normalised frames -> unit vectors (B, D): the mean over frames."""
         return nn.functional.normalize(self.embed_frames(frames_BTCHW).mean(dim=1), dim=-1)
+
+
+def save_state(module: nn.Module, file: Path) -> None:
+    """Write a module's state on the CPU as safetensors, each tensor by itself."""
+    save_file({name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}, file)
+    file.chmod(0o644)  # safetensors writes for the owner only
 
 
 def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,17 +8,19 @@ the projection. Attention of the blocks can be replaced by a module that wraps i
 
 # B batch   T frames   C channels   H, W pixels   L tokens   D embedding
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import FrameTowers, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import FrameTowers, Preprocessing, Tokens, drawn_between, padded, save_state
 from kinoray.backbones.vision import loading, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
@@ -35,7 +37,7 @@ ABOUT = {
 SMALL = False
 DEFAULT = "ViT-B-32-quickgelu/openai"
 RANDOM = "random"
-FOLDER_CONFIG = "open_clip_config.json"
+FOLDER_CONFIG, FOLDER_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 PLAIN_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 """What the text tower of a plain CLIP is described by."""
 
@@ -59,10 +61,13 @@ class ClipTowers(FrameTowers):
         encode: Callable[[str], list[int]],
         mean: tuple[float, float, float],
         std: tuple[float, float, float],
+        sizes: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """model: an `open_clip.CLIP`. encode: caption -> token ids, start and end token included, none of them 0."""
+        """model: an `open_clip.CLIP`. encode: caption -> token ids, start and end token included, none of them 0.
+        sizes: the configuration that open_clip builds such a model from; {}: it has none."""
         super().__init__()
         self.model = model
+        self.sizes = dict(sizes)
         self.encode = encode
         self.in_flight = InFlight()
         self.mean, self.std = mean, std
@@ -166,8 +171,18 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> ClipTowers
         made = open_clip().create_model(
             model, None if weights in ("", RANDOM) else weights, load_weights=weights != RANDOM, **options
         )
-    config = open_clip().get_model_preprocess_cfg(made)
-    return ClipTowers(made, clip_ids, tuple(config["mean"]), tuple(config["std"]))
+    config, sizes = open_clip().get_model_preprocess_cfg(made), open_clip().get_model_config(model)
+    sizes["vision_cfg"] |= {} if size_px is None else {"image_size": size_px}
+    return ClipTowers(made, clip_ids, tuple(config["mean"]), tuple(config["std"]), sizes)
+
+
+def save(towers: ClipTowers, folder: Path, seen: Preprocessing) -> None:
+    """Write a folder that open_clip's own loaders take, as `local-dir:FOLDER`, and `load`."""
+    pixels = {"mean": seen.mean, "std": seen.std, "interpolation": seen.interpolation}
+    pixels |= {"resize_mode": "shortest" if seen.short_px else "squash"}
+    config = {"model_cfg": towers.sizes, "preprocess_cfg": pixels}
+    (folder / FOLDER_CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    save_state(towers.model, folder / FOLDER_WEIGHTS)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -22,7 +22,7 @@ import torch
 from huggingface_hub import hf_hub_download
 from torch import Tensor
 
-from kinoray.backbones.backbone import Backbone, FrameTowers, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import Backbone, FrameTowers, Preprocessing, Tokens, drawn_between, padded
 from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
 
@@ -44,6 +44,8 @@ NO_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "hidden_dropo
 CLIP_PIXELS = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FILTERS = {"bilinear": 2, "bicubic": 3}
+"""As Pillow numbers them."""
 
 
 class HfTowers(FrameTowers):
@@ -194,6 +196,26 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
         if cls is HfVideo:
             return HfVideo(model, mean, std)
         return HfTowers(model, library.AutoTokenizer.from_pretrained(place, trust_remote_code=False), mean, std)
+
+
+def save(towers: HfTowers | HfVideo, folder: Path, seen: Preprocessing) -> None:
+    """Write a folder that transformers' own loaders take, and `load`: model, tokenizer, and what makes pixels of
+    pictures."""
+    towers.model.save_pretrained(folder)
+    for file in folder.glob("*.safetensors"):
+        file.chmod(0o644)  # safetensors writes for the owner only
+    if isinstance(towers, HfTowers):
+        towers.tokenizer.save_pretrained(folder)
+    _, model_class, _ = KINDS[towers.model.config.model_type]
+    square = {"height": seen.size_px, "width": seen.size_px}
+    getattr(transformers(), model_class.replace("Model", "ImageProcessor"))(
+        size={"shortest_edge": seen.short_px} if seen.short_px else square,
+        do_center_crop=bool(seen.short_px),
+        crop_size=square,
+        resample=FILTERS[seen.interpolation],
+        image_mean=seen.mean,
+        image_std=seen.std,
+    ).save_pretrained(folder)
 
 
 def _kind(argument: str) -> str:

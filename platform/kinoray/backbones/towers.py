@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
@@ -28,7 +28,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import FrameTowers, MixedTokens, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import FrameTowers, MixedTokens, Tokens, drawn_between, padded, save_state
 from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
 from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
@@ -213,8 +213,7 @@ def random_towers(shape: TowerShape, vocabulary: tuple[str, ...], seed: int = 0)
 def save_towers(towers: VitBertTowers, folder: Path) -> None:
     """Write weights (safetensors), configuration (JSON) and vocabulary (text) into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({k: v.contiguous() for k, v in towers.state_dict().items()}, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors writes for the owner only
+    save_state(towers, folder / WEIGHTS_FILE)
     settings = {
         "dim": towers.dim,
         "mean": towers.mean,
