@@ -5,5 +5,7 @@ from typing import Any
 
 open_method: Callable[..., Any]
 """`kinoray.open_method`."""
+feature_store: Callable[..., Any]
+"""`kinoray.feature_store`."""
 search: Callable[..., Any]
 """`kinoray.search`."""

@@ -69,6 +69,13 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert "division by zero" in repr(result) and "division by zero" in result._repr_html_()
 
 
+def test_what_a_notebook_prints_of_a_run_is_short_whatever_there_is_to_say(tmp_path: Path) -> None:
+    result = Result(make_run(tmp_path, state="failed", error=f"RunFailed: {'why ' * 200}"))
+    result.run["config"]["overrides"] = {f"setting_{number}": number for number in range(50)}
+    assert len(repr(result)) < 300 and repr(result).endswith(f"\n{result.folder}")
+    assert all(said in repr(result) for said in (result.method, "R@1", "RunFailed: why"))
+
+
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     before = len(Result(folder).losses)

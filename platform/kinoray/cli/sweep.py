@@ -110,7 +110,7 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
     if as_json:
         print(json.dumps(result.to_json() | {"report": page, "run_winner": run_winner}, indent=1))
         return
-    print(repr(result))
+    print_lines(*result.lines, str(result.folder))
     if len(result.objectives) > 1:
         print("Pareto front:")
         print_lines(*result.pareto.drop(columns=["state", "error"]).to_string(index=False).splitlines())

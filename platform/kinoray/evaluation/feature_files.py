@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from kinoray.errors import CheckpointCorrupt
 from kinoray.evaluation.exact_search import largest_norm
 from kinoray.system.durable import sha256, whole_file
 from kinoray.system.folders import own_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Fact = dict[str, Any]
 """A feature file as a checkpoint names it: file, sha256, and after_task, the row of the result matrix that its model
@@ -39,6 +42,14 @@ class Block:
     """(V, ...) float32: a map of the file, read where it is used."""
     largest_norm: float
     """Length of the longest vector; of features that are several vectors a clip, of all of them as one."""
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """One row per clip, by its split and id; one column per number. `.to_numpy()` is the array (V, ...), flat."""
+        import pandas as pd
+
+        index = pd.MultiIndex.from_product([[self.split], self.ids.to_pylist()], names=["split", "id"])
+        return pd.DataFrame(self.features.flatten(1).numpy(), index=index)
 
 
 def write_features(folder: Path, split: str, task: int, after_task: int, ids: list[str], features: Tensor) -> Fact:

@@ -65,6 +65,13 @@ class FeatureStore:
         places = sorted((int(task), split) for split, task in (name.split("/") for name in facts))
         self._blocks = {(split, task): read_features(folder, facts[f"{split}/{task}"]) for task, split in places}
 
+    def __repr__(self) -> str:
+        blocks = self.blocks
+        kinds = ", ".join(sorted({f"{b.split} {' x '.join(map(str, b.shape[1:]))}" for b in blocks}))
+        return (
+            f"FeatureStore({sum(b.shape[0] for b in blocks)} clips of {len({b.task for b in blocks})} tasks: {kinds})"
+        )
+
     @property
     def blocks(self) -> list[BlockFacts]:
         """What is there of videos, task by task."""

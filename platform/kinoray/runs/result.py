@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kinoray import hooks
-from kinoray.errors import Damaged, UsageError
+from kinoray.errors import Damaged, UsageError, unknown
 from kinoray.evaluation.protocol import BaseProtocol, recorded_protocol
 from kinoray.runs.cautions import cautions
 from kinoray.runs.identity import identity, suffixes
 from kinoray.system.durable import read_json, read_jsonl
 from kinoray.system.folders import expanded
-from kinoray.system.text import as_typed, one_line, operations, printable, show, size
+from kinoray.system.text import as_typed, brief, one_line, operations, printable, show, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,8 +230,17 @@ class Result:
         return plots.run_figure(self.matrix, self.score)
 
     def model(self) -> Any:
-        """The method with the weights of the run's newest commit, in eval mode: `kinoray.open_method` with this run."""
+        """The trained model, an `OpenedMethod`: `kinoray.open_method` with this run."""
         return hooks.open_method(self)
+
+    def features(self, task: str, split: str = "test") -> "pd.DataFrame":
+        """Features of a task's videos that the run has stored (`kinoray.feature_store`), by split and id.
+
+        Raises: UsageError for an unknown task, and where nothing is stored of it.
+        """
+        if task not in self.tasks:
+            raise unknown("task", task, self.tasks)
+        return hooks.feature_store(self).block(self.tasks.index(task), split).frame
 
     def search(self, text: str | None = None, **options: Any) -> Any:
         """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
@@ -243,8 +252,7 @@ class Result:
     def __repr__(self) -> str:
         head = f"{self.label} on {self.stream}, {self.place}: {self.state}"
         numbers = "  ".join(f"{name} {show(self.metrics.get(name))}" for name in self.protocol.brief)
-        lines = [head, numbers, *self.cautions, *([self.error] if self.error else []), str(self.folder)]
-        return "\n".join(printable(line) for line in lines)
+        return brief([head, numbers, *([self.error] if self.error else []), *self.cautions[:1]], self.folder)
 
     def _repr_html_(self) -> str:
         head = f"<b>{html.escape(self.label)}</b> on {html.escape(self.stream)}, {self.place}: {self.state}"

@@ -15,7 +15,7 @@ from kinoray.evaluation.protocol import recorded_protocol
 from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results, read_sweep
 from kinoray.sweeps.study import aims, of_then, open_study, quiet_optuna, retried
 from kinoray.system.folders import expanded
-from kinoray.system.text import printable, show, words
+from kinoray.system.text import brief, printable, show, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,12 +237,16 @@ class SweepResult:
             "spent_s": round(self.spent_s, 1),
         }
 
-    def __repr__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """What it is and what came of it, in words."""
         best = self.best
         counts = ", ".join(f"{n} {state}" for state, n in self.states.items() if n)
         head = f"sweep of {self.method} on {self.stream} for {', '.join(self.objectives)}: {counts or 'no trials'}"
-        lines = [head, *(repr(best).splitlines() if best else []), str(self.folder)]
-        return "\n".join(printable(line) for line in lines)
+        return [head, *(repr(best).splitlines() if best else [])]
+
+    def __repr__(self) -> str:
+        return brief(self.lines, self.folder)
 
     def _repr_html_(self) -> str:
         frame = self.frame.head(50)
@@ -251,7 +255,7 @@ class SweepResult:
             "<tr>" + "".join(f"<td style='{CELL}'>{html.escape(_cell(v))}</td>" for v in row) + "</tr>"
             for row in frame.itertuples(index=False)
         )
-        lines = "<br>".join(html.escape(line) for line in repr(self).splitlines())
+        lines = "<br>".join(html.escape(printable(line)) for line in (*self.lines, self.folder))
         return f"<div>{lines}<table style='{TABLE}'><tr>{head}</tr>{body}</table></div>"
 
 
