@@ -41,7 +41,7 @@ def recall(opened: OpenedMethod, order: str, seed: int) -> float:
             with torch.inference_mode():
                 videos.append(opened.method.embed_video(view, opened.seen_as(task)))
             queries += [manifest.caption(int(row), 0) for row in clips.rows]
-    texts = torch.cat([opened.embed_texts(queries[at : at + 64]) for at in range(0, len(queries), 64)])
+    texts = torch.cat([opened.encode_text(queries[at : at + 64]) for at in range(0, len(queries), 64)])
     best = (texts @ torch.cat(videos).T).argmax(dim=1)
     return 100 * float((best == torch.arange(len(best))).float().mean())
 

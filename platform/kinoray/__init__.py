@@ -17,10 +17,12 @@ from kinoray import hooks
 
 if TYPE_CHECKING:
     from kinoray.cluster.submit import list_jobs, submit
+    from kinoray.decoding.clip import Clip
+    from kinoray.evaluation.gallery import FeatureStore
     from kinoray.execution.extend import extend
     from kinoray.execution.feature_store import feature_store
     from kinoray.execution.momentum_store import momentum_weights
-    from kinoray.execution.open_method import export_weights, open_method
+    from kinoray.execution.open_method import OpenedMethod, open_method
     from kinoray.execution.own_loop import loop
     from kinoray.execution.run import dry_run, run
     from kinoray.papers.reproduce import reproduce
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kinoray.proof.verify import Verdict, verify
     from kinoray.report.describe import describe, list_backbones, list_methods, list_streams
     from kinoray.report.doctor import examine
+    from kinoray.report.export_weights import export_weights
     from kinoray.report.page import write_report
     from kinoray.report.run_list import list_runs
     from kinoray.report.search import Found, search
@@ -69,7 +72,10 @@ _HOMES = {
     "report.tables": ("compare", "Comparison"),
     "report.search": ("search", "Found"),
     "execution.feature_store": ("feature_store",),
-    "execution.open_method": ("open_method", "export_weights"),
+    "evaluation.gallery": ("FeatureStore",),
+    "execution.open_method": ("open_method", "OpenedMethod"),
+    "decoding.clip": ("Clip",),
+    "report.export_weights": ("export_weights",),
     "report.page": ("write_report",),
     "testing.check": ("check",),
     "system.ray_session": ("shutdown",),
@@ -103,4 +109,4 @@ def _late(name: str) -> Callable[..., Any]:
     return lambda *args, **options: __getattr__(name)(*args, **options)
 
 
-hooks.open_method, hooks.search = _late("open_method"), _late("search")
+hooks.open_method, hooks.feature_store, hooks.search = map(_late, ("open_method", "feature_store", "search"))

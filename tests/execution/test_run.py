@@ -449,8 +449,12 @@ def test_of_a_finished_run_the_final_commit_stays_alone_wherever_it_is_killed(mi
     assert there == ([last] if left == "nothing" else [earlier, last])
     if left == "half of it":
         (result.folder / "checkpoints" / earlier / "manifest.json").unlink()
-    digest, opened, again = result.outcome["state_digest"], kinoray.open_method(result), local("base_moco", one, tmp_path)
-    assert opened.embed_texts(["a red square"]).isfinite().all()
+    digest, opened, again = (
+        result.outcome["state_digest"],
+        kinoray.open_method(result),
+        local("base_moco", one, tmp_path),
+    )
+    assert opened.encode_text(["a red square"]).isfinite().all()
     assert again.state == "finished" and again.finished_at == result.finished_at, "nothing was done again"
     longer = kinoray.extend(result, two.tasks[-1], stream=two, quiet=True)
     assert longer.outcome["state_digest"] == local("base_moco", two, tmp_path / "whole").outcome["state_digest"]

@@ -27,7 +27,7 @@ def test_the_first_tasks_queries_are_kept_as_each_model_had_them(micro, tmp_path
     manifest = read_manifest(micro.tasks[0].manifest)
     clips, numbers = manifest.samples("test")
     captions = [manifest.caption(int(clip), int(number)) for clip, number in zip(clips, numbers, strict=True)]
-    now = kinoray.open_method(result).embed_texts(captions)
+    now = kinoray.open_method(result).encode_text(captions)
     assert torch.allclose(last.features, now, atol=1e-5) and not torch.allclose(first.features, now, atol=1e-3)
     wanted = sum(1 - float(a @ b / (a.norm() * b.norm())) for a, b in zip(first.features, now, strict=True)) / len(now)
     assert query_drift(result) == [pytest.approx(0, abs=1e-6), pytest.approx(wanted, rel=1e-3)]

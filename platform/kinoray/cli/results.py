@@ -95,17 +95,17 @@ def weights_command(
         str,
         typer.Argument(metavar="RUN", help="A seed's folder, a run of one seed, or its name."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("weights"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="A new folder.")] = Path("weights"),
+    to: Annotated[str, typer.Option(help="The form: safetensors, or a folder of hf or open_clip.")] = "safetensors",
     method: Annotated[str | None, typer.Option(help="The run's method, where it was a file.")] = None,
     root: Runs = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """A run's encoder as safetensors that load without kinoray."""
-    from kinoray.execution.open_method import export_weights
+    """A run's encoder with a model card. It loads without kinoray, in two forms by transformers and open_clip."""
     from kinoray.runs.finding import select_run
 
-    folder = export_weights(select_run(run, root), out, method=method)
+    folder = kinoray.export_weights(select_run(run, root), out, to=to, method=method)
     print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
 
 

@@ -86,16 +86,19 @@ def decode_picture(clip: Clip, form: FrameForm) -> np.ndarray:
             stage = "decode"
             image.draft(None, (2 * form.short_px, 2 * form.short_px))  # a JPEG's own cheap shrinking, never below this
             image.load()
-            turn = TURNS.get(orientation(image))
-            stored = _rgb(image)
-            fitted = fit(stored.transpose(turn) if turn is not None else stored, form)
+            return picture_frames(image, form)
     except BOMB as error:
         raise VideoError("limits", f"more pixels than the limit of {PICTURE_LIMITS.pixels}") from error
     except UnidentifiedImageError as error:
         raise VideoError("open", "not a JPEG, PNG, BMP or WebP picture") from error
     except DAMAGE as error:
         raise VideoError(stage, " ".join(str(error).split()) or type(error).__name__) from error
-    return np.asarray(fitted)[None].copy()
+
+
+def picture_frames(image: Image.Image, form: FrameForm) -> np.ndarray:
+    """A picture in memory, upright, in a form: uint8 (1, H, W, 3), RGB."""
+    turn, stored = TURNS.get(orientation(image)), _rgb(image)
+    return np.asarray(fit(stored.transpose(turn) if turn is not None else stored, form))[None].copy()
 
 
 def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:

@@ -1,34 +1,24 @@
-"""A run's model, rebuilt from its folder outside a training session.
+"""A run's model, rebuilt from its folder outside a training session."""
 
-`kinoray export weights` writes its encoder as plain files that anybody can load, without kinoray:
-
-    weights = safetensors.torch.load_file("weights/model.safetensors")
-
-A ViT with BERT also comes back as a backbone (`--backbone vit-bert:FOLDER`, or `tiny:FOLDER`), as what
-`benchmarks/pretrain.py` writes does. A plain CLIP has open_clip's own names, so
-`open_clip.create_model(NAME).load_state_dict(weights)` takes it.
-"""
-
-import json
 import logging
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 
 from kinoray.backbones.backbone import TwoTower
-from kinoray.backbones.clip import ClipTowers
-from kinoray.backbones.towers import WEIGHTS_FILE, VitBertTowers, save_towers
 from kinoray.data.guarded import apart
 from kinoray.data.presets import test_sampling
 from kinoray.decoding.clip import Clip
-from kinoray.decoding.read_clip import read_clip
+from kinoray.decoding.pictures import picture_frames
+from kinoray.decoding.read_clip import array_frames, read_clip
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.evaluation.feature_files import Fact
 from kinoray.execution.feature_store import one_seed
@@ -44,57 +34,87 @@ from kinoray.training.batches import Feed
 from kinoray.training.checkpoint import load_weights, newest
 from kinoray.training.loop import grow
 
+Frames = Clip | str | Path | Image.Image | np.ndarray
+"""A clip of a manifest, the path of a video or picture, a picture of Pillow, or RGB of uint8: (H, W, 3) of a picture,
+(T, H, W, 3) of a video, of which the run's rule takes frames as if there were one a second."""
 
-@dataclass(frozen=True)
-class OpenedMethod:
-    """A method with the weights of a run's newest commit, in eval mode, and what reads its inputs."""
 
-    run: Result
+class OpenedMethod(nn.Module):
+    """A run's trained method as a module in eval mode, with all that its tests make of files, pictures and texts.
+
+    It gives the features that the run's own tests compute; of most methods they are unit vectors. `encode_*` record no
+    gradients; what is to be trained on is `method`, a `BaseMethod`, or its towers, `method.encoder()`.
+    """
+
     method: BaseMethod
-    spec: RunSpec
-    feed: Feed
-    stored: Mapping[str, Fact]
-    """The feature files that the same commit names."""
+
+    def __init__(
+        self,
+        run: Result,
+        method: BaseMethod,
+        spec: RunSpec,
+        feed: Feed,
+        learned: tuple[str, ...],
+        stored: Mapping[str, Fact],
+    ) -> None:
+        """learned: the tasks that the weights were last tested on. stored: the feature files that the commit names."""
+        super().__init__()
+        self.run, self.method, self.spec, self.feed = run, method, spec, feed
+        self.learned, self.stored = learned, stored
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; `to` moves them."""
+        return next(self.method.parameters()).device
 
     def seen_as(self, task: int) -> int:
         """The task index under which the method embeds a task of the stream: 0 for all in joint and zero-shot runs."""
         return self.spec.stages[-1].seen_as(task)
 
-    def embed_texts(self, texts: Sequence[str], task: int = 0) -> Tensor:
+    def encode_text(self, texts: Sequence[str], task: int = 0) -> Tensor:
         """Query features of some texts (Q, ...) for the gallery block of a task, on the CPU.
 
         Raises: UsageError where the backbone reads no text.
         """
         if not isinstance(self.feed.towers, TwoTower):
             raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.run.backbone}, which reads no text.")
-        ids, mask = self.feed.tokens(list(texts))
+        ids, mask = self.feed.tokens([texts] if isinstance(texts, str) else list(texts))
+        tokens = Tokens(ids.to(self.device), mask.to(self.device))
         with torch.inference_mode():
-            return self.method.embed_text(Tokens(ids, mask), self.seen_as(task)).float().cpu()
+            return self.method.embed_text(tokens, self.seen_as(task)).float().cpu()
+
+    def encode_video(self, video: Frames, task: int = 0) -> Tensor:
+        """Features of a video or picture (1, ...), as the gallery of a task stores them, on the CPU.
+
+        Raises: VideoError; UsageError for an array of another shape or type.
+        """
+        with torch.inference_mode():
+            return self.method.embed_video(self.view(self.frames_of(video)), self.seen_as(task)).float().cpu()
+
+    def encode_image(self, image: Frames, task: int = 0) -> Tensor:
+        """The same of a picture, which is a video of one frame."""
+        return self.encode_video(image, task)
 
     def __repr__(self) -> str:
-        backbone, tasks = self.spec.run.backbone, ", ".join(self.spec.names[: len(self.run.matrix)])
-        return f"OpenedMethod({label_of(self.run)}: {self.run.method} on {backbone}, after {tasks})"
+        words = f"{label_of(self.run)}: {self.run.method} on {self.spec.run.backbone}, after {', '.join(self.learned)}"
+        return f"OpenedMethod({textwrap.shorten(words, 250, placeholder=' ...')})"
 
-    def embed_clip(self, clip: Clip | str | Path, task: int = 0) -> Tensor:
-        """Features of a clip (1, ...), or of a video or picture file, as the gallery of a task stores them, on the CPU.
+    def frames_of(self, video: Frames) -> np.ndarray:
+        """The frames that a test sees, uint8 (T, S, S, 3); files are read in another process, which a bad one may end.
 
-        Raises: VideoError.
+        Raises: As `encode_video`.
         """
-        with torch.inference_mode():
-            return self.method.embed_video(self.view(self.frames_of(clip)), self.seen_as(task)).float().cpu()
-
-    def frames_of(self, clip: Clip | str | Path) -> np.ndarray:
-        """The frames of a clip, or of a video or picture file, that a test sees, uint8 (T, S, S, 3); read in another
-        process, which a bad clip may end.
-
-        Raises: VideoError.
-        """
-        if not isinstance(clip, Clip):
-            path = expanded(clip).absolute()
-            clip = Clip(path.name, str(path))
-        recipe = self.feed.recipe
+        recipe, form = self.feed.recipe, self.feed.test_form
         sampling = test_sampling(recipe, recipe.test_frames)
-        return apart(read_clip, clip, sampling, 0, self.feed.test_form)
+        if isinstance(video, Image.Image):
+            return picture_frames(video, form)
+        if isinstance(video, np.ndarray):
+            return array_frames(video, partial(sampling.frames, seed=0), form)
+        if not isinstance(video, Clip):
+            path = expanded(video).absolute()
+            video = Clip(path.name, str(path))
+        return apart(read_clip, video, sampling, 0, form)
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
@@ -109,7 +129,7 @@ class OpenedMethod:
 
     def view(self, frames: np.ndarray) -> Tensor:
         """Frames uint8 (T, S, S, 3) as the method takes them, a batch of one."""
-        return self.feed.test_view(frames[None])
+        return self.feed.test_view(frames[None]).to(self.device)
 
 
 def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:
@@ -139,47 +159,6 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
         raise ConfigMismatch(
             f"{label_of(result)}: the weights do not fit today's code of {result.method}: {why[0].strip()[:200]}"
         ) from None
-    return OpenedMethod(result, opened.eval(), spec, feed, checkpoint.state["tested"]["features"])
-
-
-ABOUT_FILE = "kinoray.json"
-
-
-def export_weights(run: str | Path | Result, out: str | Path, *, method: Any = None) -> Path:
-    """Write the encoder of a run's newest commit into the folder `out`, and return it.
-
-    `model.safetensors` has the weights on the CPU, `kinoray.json` says what they are: method, settings, stream, seed,
-    tasks learned, backbone, how pixels are normalised. method: as for `open_method`.
-    Raises: UsageError as `open_method`, and for a folder that holds other files or cannot be written.
-    """
-    opened, folder = open_method(run, method=method), expanded(out)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / ABOUT_FILE).is_file():
-        raise UsageError(f"{folder} holds other files: give a new folder with --out.")
-    encoder = opened.method.encoder().cpu()
-    about = {
-        "method": opened.run.method,
-        "settings": opened.run.config["method"],
-        "stream": opened.run.stream,
-        "seed": opened.run.seed,
-        "tasks": list(opened.spec.names[: len(opened.run.matrix)]),
-        "backbone": opened.spec.run.backbone,
-        "dim": encoder.dim,
-        "size_px": opened.feed.recipe.size_px,
-        "frames": opened.feed.recipe.test_frames,
-        "mean": encoder.mean,
-        "std": encoder.std,
-        "weights": type(encoder).__name__,
-    }
-    try:
-        if isinstance(encoder, VitBertTowers):
-            save_towers(encoder, folder)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            module = encoder.model if isinstance(encoder, ClipTowers) else encoder
-            weights = {name: value.detach().contiguous().clone() for name, value in module.state_dict().items()}
-            save_file(weights, folder / WEIGHTS_FILE)
-            (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors writes for the owner only
-        (folder / ABOUT_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"Cannot write weights into {folder}: {error}. Give another folder with --out.") from None
-    return folder
+    done = spec.stages[: checkpoint.position.stage]
+    learned = tuple(spec.names[task] for task in done[-1].tests) if done else ()
+    return OpenedMethod(result, opened, spec, feed, learned, checkpoint.state["tested"]["features"])

@@ -142,7 +142,7 @@ def search(
     opened = open_method(run, method=method)
     store = live_or_committed(opened.run, opened.stored)
     if text is not None:
-        hits = _nearest(opened, store, lambda task: opened.embed_texts([text], task), opened.method.per_block, k, split)
+        hits = _nearest(opened, store, lambda task: opened.encode_text([text], task), opened.method.per_block, k, split)
     else:
         hits = _nearest_to_clip(opened, store, Path(str(like)), k, split)
     rows = zip(hits.scores[0].tolist(), hits.tasks[0].tolist(), hits.ids[0], strict=True)
@@ -183,7 +183,7 @@ def _nearest_to_clip(
     if any(len(facts.shape) != 2 for facts in store.blocks):
         raise UsageError(f"{opened.run.method} keeps several vectors a clip, which only a text is compared with.")
     try:
-        query = opened.embed_clip(Clip(file.name, str(file.absolute())))
+        query = opened.encode_video(Clip(file.name, str(file.absolute())))
     except VideoError as error:
         raise UsageError(f"{file} cannot be searched by: {one_line(error)}.") from None
     return store.search(query, k, split)
