@@ -18,8 +18,10 @@ from torch.nn.utils import parametrize
 
 from kinoray.errors import UsageError
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj", "query", "key", "value", "qkv", "in_proj")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj", "o_proj", "query", "key", "value", "qkv", "in_proj")
 """The linear layers of attention, as transformers, timm and torch name them."""
+MLP = ("c_fc", "c_proj", "fc1", "fc2", "dense")
+"""Both of each block's MLP; BERT's `dense` are these and the one behind its attention."""
 
 
 class LowRank(nn.Module):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kinoray import hooks
 from kinoray.backbones.backbone import Backbone
+from kinoray.backbones.lora import merge_lora
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.source import recorded_name
 from kinoray.system.durable import read_json
@@ -47,7 +48,7 @@ def weights_folder(name: str, argument: str) -> Path:
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
-    """The run's encoder, all of it ready to train. The method's recorded code is executed.
+    """The run's encoder, LoRA merged, all of it ready to train. The method's recorded code is executed.
 
     Raises: UsageError where the run has no such seed, cannot be opened, or its encoder is no backbone.
     """
@@ -62,6 +63,7 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
         raise UsageError(f"{name}:{argument}: the encoder of {folder} cannot be had: {error}") from None
     if not isinstance(encoder, Backbone):
         raise UsageError(f"{name}:{argument}: the run's encoder is a {type(encoder).__name__}, which is no backbone.")
+    merge_lora(encoder)
     return encoder.cpu().requires_grad_(True)
 
 

@@ -106,16 +106,15 @@ def short(place: str) -> str:
 
 
 def travels_between_processes(subject: Subject) -> None:
-    """Config and method travel between processes."""
+    """Config and method's class travel between processes, and a copy of the method is the method."""
     spec, cls, settings = subject.spec, subject.cls, subject.spec.run.settings
     config = cls.Config(**settings)
     arrived = cloudpickle.loads(cloudpickle.dumps(spec)).run.method.load()
     same = plain(arrived.Config(**settings)) == plain(config) == settings
     expect(same, "a Config built of its own values has other values", place_of(cls, "__init__"))
-    method = built(spec)
-    for twin in (copy.deepcopy(method), cloudpickle.loads(cloudpickle.dumps(method))):
-        differ = _differing(state_of(method), state_of(twin))
-        expect(not differ, f"a copy of the method has another {_first(differ)}", place_of(cls, "__init__"))
+    method = built(spec)  # not pickled, which torch refuses of parametrizations (LoRA): processes pass on tensors
+    differ = _differing(state_of(method), state_of(copy.deepcopy(method)))
+    expect(not differ, f"a copy of the method has another {_first(differ)}", place_of(cls, "__init__"))
 
 
 def grows_the_same_again(subject: Subject) -> None:
