@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import TwoTower
-from kinoray.backbones.lora import ATTENTION, MLP, add_lora, merge_lora
+from kinoray.backbones.lora import ATTENTION, MLP, add_lora, restart_lora
 from kinoray.config import Capacity, Positive, Share, config
 from kinoray.equations import clip_contrast
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task
@@ -56,7 +56,8 @@ class Method(BaseMethod):
         super().__init__(config, backbone, num_tasks)
         self.online = backbone.requires_grad_(False)
         self.log_scale = nn.Parameter(torch.tensor(config.log_scale))
-        self._add_lora()
+        matrices = ATTENTION + MLP if config.layers == "all" else ATTENTION
+        add_lora(backbone, config.rank, config.alpha, matrices)
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """The pairs, and the scale without decay."""
@@ -81,14 +82,9 @@ class Method(BaseMethod):
     def end_task(self, task: Task) -> tuple[int, ...]:
         """Merge, and begin a new pair."""
         if self.config.restart:
-            merge_lora(self.online, self.config.merged_share)
-            self._add_lora()
+            restart_lora(self.online, self.config.merged_share)
         return ()
 
     def encoder(self) -> TwoTower:
         """The towers with LoRA."""
         return self.online
-
-    def _add_lora(self) -> None:
-        layers = ATTENTION + MLP if self.config.layers == "all" else ATTENTION
-        add_lora(self.online, self.config.rank, self.config.alpha, layers)

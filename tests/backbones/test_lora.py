@@ -1,5 +1,6 @@
 """LoRA around towers of open_clip, transformers and torch: nothing at first, a product of two matrices then."""
 
+import copy
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.lora import LowRank, add_lora, merge_lora
+from kinoray.backbones.lora import LowRank, add_lora, merge_lora, restart_lora
 from kinoray.errors import UsageError
 
 
@@ -75,9 +76,13 @@ def test_merged_it_computes_the_share_of_what_it_learned(tower, share: float) ->
         wanted = tower.embed_video(clips())
         for low_rank, scale in zip(low_ranks(tower), halved, strict=True):
             low_rank.scale = scale
-        merge_lora(tower, share)
+        teacher = copy.deepcopy(tower)
+        restart_lora(tower, share)
+        restarted, teaches = tower.embed_video(clips()), teacher.embed_video(clips())
+        merge_lora(tower)
         merged = tower.embed_video(clips())
-    torch.testing.assert_close(merged, wanted)
+    torch.testing.assert_close(restarted, wanted)
+    assert torch.equal(teaches, learned) and torch.equal(merged, restarted)
     assert sorted(tower.state_dict()) == sorted(names) and not low_ranks(tower)
     assert torch.allclose(merged, before, atol=1e-6) == (share == 0.0) and not torch.allclose(
         learned, before, atol=1e-4

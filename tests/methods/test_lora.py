@@ -6,7 +6,7 @@ from support.random_numbers import drawn
 from torch import nn
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.lora import LowRank, add_lora, merge_lora
+from kinoray.backbones.lora import LowRank, add_lora, restart_lora
 from kinoray.methods.lora import Config, Method
 from kinoray.runs.method_source import find_method
 from kinoray.testing.engine import one_step, spec_of
@@ -37,9 +37,9 @@ def test_a_layer_and_its_merge_are_those_worked_out_by_hand() -> None:
         pair.down_PrI.copy_(torch.tensor([[[1.0, 2.0]]]))
         pair.up_POr.copy_(torch.tensor([[[0.5], [-1.0]]]))
         assert layer["q_proj"](x).tolist() == [4.0, -5.0]
-        merge_lora(layer, 0.5)
+        restart_lora(layer, 0.5)
         assert layer["q_proj"].weight.tolist() == [[1.5, 1.0], [-1.0, -1.0]]
-        assert layer["q_proj"](x).tolist() == [2.5, -2.0]
+        assert layer["q_proj"](x).tolist() == [2.5, -2.0] and not pair.up_POr.any()
 
 
 def test_at_rank_0_it_goes_on_being_zero_shot_bit_for_bit(micro, tmp_path) -> None:

@@ -32,19 +32,28 @@ class LowRank(nn.Module):
         rows, columns = weight.shape
         self.scale = scale
         self.down_PrI = nn.Parameter(weight.new_empty(parts, rank, columns))
-        self.up_POr = nn.Parameter(weight.new_zeros(parts, rows // parts, rank))
+        self.up_POr = nn.Parameter(weight.new_empty(parts, rows // parts, rank))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw A; zero B."""
         for down_rI in self.down_PrI:
             nn.init.kaiming_uniform_(down_rI, a=math.sqrt(5))
+        nn.init.zeros_(self.up_POr)
+
+    def product(self) -> Tensor:
+        """s B A, of all parts, (O, I)."""
+        return self.scale * (self.up_POr @ self.down_PrI).flatten(0, 1)
 
     def forward(self, weight: Tensor) -> Tensor:
         """The matrix that the layer uses."""
-        return weight + self.scale * (self.up_POr @ self.down_PrI).flatten(0, 1)
+        return weight + self.product()
 
 
 def add_lora(
     tower: nn.Module, rank: int, alpha: float | None = None, layers: Collection[str] = ATTENTION
 ) -> dict[str, nn.Parameter]:
-    """Let matrices of a tower move by LoRA alone: they themselves are frozen. Called in a method's `grow`.
+    """Let matrices of a tower move by LoRA alone: they themselves are frozen. Called in a method's `__init__`.
 
     Args:
         tower: A backbone, or a part of one.
@@ -77,18 +86,30 @@ def add_lora(
 
 
 @torch.no_grad()
-def merge_lora(tower: nn.Module, share: float = 1.0) -> None:
-    """Put what LoRA learned into the matrices, W + share s B A, and take it away. Called in a method's `end_task`.
+def restart_lora(tower: nn.Module, share: float = 1.0) -> None:
+    """Put what LoRA learned into the matrices, W + share s B A, and begin a new pair. Called in a method's `end_task`.
+
+    Names and shapes stay, and copies of the tower (a teacher) go on. Torch's generator draws A.
 
     Args:
         tower: The one that `add_lora` was given.
         share: Of what was learned; 1 changes nothing of what the tower computes, 0 forgets it.
     """
     for module in tower.modules():
+        if isinstance(module, parametrize.ParametrizationList) and isinstance(low_rank := module[0], LowRank):
+            module.get_parameter("original").add_(low_rank.product(), alpha=share)
+            low_rank.reset_parameters()
+
+
+@torch.no_grad()
+def merge_lora(tower: nn.Module) -> None:
+    """Put what LoRA learned into the matrices and take it away, where a tower leaves its method.
+
+    Copies that were made before are broken by it: in torch they share the class of each layer, which changes.
+    """
+    for module in tower.modules():
         for name in [*getattr(module, "parametrizations", {})]:
-            (low_rank,) = module.parametrizations[name]  # type: ignore[union-attr, index]
-            if isinstance(low_rank, LowRank):
-                low_rank.scale *= share
+            if isinstance(module.parametrizations[name][0], LowRank):  # type: ignore[union-attr, index]
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
 
 
