@@ -244,7 +244,7 @@ def test_the_steadiest_of_each_cluster_are_chosen() -> None:
 
 def test_some_of_each_class_are_ids_of_the_task_and_all_of_a_small_class() -> None:
     labels = np.array([0] * 5 + [1] * 2 + [2] * 9)
-    task = Task(3, "t", 4, 16, 3, 1, encode=lambda *args: None, labels=labels)
+    task = Task(3, "t", 4, 16, 3, 1, encode=lambda *args: None, total=lambda *args: None, labels=labels)
     chosen = some_of_each_class(task, 3)
     tasks, samples = split_id(np.array(chosen))
     assert set(tasks) == {3} and np.bincount(labels[samples]).tolist() == [3, 2, 3]

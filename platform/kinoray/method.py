@@ -213,6 +213,9 @@ class Task(TaskFacts):
     split="memory" passes over what the replay memory holds instead: before the task's first step in `begin_task`, after
     its last in `end_task` (exemplars and class-balanced memories change between tasks alone). One row per filled slot
     whose clip can be read, in the order of the slots, which fn finds in `rows.slots`; no rows while there are none."""
+    total: Callable[[Callable[[Rows], Tensor]], Tensor]
+    """total(fn) -> the sum of what fn makes of batches of plain views, over the task's training data, on the CPU in
+    float64, on all ranks: for a covariance, say, which is larger than the rows that it is of. No gradients."""
     labels: np.ndarray
     """Class number of each training sample, (num_samples,), -1 = none; sample ids count through the same order."""
 

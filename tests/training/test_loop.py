@@ -85,7 +85,7 @@ class Fake:
         return TaskFacts(stage.grown, f"task {stage.grown}", 2, num_samples=0, num_classes=0, steps=STEPS)
 
     def task(self, stage: Stage, selections: Any = (), made: int = 0) -> Task:
-        return Task(**vars(self.facts(stage)), encode=lambda: None, labels=np.empty(0))  # type: ignore[arg-type, return-value]
+        return Task(**vars(self.facts(stage)), encode=lambda: None, total=lambda: None, labels=np.empty(0))  # type: ignore[arg-type, return-value]
 
     def validate(self, stage: Stage) -> float:
         return self.scores.pop(0)

@@ -155,10 +155,15 @@ def backbone_class(name: str) -> "type[Backbone]":
     return _kind(name)[0]
 
 
+def backbones_of(kind: type) -> list[str]:
+    """Names, without arguments, of the backbones of a kind."""
+    return [name for name in sorted(families(__path__)) if issubclass(backbone_class(name), kind)]
+
+
 def small_backbone(kind: type) -> str:
     """The first backbone by name that one CPU core trains and that is of a kind. Raises: UsageError where none is."""
-    for name in sorted(families(__path__)):
-        if is_small(name) and issubclass(backbone_class(name), kind):
+    for name in backbones_of(kind):
+        if is_small(name):
             return name
     raise UsageError(f"No small backbone is a {kind.__name__}.")
 

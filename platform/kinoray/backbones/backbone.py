@@ -196,6 +196,15 @@ def save_state(module: nn.Module, file: Path) -> None:
     file.chmod(0o644)  # safetensors writes for the owner only
 
 
+class BlockTowers(FrameTowers):
+    """Towers whose video side is a ViT: blocks that turn the tokens of a frame into others, before and behind them."""
+
+    @property
+    @abstractmethod
+    def vision_blocks(self) -> nn.ModuleList:
+        """The ViT's blocks, each of them called with tokens (B * T, L, W) first, the frames of a clip side by side."""
+
+
 def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids as arrays: ids int64 and mask bool, both (N, longest row, at most `limit`); a row that is cut keeps its
     last token."""

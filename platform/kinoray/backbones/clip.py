@@ -20,7 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import FrameTowers, Preprocessing, Tokens, drawn_between, padded, save_state
+from kinoray.backbones.backbone import (
+    BlockTowers,
+    Preprocessing,
+    Tokens,
+    drawn_between,
+    padded,
+    save_state,
+)
 from kinoray.backbones.vision import loading, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
@@ -52,7 +59,7 @@ class InFlight:
     """Position of each caption's end token, (B,)."""
 
 
-class ClipTowers(FrameTowers):
+class ClipTowers(BlockTowers):
     """The two towers of an open_clip model, frame by frame and caption by caption."""
 
     def __init__(

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import hf_hub_download
-from torch import Tensor
+from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Backbone, FrameTowers, Preprocessing, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import Backbone, BlockTowers, Preprocessing, Tokens, drawn_between, padded
 from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
 
@@ -48,7 +48,7 @@ FILTERS = {"bilinear": 2, "bicubic": 3}
 """As Pillow numbers them."""
 
 
-class HfTowers(FrameTowers):
+class HfTowers(BlockTowers):
     """A CLIP or SigLIP of transformers, frame by frame and caption by caption."""
 
     def __init__(self, model: Any, tokenizer: Any, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
@@ -63,6 +63,11 @@ class HfTowers(FrameTowers):
         self.fills = model.config.model_type == "siglip"
         """Whether captions are filled up with a token of their own, all of which are seen, as it was trained."""
         self.filler = text.pad_token_id if self.fills else 0
+
+    @property
+    def vision_blocks(self) -> nn.ModuleList:
+        """Those of the vision model."""
+        return self.model.vision_model.encoder.layers
 
     def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
         """(B, T, D), not normalised."""

@@ -28,7 +28,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import FrameTowers, MixedTokens, Tokens, drawn_between, padded, save_state
+from kinoray.backbones.backbone import BlockTowers, FrameTowers, MixedTokens, Tokens, drawn_between, padded, save_state
 from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
 from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
@@ -92,7 +92,7 @@ class BertTowers(FrameTowers):
         return padded([ids_of(caption) for caption in captions], limit)
 
 
-class VitBertTowers(BertTowers):
+class VitBertTowers(BertTowers, BlockTowers):
     """ViT per frame and BERT per token."""
 
     def __init__(
@@ -107,6 +107,11 @@ class VitBertTowers(BertTowers):
         """vision: a ViTModel of transformers; the rest as of `BertTowers`."""
         super().__init__(vision, vision.config.hidden_size, text, vocabulary, dim, mean, std)
         self.size_px, self.multiple_px = _single(vision.config.image_size), _single(vision.config.patch_size)
+
+    @property
+    def vision_blocks(self) -> nn.ModuleList:
+        """Those of the ViT."""
+        return self.vision.layers
 
     def embed_frames(self, frames_BTCHW: Tensor) -> Tensor:
         """(B, T, D) of normalised frames; a size other than native interpolates the position embeddings."""

@@ -43,7 +43,7 @@ from kinoray.training.checkpoint import (
     state_digest,
 )
 from kinoray.training.distributed import World, gather_objects
-from kinoray.training.encode import Encoded, encode
+from kinoray.training.encode import Encoded, encode, total
 from kinoray.training.loop import RunState, any_rank_stops, begin_task, grow
 from kinoray.training.optim import Groups, optimizer_tensors
 from kinoray.training.plain_state import AttributeWatch
@@ -286,7 +286,12 @@ class RankSession(StageFacts):
                 ids, features = encode(self.feed, train, selections, made, fn, split, views)
             return ids, features.float() if features.dtype == torch.bfloat16 else features
 
-        return Task(**vars(self.facts(stage)), encode=encoded, labels=labels)
+        @torch.no_grad()
+        def totalled(fn: Callable[[Rows], Tensor]) -> Tensor:
+            with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.autocast):
+                return total(self.feed, train, fn)
+
+        return Task(**vars(self.facts(stage)), encode=encoded, total=totalled, labels=labels)
 
     def log(self, record: dict[str, Any]) -> None:
         """Rank 0 logs for all."""

@@ -10,7 +10,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kinoray.backbones import backbone_class, check_backbone, check_clips, check_weights, find_backbone, weights_digest
+from kinoray.backbones import (
+    backbone_class,
+    backbones_of,
+    check_backbone,
+    check_clips,
+    check_weights,
+    find_backbone,
+    weights_digest,
+)
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
@@ -330,7 +338,8 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
     if not issubclass(backbone_class(backbone), cls.backbones):
         raise UsageError(
             f"{name} builds on a {cls.backbones.__name__}, but the backbone {backbone} is a "
-            f"{backbone_class(backbone).__name__}; `kinoray list backbones` names others."
+            f"{backbone_class(backbone).__name__}. Take one of {', '.join(backbones_of(cls.backbones))} (`kinoray list "
+            "backbones`)."
         )
 
 

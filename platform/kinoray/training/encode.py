@@ -94,6 +94,19 @@ def encode_split(
     return in_order(ids, feed.world).numpy(), in_order(features, feed.world)
 
 
+def total(feed: Feed, task: int, fn: Callable[[Rows], Tensor]) -> Tensor:
+    """The sum of what fn makes of batches of a task's training samples, in float64 on the CPU, on all ranks."""
+    own: list[Tensor] = []
+
+    def added(rows: Rows) -> Tensor:
+        made = fn(rows).cpu().double()
+        own[:] = [own[0] + made if own else made]
+        return made.new_empty(len(rows.ids), 0)
+
+    encode_split(feed, task, added)
+    return torch.stack([part for parts in gather_objects(own, feed.world) for part in parts]).sum(dim=0)
+
+
 def encode_memory(
     feed: Feed, plan: TaskPlan, step: int, fn: Callable[[Rows], Tensor], views: int = 0
 ) -> tuple[np.ndarray, Tensor]:
