@@ -67,6 +67,15 @@ def test_a_method_of_frames_refuses_towers_that_see_clips_as_a_whole(micro, tmp_
         resolve(request)
 
 
+@pytest.mark.parametrize("method", ["l2p", "dual_prompt", "coda_prompt", "inf_lora"])
+def test_a_method_of_blocks_refuses_towers_without_any_and_names_those_that_have_some(method, micro, tmp_path) -> None:
+    message = (
+        f"{method} builds on a BlockTowers, but the backbone features:tiny is a FeatureTowers. Take one of clip, hf,"
+    )
+    with pytest.raises(UsageError, match=message):
+        resolve(RunRequest(method, stream=micro, backbone="features:tiny", runs=tmp_path))
+
+
 def test_weights_that_are_not_there_are_refused_before_the_start(micro, tmp_path) -> None:
     for backbone in (f"tiny:{tmp_path / 'none'}", f"vit-bert:{tmp_path / 'none'}"):
         with pytest.raises(UsageError, match=f"there is no {tmp_path / 'none'}"):

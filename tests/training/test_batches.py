@@ -16,7 +16,7 @@ from kinoray.training import batches as batching
 from kinoray.training import distributed
 from kinoray.training.batches import Feed
 from kinoray.training.distributed import EVAL_BATCH, EVAL_PIXELS, World, eval_batch
-from kinoray.training.encode import encode_split
+from kinoray.training.encode import encode_split, total
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 RECIPE = Recipe(augmentation="ctvr", size_px=16, batch_size=4, epochs=1, frames=2, test_frames=2, sampling="uniform")
@@ -108,6 +108,15 @@ def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None
     encode_split(feed, 0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
     assert counts == [3, 1, 3, 1]
     assert again[0].tolist() == rows.tolist() and again[1].equal(features)
+
+
+def test_a_total_is_the_sum_over_all_batches(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(distributed, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)
+    feed, sizes = feed_of(wide_manifest(tmp_path)), []
+    _, features = encode_split(feed, 0, lambda rows: rows.plain.mean(dim=(1, 3, 4)))
+    summed = total(feed, 0, lambda rows: sizes.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)).sum(dim=0))
+    assert sizes == [3, 1] and summed.dtype == torch.float64
+    torch.testing.assert_close(summed, features.double().sum(dim=0), rtol=1e-6, atol=1e-6)
 
 
 def test_no_training_clips_are_kept_as_if_they_were_a_split(tmp_path) -> None:
