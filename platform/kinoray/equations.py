@@ -175,6 +175,44 @@ def scores_kept(
     return rows, columns
 
 
+def lifted(rows_NL: Tensor, random_LM: Tensor) -> Tensor:
+    """ReLU(x W_rand), (N, M) in double precision; the rows themselves where the random matrix has no columns."""
+    return (rows_NL.double() @ random_LM).relu() if random_LM.shape[1] else rows_NL.double()
+
+
+def ridge_moments(rows_NL: Tensor, y_NC: Tensor, random_LM: Tensor) -> Tensor:
+    """[H^T H, H^T Y] side by side, (M, M + C), of lifted rows H, some at a time; those of parts add up to the whole's.
+
+    Shapes:  rows_NL (N, L), y_NC (N, C) what each is to give, random_LM (L, M), the last two in double precision.
+    """
+    width = random_LM.shape[1] or len(random_LM)
+    total_MK = random_LM.new_zeros(width, width + y_NC.shape[1])
+    for rows, y in zip(rows_NL.split(1024), y_NC.split(1024), strict=True):
+        h = lifted(rows, random_LM)
+        total_MK += h.T @ torch.cat([h, y], dim=1)
+    return total_MK
+
+
+def ridge_weights(moments_MK: Tensor, ridge: float) -> Tensor:
+    """Ridge regression by its two sums: W = (H^T H + ridge I)^-1 H^T Y.
+
+    Shapes:  moments_MK is [H^T H, H^T Y], (M, M + C), of `ridge_moments`; [K, Y] gives the weights of a kernel's rows.
+    Source:  RanPAC (arXiv 2307.02251); RAIL (NeurIPS 2024), which updates the inverse instead, to the same weights.
+    """
+    size = len(moments_MK)
+    products_MM = moments_MK[:, :size] + ridge * torch.eye(size, dtype=moments_MK.dtype, device=moments_MK.device)
+    return torch.linalg.solve(products_MM, moments_MK[:, size:])
+
+
+def classes_named(text_QD: Tensor, captions_CD: Tensor, alike: float = 0.99) -> Tensor:
+    """Which class each text names: the one whose captions are most like it, if at least so much (cosine), (Q, C) bool.
+
+    Shapes:  text_QD (Q, D); captions_CD (C, D), the sum of each class's captions in double precision, or 0.
+    """
+    cosines_QC = unit(text_QD.double()) @ unit(captions_CD).T
+    return F.one_hot(cosines_QC.argmax(dim=1), cosines_QC.shape[1]).bool() & (cosines_QC >= alike)
+
+
 def full_precision(x: Tensor) -> torch.autocast:
     """Leave mixed precision: similarities over a small temperature need the queue's own precision."""
     return torch.autocast(x.device.type, enabled=False)

@@ -161,6 +161,16 @@ def some_of_each_class(task: Task, count: int) -> list[int]:
     return ((task.index << TASK_SHIFT) | torch.cat(chosen)).tolist()
 
 
+def labelled(task: Task, fn: Callable[[Rows], Tensor]) -> tuple[Tensor, Tensor]:
+    """Class numbers (N,) and features (N, F), in double precision on the CPU, of the training samples with a label.
+
+    fn: `Rows` of plain views -> features (n, F).
+    """
+    ids, features_NF = task.encode(fn)
+    labels = torch.from_numpy(task.labels)[torch.from_numpy(ids) & ((1 << TASK_SHIFT) - 1)]
+    return labels[labels >= 0], features_NF[labels >= 0].double()
+
+
 def view_variance(views_NVD: Tensor) -> Tensor:
     """How much the embeddings of a sample's views differ: their population variance, summed over D, (N,).
 
