@@ -14,7 +14,7 @@ inverse batch by batch, here both sums are kept, in double precision: the same w
 there, whatever its setting says; V has 15,000 columns of 512 features, here as many for each; rows are seen as in a
 test, there in a random crop. Classes are told apart by number (`classification`, on any stream with labels), where t is
 the mean of a class's captions and no class is unseen; `answer=names` is for ranking names of classes for a clip, of
-which those are seen that are like a class's captions. The engine's step changes nothing, so there is one.
+which those are seen that are like a class's captions. The engine's steps change nothing, so there are two.
 """
 
 # B, N rows   D embedding   M lifted, or rows kept   C classes so far   Q names   V clips
@@ -50,7 +50,7 @@ class Config:
     """What is stored of a clip: scores of all classes so far, or its embedding, for names to be scored against."""
 
 
-RECIPES: dict[str, dict[str, Any]] = {"": {"max_steps": 1, "validations": 0}}
+RECIPES: dict[str, dict[str, Any]] = {"": {"max_steps": 2, "validations": 0}}
 
 
 def kernel(x_ND: Tensor, rows_MD: Tensor, gamma: float) -> Tensor:

@@ -54,6 +54,18 @@ def two_folders(towers, folder):
     return f"vit-bert:{folder}"
 
 
+@pytest.mark.parametrize("name", ["tiny", "tiny-clip"])
+def test_words_are_what_a_caption_is_made_of(name) -> None:
+    """Of BERT the mean of all tokens, of CLIP the end token."""
+    towers = load_backbone(name).eval()
+    captions = ["a red ring", "a blue star rests near the middle"]
+    tokens = Tokens(*map(torch.from_numpy, towers.tokenize(captions, 40)))
+    with torch.no_grad():
+        words, texts = towers.project_words(tokens), towers.project_text(tokens)
+    for own, mask, text in zip(words, tokens.mask, texts, strict=True):
+        torch.testing.assert_close(own[mask].mean(dim=0) if name == "tiny" else own[mask][-1], text)
+
+
 def test_video_embedding_is_the_normalised_mean_of_projected_class_tokens(towers):
     clips = frames(2, 3, 3, 16, 16)
     expected = []

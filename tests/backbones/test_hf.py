@@ -41,11 +41,14 @@ def test_both_towers_give_what_transformers_gives(kind: str, dim: int, folders: 
     tokens = tokenizer(kind)(CAPTIONS, return_tensors="pt", **lengths)
     with torch.no_grad():
         pictures = plain.get_image_features(clips.flatten(0, 1)).pooler_output.unflatten(0, (2, 3))
-        texts = plain.get_text_features(
-            tokens["input_ids"], attention_mask=None if kind == "siglip" else tokens["attention_mask"]
-        ).pooler_output
+        seen = {"attention_mask": None if kind == "siglip" else tokens["attention_mask"]}
+        texts = plain.get_text_features(tokens["input_ids"], **seen).pooler_output
+        states = plain.text_model(tokens["input_ids"], **seen).last_hidden_state
+        words = (plain.text_model.head if kind == "siglip" else plain.text_projection)(states)
         ids, mask = towers.tokenize(CAPTIONS, 40)
         ours = towers.embed_text(Tokens(torch.from_numpy(ids), torch.from_numpy(mask)))
+        own_words = towers.project_words(Tokens(torch.from_numpy(ids), torch.from_numpy(mask)))
+        torch.testing.assert_close(own_words[mask], words[:, : mask.shape[1]][mask])
         torch.testing.assert_close(towers.embed_frames(clips), pictures)
         torch.testing.assert_close(ours, torch.nn.functional.normalize(texts, dim=-1))
         wider = np.pad(ids, ((0, 0), (0, 3))), np.pad(mask, ((0, 0), (0, 3)))

@@ -205,6 +205,14 @@ class BlockTowers(FrameTowers):
         """The ViT's blocks, each of them called with tokens (B * T, L, W) first, the frames of a clip side by side."""
 
 
+class WordTowers(FrameTowers):
+    """Two towers of which one sees each frame by itself, and the other can say what it makes of each token."""
+
+    @abstractmethod
+    def project_words(self, tokens: Tokens) -> Tensor:
+        """Captions as tokens -> (B, L, D), each token in the shared space, of any length; of padding anything."""
+
+
 def padded(rows: Sequence[list[int]], limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids as arrays: ids int64 and mask bool, both (N, longest row, at most `limit`); a row that is cut keeps its
     last token."""

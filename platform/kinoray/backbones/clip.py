@@ -20,14 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import (
-    BlockTowers,
-    Preprocessing,
-    Tokens,
-    drawn_between,
-    padded,
-    save_state,
-)
+from kinoray.backbones.backbone import BlockTowers, Preprocessing, Tokens, WordTowers, drawn_between, padded, save_state
 from kinoray.backbones.vision import loading, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
@@ -59,7 +52,7 @@ class InFlight:
     """Position of each caption's end token, (B,)."""
 
 
-class ClipTowers(BlockTowers):
+class ClipTowers(BlockTowers, WordTowers):
     """The two towers of an open_clip model, frame by frame and caption by caption."""
 
     def __init__(
@@ -105,16 +98,26 @@ class ClipTowers(BlockTowers):
 
     def project_text(self, tokens: Tokens) -> Tensor:
         """(B, D), not normalised; attention is causal, so nothing behind the end token matters."""
+        return self._project(at_ends(self._states(tokens), tokens.mask.sum(dim=1) - 1))
+
+    def project_words(self, tokens: Tokens) -> Tensor:
+        """(B, L, D), not normalised: each token as the end token is."""
+        return self._project(self._states(tokens))
+
+    def _states(self, tokens: Tokens) -> Tensor:
+        """What the last block makes of each token, (B, L, W)."""
         model, length = self.model, tokens.ids.shape[1]
         states_BLW = model.token_embedding(tokens.ids) + model.positional_embedding[:length]
-        ends = self.in_flight.ends = tokens.mask.sum(dim=1) - 1
+        self.in_flight.ends = tokens.mask.sum(dim=1) - 1
         try:
-            states_BLW = model.transformer(states_BLW, attn_mask=model.attn_mask[:length, :length])
+            return model.transformer(states_BLW, attn_mask=model.attn_mask[:length, :length])
         finally:
             self.in_flight.ends = None
-        end_BW = model.ln_final(at_ends(states_BLW, ends))
-        projection = model.text_projection
-        return projection(end_BW) if isinstance(projection, nn.Linear) else end_BW @ projection
+
+    def _project(self, states: Tensor) -> Tensor:
+        """States (..., W) in the shared space."""
+        states, projection = self.model.ln_final(states), self.model.text_projection
+        return projection(states) if isinstance(projection, nn.Linear) else states @ projection
 
     def forget_video(self) -> None:
         """Let go of the ViT, and of the scale between both towers."""

@@ -22,7 +22,7 @@ import torch
 from huggingface_hub import hf_hub_download
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Backbone, BlockTowers, Preprocessing, Tokens, drawn_between, padded
+from kinoray.backbones.backbone import Backbone, BlockTowers, Preprocessing, Tokens, WordTowers, drawn_between, padded
 from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
 
@@ -48,7 +48,7 @@ FILTERS = {"bilinear": 2, "bicubic": 3}
 """As Pillow numbers them."""
 
 
-class HfTowers(BlockTowers):
+class HfTowers(BlockTowers, WordTowers):
     """A CLIP or SigLIP of transformers, frame by frame and caption by caption."""
 
     def __init__(self, model: Any, tokenizer: Any, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
@@ -77,13 +77,20 @@ class HfTowers(BlockTowers):
 
     def project_text(self, tokens: Tokens) -> Tensor:
         """(B, D), not normalised."""
+        return self._text(tokens).pooler_output
+
+    def project_words(self, tokens: Tokens) -> Tensor:
+        """(B, L, D), not normalised: each token as the one that stands for the caption is."""
+        model, states_BLW = self.model, self._text(tokens).last_hidden_state[:, : tokens.ids.shape[1]]
+        return model.text_model.head(states_BLW) if self.fills else model.text_projection(states_BLW)
+
+    def _text(self, tokens: Tokens) -> Any:
+        """What the model makes of captions."""
         if not self.fills:
-            return self.model.get_text_features(tokens.ids, attention_mask=tokens.mask.long()).pooler_output
+            return self.model.get_text_features(tokens.ids, attention_mask=tokens.mask.long())
         ids_BL = tokens.ids.masked_fill(~tokens.mask, self.filler)
         missing = self.max_tokens - ids_BL.shape[1]
-        return self.model.get_text_features(
-            torch.nn.functional.pad(ids_BL, (0, missing), value=self.filler)
-        ).pooler_output
+        return self.model.get_text_features(torch.nn.functional.pad(ids_BL, (0, missing), value=self.filler))
 
     def forget_video(self) -> None:
         """Let go of the video tower."""

@@ -28,7 +28,15 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import BlockTowers, FrameTowers, MixedTokens, Tokens, drawn_between, padded, save_state
+from kinoray.backbones.backbone import (
+    BlockTowers,
+    MixedTokens,
+    Tokens,
+    WordTowers,
+    drawn_between,
+    padded,
+    save_state,
+)
 from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
 from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
@@ -37,7 +45,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WEIGHTS_FILE, CONFIG_FILE, VOCABULARY_FILE = "model.safetensors", "config.json", "vocab.txt"
 
 
-class BertTowers(FrameTowers):
+class BertTowers(WordTowers):
     """Any network per frame and BERT per token, each projected to `dim` and averaged."""
 
     mixes = True
@@ -67,6 +75,12 @@ class BertTowers(FrameTowers):
 
     def project_text(self, tokens: Tokens | MixedTokens) -> Tensor:
         """(B, D) of tokenised captions, not normalised; padding changes nothing."""
+        token_BLD = self.project_words(tokens)
+        kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
+        return (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
+
+    def project_words(self, tokens: Tokens | MixedTokens) -> Tensor:
+        """(B, L, D) of tokenised captions, not normalised."""
         if isinstance(tokens, MixedTokens):
             vectors_of = self.text.get_input_embeddings()
             words: dict[str, Tensor] = {
@@ -77,9 +91,7 @@ class BertTowers(FrameTowers):
         # Of a mask of two dimensions transformers asks whether it masks anything, which makes the host wait for a GPU.
         mask = tokens.mask[:, None, None] if tokens.mask.is_cuda else tokens.mask
         states_BLH = self.text(**words, attention_mask=mask).last_hidden_state
-        token_BLD = self.text_projection(states_BLH)  # Eqs. 4-5
-        kept_BL1 = tokens.mask.unsqueeze(-1).to(token_BLD.dtype)
-        return (token_BLD * kept_BL1).sum(dim=1) / kept_BL1.sum(dim=1)  # Eq. 6
+        return self.text_projection(states_BLH)  # Eqs. 4-5
 
     def random_tokens(self, count: int, length: int) -> Tokens:
         """Any word pieces but padding, between [CLS] and [SEP]."""
