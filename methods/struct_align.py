@@ -1,4 +1,4 @@
-"""StructAlign (SIGIR 2026, arXiv 2601.20597): captions and videos of a category meet at a corner of a fixed simplex.
+"""StructAlign (Wang et al., SIGIR 2026): captions and videos of a category meet at a corner of a fixed simplex.
 
 A caption is its words w, a video its frames f, and they match as their nearest pairs do. Three terms keep what was
 learned: old similarities (CRP), the corners (ETF), and pairs drawn around the prototypes of old categories.

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinoray.equations import (
+    classes_named,
     in_batch_nce,
     info_nce,
     info_nce_families,
     negative_cosine,
     noise_contrast,
     nt_xent,
+    ridge_moments,
+    ridge_weights,
     soft_cross_entropy,
     unit,
 )
@@ -132,3 +135,25 @@ def test_the_negative_cosine_gives_its_target_no_gradient() -> None:
     assert loss.item() == pytest.approx(-sum(cosines), rel=1e-5)
     loss.backward()
     assert p.grad is not None and z.grad is None
+
+
+@pytest.mark.parametrize("columns", [0, 7])
+def test_a_ridge_regression_is_least_squares_with_rows_of_zeros_whatever_the_parts(columns) -> None:
+    draws = torch.Generator().manual_seed(0)
+    rows, y = torch.randn(1300, 4, generator=draws), torch.randn(1300, 3, generator=draws, dtype=torch.float64)
+    random = torch.randn(4, columns, generator=draws, dtype=torch.float64)
+    parts = [slice(0, 1100), slice(1100, 1100), slice(1100, 1300)]
+    W = ridge_weights(sum(ridge_moments(rows[part], y[part], random) for part in reversed(parts)), 0.3)
+    h = rows.double() @ random if columns else rows.double()
+    h = h.clamp(min=0) if columns else h
+    stacked = torch.cat([h, 0.3**0.5 * torch.eye(h.shape[1])])
+    wanted = torch.linalg.lstsq(stacked, torch.cat([y, torch.zeros(h.shape[1], 3)])).solution
+    assert torch.allclose(W, wanted, atol=1e-10)
+
+
+def test_a_text_names_the_class_whose_captions_it_is_like_or_none() -> None:
+    captions = torch.tensor([(3.0, 0.0), (0.0, 0.1), (0.0, 0.0)], dtype=torch.float64)
+    texts = torch.tensor([(0.0, 1.0), (1.0, 0.0), (0.8, 0.6), (-1.0, 0.0)])
+    named = classes_named(texts, captions)
+    assert named.tolist() == [[False, True, False], [True, False, False], [False] * 3, [False] * 3]
+    assert classes_named(texts, captions, alike=0.5)[2].tolist() == [True, False, False]

@@ -85,7 +85,7 @@ def test_counting_changes_no_bit(method: str, micro: Stream, tmp_path: Path, mon
     stream = suited(method, micro)
     counted, plain = (spec_of(method, stream, tmp_path / name) for name in ("counted", "plain"))
     run_spec(counted)
-    assert cost_of(counted)["flops"] > 0
+    assert cost_of(counted)["flops"] > 0 or method == "rail", "its steps change nothing"
     monkeypatch.setattr(loop, "with_flops", uncounted)
     run_spec(plain)
     assert digest_of_run(counted) == digest_of_run(plain)
