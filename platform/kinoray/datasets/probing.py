@@ -25,6 +25,7 @@ from kinoray.system import pool
 from kinoray.system.durable import append_whole
 from kinoray.system.pool import BrokenProcessPool, done_of, ends_without_memory, in_pool, one_process, usable_cores
 from kinoray.system.signals import noted_signals
+from kinoray.system.stand_ins import fetched
 
 BATCH_FILES, BATCH_BYTES = 32, 16 << 20
 """Of one Ray task at most: starting a task costs about as much as probing a picture."""
@@ -211,7 +212,7 @@ def _probe_picture(clip: Clip) -> dict[str, Any]:
     from kinoray.decoding.probe import file_digest
 
     decode_picture(clip, FrameForm(32))
-    with Image.open(clip.path, formats=FORMATS) as image:
+    with fetched(clip.path) as path, Image.open(path, formats=FORMATS) as image:
         codec = str(image.format).lower()
         width, height = image.size[::-1] if orientation(image) in SIDEWAYS else image.size
     size = {"width_px": width, "height_px": height}

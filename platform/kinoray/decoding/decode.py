@@ -54,7 +54,7 @@ def decode_clip(clip: Clip, choose: Choose, form: FrameForm, limits: Limits | No
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    return with_retries(clip, lambda: _decode(clip, choose, form, limits or Limits()))
+    return with_retries(clip, lambda there: _decode(there, choose, form, limits or Limits()))
 
 
 def _decode(clip: Clip, choose: Choose, form: FrameForm, limits: Limits) -> np.ndarray:

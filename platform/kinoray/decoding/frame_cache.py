@@ -60,8 +60,10 @@ from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
-from kinoray.errors import UsageError
+from kinoray.errors import StorageFull, UsageError
 from kinoray.system.folders import cache_folder, expanded
+from kinoray.system.remote import RemoteError
+from kinoray.system.stand_ins import known_as
 
 MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
 """The bound where none is set: the smaller of these, the share being of the disk's free space."""
@@ -394,7 +396,8 @@ def _state_of(path: str) -> State | None:
     except OSError:
         return None
     has_content = stat.S_ISREG(status.st_mode) and status.st_size > 0
-    return (status.st_size, status.st_mtime_ns, status.st_ino) if has_content else None
+    inode = status.st_ino if known_as(path) == path else 0  # of what only stands in for a file it says nothing
+    return (status.st_size, status.st_mtime_ns, inode) if has_content else None
 
 
 def _entry_of(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> tuple[str, State] | None:
@@ -407,7 +410,7 @@ def _entry_of(clip: Clip, sampling: Sampling, form: FrameForm, cache: Cache) -> 
         return None
     try:
         digest = _digest(cache, clip.path, state, clip.probe.digest if clip.probe else None)
-    except OSError:
+    except (OSError, RemoteError, StorageFull):
         return None
     return _entry_name(clip, sampling, form, digest, state), state
 
@@ -440,13 +443,14 @@ def _digest(cache: Cache, path: str, state: State, probed: str | None) -> str:
     noted = _noted(cache, path, state)
     if noted:
         return noted
-    seen = _entries(cache).read_text(_hex(path))
+    note = _hex(known_as(path))
+    seen = _entries(cache).read_text(note)
     digest = probed if probed and not seen else file_digest(path)
-    _entries(cache).write_text(_hex(path), " ".join([*map(str, state), digest]))
+    _entries(cache).write_text(note, " ".join([*map(str, state), digest]))
     return digest
 
 
 def _noted(cache: Cache, path: str, state: State) -> str | None:
     """The noted digest of a file in this state."""
-    *written_for, digest = _entries(cache).read_text(_hex(path)).split(" ")
+    *written_for, digest = _entries(cache).read_text(_hex(known_as(path))).split(" ")
     return digest if written_for == list(map(str, state)) else None

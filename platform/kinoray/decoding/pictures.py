@@ -78,7 +78,7 @@ def decode_picture(clip: Clip, form: FrameForm) -> np.ndarray:
     Raises: VideoError where the file is at fault (stage "open", "decode" or "limits"), UnreadableStorage where reading
     it failed three times.
     """
-    data = with_retries(clip, lambda: _bytes_of(clip.path))
+    data = with_retries(clip, lambda there: _bytes_of(there.path))
     stage: Literal["open", "decode"] = "open"
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -157,9 +157,9 @@ def _read_array(clip: Clip, reader_for: Callable[[int], Callable[[str, int, int]
     reader_for: by the file's bytes. Raises: VideoError where the file is no array file, UnreadableStorage.
     """
 
-    def read() -> np.ndarray:
-        state = os.stat(clip.path)
-        return reader_for(state.st_size)(clip.path, state.st_mtime_ns, state.st_size)
+    def read(there: Clip) -> np.ndarray:
+        state = os.stat(there.path)
+        return reader_for(state.st_size)(there.path, state.st_mtime_ns, state.st_size)
 
     try:
         return with_retries(clip, read)

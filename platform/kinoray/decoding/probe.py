@@ -37,6 +37,7 @@ from kinoray.decoding.video import (
     with_retries,
 )
 from kinoray.errors import VideoError
+from kinoray.system.stand_ins import fetched
 
 APART = 8
 """Frames between listed key frames at least: a nearer one spares nothing."""
@@ -63,7 +64,7 @@ class _Seen:
 def file_digest(path: str) -> str:
     """BLAKE2b-128 of a file's bytes, as hex."""
     digest = hashlib.blake2b(digest_size=16)
-    with open(path, "rb", buffering=0) as file:
+    with fetched(path) as here, open(here, "rb", buffering=0) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -77,8 +78,11 @@ def probe_clip(clip: Clip, limits: Limits | None = None, proves: bool = True) ->
     proves: whether key frames are looked for; without, none is listed, and all is done after one decoding.
     Raises: VideoError where `decode_clip` would reject the clip, UnreadableStorage where the storage failed.
     """
-    work = partial(_probe, clip, limits or Limits(), proves)
-    return with_retries(clip, lambda: trusting_key_frames(clip, work))
+
+    def work(there: Clip) -> dict[str, Any]:
+        return trusting_key_frames(there, partial(_probe, there, limits or Limits(), proves))
+
+    return with_retries(clip, work)
 
 
 def _probe(clip: Clip, limits: Limits, proves: bool, from_start: bool) -> dict[str, Any]:

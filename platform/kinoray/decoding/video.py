@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import av
@@ -28,7 +28,9 @@ from kinoray.decoding.clip import Clip
 from kinoray.decoding.forms import FrameForm, cut_of, fit_array
 from kinoray.decoding.upright import orientation, upright
 from kinoray.decoding.whole import check_whole, is_encrypted, other_kind
-from kinoray.errors import MissingVideo, UsageError, VideoError
+from kinoray.errors import MissingVideo, StorageFull, UsageError, VideoError
+from kinoray.system.remote import RemoteError
+from kinoray.system.stand_ins import fetched
 
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,flv,live_flv,mpegts,mpeg,gif,ogg,asf,wmv,ivf"
 """Containers that may be opened. Never the play lists (hls, dash, concat, sdp): they open other files and hosts."""
@@ -118,23 +120,32 @@ class Video:
         return float(self.stream.time_base or 0)
 
 
-def with_retries(clip: Clip, work: Callable[[], Result]) -> Result:
-    """Run `work` on a clip's file, three times where the storage fails.
+def with_retries(clip: Clip, work: Callable[[Clip], Result]) -> Result:
+    """Run `work` on a clip whose file is here, three times where the storage fails.
 
+    work: takes the clip, with the path of its file's copy where it lies in a store.
     Raises: VideoError where the file is at fault, UnreadableStorage where the storage is.
     """
+    name = f"{os.path.basename(clip.path)} (clip {clip.id})"
+    try:
+        with fetched(clip.path) as path:
+            return _tried(clip if path == clip.path else replace(clip, path=path), work, name)
+    except (RemoteError, StorageFull) as error:
+        raise UnreadableStorage(f"{name}: {error}") from error
+
+
+def _tried(clip: Clip, work: Callable[[Clip], Result], name: str) -> Result:
     for wait_s in (*RETRY_WAITS_S, None):
         try:
             check_file(clip.path)
-            return work()
+            return work(clip)
         except OSError as error:  # decoders use some of these classes for damaged files, so ask the storage itself
             failure = error if not isinstance(error, av.error.FFmpegError) else _read_failure(clip.path)
             if failure is None:
                 raise _video_error("decode", error) from error
             if wait_s is None:
-                name = os.path.basename(clip.path)
                 message = failure.strerror or type(failure).__name__
-                raise UnreadableStorage(f"{name} (clip {clip.id}): reading failed 3 times: {message}") from error
+                raise UnreadableStorage(f"{name}: reading failed 3 times: {message}") from error
             time.sleep(wait_s)
     raise AssertionError("the last attempt returns or raises")
 

@@ -2,14 +2,19 @@
 
 import difflib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinoray.errors import UsageError
 from kinoray.source import file_and_options
 from kinoray.system.folders import expanded
+from kinoray.system.stand_ins import stand_in, uri_of
 
 ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
+OPTION = rf"(?:[a-z][a-z-]*|[^,:]+\.py|{VIDEOS}[^,]+)"
+IN_STORE = re.compile(rf"([a-z][a-z0-9+.-]*://.*?)(?::({OPTION}(?:,{OPTION})*))?")
+"""A URI, which has colons of its own, and options."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class OwnFolder:
     """A folder with a caption file, and how it is read."""
 
     folder: Path
-    """Absolute."""
+    """Absolute; of one that lies in a store, what stands in for it here."""
     protocol: str = ""
     """How it is tested; "": as `cvlm` is."""
     allow_missing: bool = False
@@ -34,30 +39,36 @@ class OwnFolder:
     def source(self) -> str:
         """What `own_folder` reads it from again."""
         options = [self.protocol] * bool(self.protocol) + [ALLOW_MISSING] * self.allow_missing
-        options += [f"{VIDEOS}{self.videos}"] * bool(self.videos)
-        return f"{self.folder}:{','.join(options)}" if options else str(self.folder)
+        options += [f"{VIDEOS}{uri_of(self.videos)}"] if self.videos else []
+        return ":".join([uri_of(self.folder), *([",".join(options)] if options else [])])
 
 
 def is_own_folder(name: str) -> bool:
     """Whether a stream's name means a folder, and not a file of Python."""
     typed = name.startswith((".", "/", "~")) and file_and_options(name) is None
-    return typed or _parts(name)[0].is_dir()
+    return typed or "://" in name or _parts(name)[0].is_dir()
 
 
 def own_folder(name: str) -> OwnFolder:
     """Read FOLDER, or FOLDER:OPTION,...: a protocol, by name or as ./my_protocol.py, `allow-missing`, `videos=DIR`.
+    Folders may be URIs.
 
     Raises: UsageError for a folder that is not there, or options that contradict each other.
     """
-    place, options = _parts(name)
-    folder, protocol, videos = _absolute(place), "", None
+    if in_store := IN_STORE.fullmatch(name):
+        folder, options = stand_in(in_store[1]), (in_store[2] or "").split(",")
+    else:
+        place, options = _parts(name)
+        folder = _absolute(place)
+    protocol, videos = "", None
     if not folder.is_dir():
         raise UsageError(
             f"There is no folder {folder}. Give a folder with videos and captions.csv, or a stream's name."
         )
     for option in filter(None, options):
         if option.startswith(VIDEOS):
-            videos = _absolute(Path(option.removeprefix(VIDEOS)))
+            place = option.removeprefix(VIDEOS)
+            videos = stand_in(place) if "://" in place else _absolute(Path(place))
             if not videos.is_dir():
                 raise UsageError(f"There is no folder {videos}, which {name!r} says has the videos.")
         elif option != ALLOW_MISSING:

@@ -41,6 +41,7 @@ from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.moving import CONFLICT as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
 from kinoray.system.folders import cache_folder, writing
+from kinoray.system.stand_ins import opened
 
 RECIPE = replace(EMBEDDED, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
@@ -167,7 +168,7 @@ def _sample(path: Path) -> str:
     """Size of a file and digest of its first, middle and last part; of one that nobody may read, the size alone."""
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+    with contextlib.suppress(OSError), opened(path, SAMPLE) as file:
         for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
             file.seek(max(0, place))
             digest.update(file.read(SAMPLE))

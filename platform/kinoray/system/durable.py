@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,27 @@ def whole_file(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path | None]:
+    """A draft beside `path` that takes its name at the end of the block; None where it is there, and stays as it is.
+
+    Of two that write it at once the first wins. What a killed one leaves is called `.NAME-*`.
+    """
+    if path.is_dir():
+        yield None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield draft
+        os.replace(draft, path)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def remove_drafts(folder: Path) -> None:

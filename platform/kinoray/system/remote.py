@@ -2,6 +2,7 @@
 
     s3://bucket/prefix?endpoint_override=127.0.0.1:9000&scheme=http
     file:///mnt/backup/runs
+    gs://bucket/prefix, abfs://, hdfs://      data alone; the library reads what may stand in them
 
 Keys stand in no URI, which would be seen in the list of processes: S3 clients find them in AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or in the machine's role.
@@ -20,6 +21,8 @@ from kinoray.system.folders import expanded
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 """What may stand behind the `?` of an S3 URI."""
+OTHERS = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""Schemes that the library reads by itself; nothing of ours was tried on them."""
 CHUNK = 1 << 20
 CONNECT_S, REQUEST_S, TRIES = 10.0, 60.0, 3
 
@@ -42,18 +45,38 @@ class Remote:
         """A folder in it."""
         return Remote(self.files, f"{self.base}/{name}", f"{self.shown}/{name}")
 
-    def sizes(self) -> dict[str, int]:
-        """Name -> bytes of all files in it, at any depth; {} where it does not exist. Raises: RemoteError."""
+    def states(self) -> dict[str, tuple[int, int]]:
+        """Name -> bytes and time of change in ns of all files in it, at any depth; {} where it does not exist.
+
+        Raises: RemoteError.
+        """
         from pyarrow import fs
 
-        with self._as_remote_error():
+        with self.as_remote_error():
             infos = self.files.get_file_info(fs.FileSelector(self.base, recursive=True, allow_not_found=True))
-        return {info.path.removeprefix(f"{self.base}/"): info.size for info in infos if info.type == fs.FileType.File}
+        files = (info for info in infos if info.type == fs.FileType.File)
+        return {info.path.removeprefix(f"{self.base}/"): (info.size, info.mtime_ns or 0) for info in files}
+
+    def state(self, name: str) -> tuple[int, int] | None:
+        """As in `states`, of one file; None where it is gone. Raises: RemoteError."""
+        with self.as_remote_error():
+            info = self.files.get_file_info(f"{self.base}/{name}")
+        return (info.size, info.mtime_ns or 0) if info.is_file else None
+
+    def sizes(self) -> dict[str, int]:
+        """Name -> bytes, as `states`."""
+        return {name: size for name, (size, _) in self.states().items()}
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """A file, piece by piece. Raises: RemoteError."""
+        with self.as_remote_error(), self.files.open_input_stream(f"{self.base}/{name}") as source:
+            while chunk := source.read(CHUNK):
+                yield chunk
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write a file. A store like S3 shows it whole or not at all; a folder may show a part of it."""
         path = f"{self.base}/{name}"
-        with self._as_remote_error():
+        with self.as_remote_error():
             if self.files.type_name == "local":
                 self.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
             with self.files.open_output_stream(path) as sink:
@@ -62,11 +85,11 @@ class Remote:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        with self._as_remote_error():
+        with self.as_remote_error():
             self.files.delete_file(f"{self.base}/{name}")
 
     @contextmanager
-    def _as_remote_error(self) -> Iterator[None]:
+    def as_remote_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -97,6 +120,12 @@ def open_remote(uri: str) -> Remote:
     """The folder that a URI names. Nothing is asked of the store yet. Raises: UsageError as `check_uri`."""
     from pyarrow import fs
 
+    if uri.partition("://")[0] in OTHERS:
+        try:
+            files, base = fs.FileSystem.from_uri(uri)
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise UsageError(f"{uri.partition('?')[0]}: {' '.join(str(error).split())[:300]}") from None
+        return Remote(files, base.rstrip("/"), uri.partition("?")[0].rstrip("/"))
     parts, options = _parts(uri)
     path = unquote(parts.path).rstrip("/")
     if parts.scheme == "file":
@@ -115,7 +144,7 @@ def _parts(uri: str) -> tuple[SplitResult, dict[str, str]]:
         uri = f"file://{expanded(uri.removeprefix('file://'))}"
     parts = urlsplit(uri)
     if parts.scheme not in ("s3", "file"):
-        raise UsageError("Runs are copied to s3://BUCKET/PREFIX or file:///FOLDER. Give a URI that begins so.")
+        raise UsageError("The URI must begin as s3://BUCKET/PREFIX or file:///FOLDER do.")
     if "@" in parts.netloc:
         raise UsageError(
             "The URI holds a key, which the list of processes would show. Leave it out, and put it into "

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kinoray.datasets.readers import FOLDERS, VIDEOS
+from kinoray.datasets.readers import FOLDERS, PICTURES, VIDEOS
 
 Row = dict[str, Any]
 SPLITS = {
@@ -101,3 +101,8 @@ def listed_in(folder: Path, *endings: str) -> list[Path]:
 def is_video(name: str) -> bool:
     """Whether a name ends as those of videos do."""
     return os.path.splitext(name)[1].lower() in VIDEOS
+
+
+def is_picture(name: str) -> bool:
+    """Whether a name ends as those of pictures do."""
+    return os.path.splitext(name)[1].lower() in PICTURES

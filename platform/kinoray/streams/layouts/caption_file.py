@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from kinoray.errors import UsageError
 from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.layouts.parquet_videos import column_of_videos
-from kinoray.streams.layouts.tables import rows_of
+from kinoray.streams.layouts.tables import rows_of, schema_of
 
 RANK = 0
 NAMES = ("captions.csv", "captions.jsonl", "captions.json", "captions.parquet")
@@ -18,6 +16,6 @@ def read(folder: Path) -> Listing | None:
     files = [folder / name for name in NAMES if (folder / name).is_file()]
     if len(files) > 1:
         raise UsageError(f"{folder} has {' and '.join(path.name for path in files)}. Keep one.")
-    if not files or (files[0].suffix == ".parquet" and column_of_videos(pq.read_schema(files[0]))):
+    if not files or (files[0].suffix == ".parquet" and column_of_videos(schema_of(files[0]))):
         return None
     return Listing(CAPTION_FILE, files[0], {files[0].name: rows_of(files[0])}, folder)

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 
 from kinoray.errors import UsageError
 from kinoray.streams.layouts import SPLITS, Row, listed_in
+from kinoray.system.stand_ins import opened
 
 COLUMNS = ("video", "caption", "captions", "start", "end", "label", "task", "split")
 CAPTIONS = ("caption", "captions")
 """Columns in which NaN is no empty cell, but a caption that was lost."""
 OTHER_NAMES = {
-    "video": ("file_name", "filename", "path", "video_path", "video_id"),
+    "video": ("file_name", "filename", "path", "video_path", "video_id", "image", "img"),
     "caption": ("text", "sentence"),
 }
 """What columns are called elsewhere, the first one that is there counts."""
@@ -98,7 +99,7 @@ def columns_of(file: Path) -> list[str]:
     try:
         match file.suffix.lower():
             case ".parquet":
-                return pq.read_schema(file).names
+                return schema_of(file).names
             case ".csv" | ".tsv":
                 with open(file, encoding="utf-8-sig", newline="") as lines:
                     return next(csv.reader(lines, delimiter=_delimiter(file)), [])
@@ -188,14 +189,21 @@ def _all(kind: type, values: Iterable[Any]) -> bool:
 
 def _parquet_rows(file: Path) -> list[Row]:
     """The known columns of a Parquet file. Raises: UsageError where one of them holds bytes, as whole videos do."""
-    schema = pq.read_schema(file)
+    schema = schema_of(file)
     ours = our_names(schema.names)
     _check_columns(file, schema.names, ours)
     known = [name for name in schema.names if name in COLUMNS or name in ours]
     for name in known:
         if holds_bytes(schema.field(name).type):
             raise UsageError(f"{file}: column {name!r} holds bytes. Write text into the column.")
-    return pq.read_table(file, columns=known).to_pylist()
+    with opened(file) as data, pq.ParquetFile(data) as table:
+        return table.read(columns=known).to_pylist()
+
+
+def schema_of(file: Path) -> pa.Schema:
+    """The columns of a Parquet file. Raises: ArrowException, OSError."""
+    with opened(file) as data:
+        return pq.read_schema(data)
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
