@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.places import REPOSITORY
 from support.run_folders import make_run
-from support.s3_server import AWS, BUCKET, KEYS, s3_server
+from support.s3_server import AWS, BUCKET, KEYS, s3_bucket
 from support.waiting import wait_until
 
 import kinoray
@@ -259,14 +259,8 @@ def test_where_a_run_is_copied_to_is_no_part_of_what_it_is(micro, tmp_path: Path
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An S3 bucket's URI, empty."""
-    from pyarrow import fs
-
-    with pytest.MonkeyPatch.context() as environment, s3_server(tmp_path_factory.mktemp("s3") / "log") as options:
-        for name, value in KEYS.items():
-            environment.setenv(name, value)
-        check = dict(part.split("=") for part in options.split("&"))
-        fs.S3FileSystem(**check, allow_bucket_creation=True).create_dir(BUCKET)
-        yield f"s3://{BUCKET}/%s?{options}"
+    with s3_bucket(tmp_path_factory.mktemp("s3") / "log") as uri:
+        yield uri
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Folders as people have them: each layout gives the clips, captions, classes and splits that its files say."""
 
 import gzip
-import io
 import json
 import logging
 import random
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.clips import tar_of
 from support.places import REPOSITORY
 
 from kinoray.data.manifest import read_manifest
@@ -199,20 +199,6 @@ def test_folders_that_name_no_classes_are_none(tmp_path):
     for name in ("videos", "clips"):
         write(tmp_path / name / "a.mp4")
     refused(tmp_path, "no other layout that is known: it holds 'clips/', 'videos/'", "captions.csv")
-
-
-def tar_of(path: Path, members: dict[str, bytes | str], **kinds) -> None:
-    """A tar with these files; `kinds`: type and target of others by name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data.encode() if isinstance(data, str) else data))
-        for name, kind in kinds.items():
-            member = tarfile.TarInfo(f"{name}.mp4")
-            member.type, member.linkname = kind, "/etc/passwd"
-            tar.addfile(member)
 
 
 def test_a_web_dataset_is_unpacked_once_into_the_cache(tmp_path, caplog):

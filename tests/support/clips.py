@@ -1,7 +1,9 @@
-"""Tiny real videos for tests, and a read that no process survives."""
+"""Tiny real videos for tests, archives of files, and a read that no process survives."""
 
+import io
 import os
 import signal
+import tarfile
 from pathlib import Path
 
 import av
@@ -26,6 +28,20 @@ def grey_ramp(num_frames: int, size_px: int = 32, step: int = 10) -> np.ndarray:
     """Frames (T, size, size, 3) of one grey value each: frame i has the value 20 + step * i."""
     values = (20 + step * np.arange(num_frames)).astype(np.uint8)
     return np.broadcast_to(values[:, None, None, None], (num_frames, size_px, size_px, 3)).copy()
+
+
+def tar_of(path: Path, members: dict[str, bytes | str], **kinds: bytes) -> None:
+    """A tar with these files; `kinds`: type and target of others by name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data.encode() if isinstance(data, str) else data))
+        for name, kind in kinds.items():
+            member = tarfile.TarInfo(f"{name}.mp4")
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
 
 
 def ends_its_process(marks: str) -> None:

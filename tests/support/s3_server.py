@@ -41,3 +41,16 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     before = "Running on http://"
     (line, *_) = wait_until(lambda: [line for line in log.read_text().splitlines() if before in line], server, log=log)
     return line.split(before)[1].strip()
+
+
+@contextmanager
+def s3_bucket(log: Path) -> Iterator[str]:
+    """Serve as `s3_server`, with the keys in the environment; yields a URI in the bucket, with %s for the prefix."""
+    from pyarrow import fs
+
+    with pytest.MonkeyPatch.context() as environment, s3_server(log) as options:
+        for name, value in KEYS.items():
+            environment.setenv(name, value)
+        words = dict(part.split("=") for part in options.split("&"))
+        fs.S3FileSystem(**words, allow_bucket_creation=True).create_dir(BUCKET)
+        yield f"s3://{BUCKET}/%s?{options}"

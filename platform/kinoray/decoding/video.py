@@ -28,7 +28,7 @@ from kinoray.decoding.clip import Clip
 from kinoray.decoding.forms import FrameForm, cut_of, fit_array
 from kinoray.decoding.upright import orientation, upright
 from kinoray.decoding.whole import check_whole, is_encrypted, other_kind
-from kinoray.errors import MissingVideo, StorageFull, UsageError, VideoError
+from kinoray.errors import KinorayError, MissingVideo, StorageFull, UsageError, VideoError
 from kinoray.system.remote import RemoteError
 from kinoray.system.stand_ins import fetched
 
@@ -77,7 +77,7 @@ class Limits:
     """Of reading and decoding it. Wall time alone says nothing of the file: a process is stopped, a disk is away."""
 
 
-class UnreadableStorage(OSError):
+class UnreadableStorage(KinorayError, OSError):
     """The storage, not the file, failed; trying again later may help, so the run stops instead of skipping the clip."""
 
 

@@ -12,6 +12,7 @@ from kinoray.streams.layouts import Listing
 from kinoray.streams.own_folder import OwnFolder
 from kinoray.streams.user_folder import summary, unusable
 from kinoray.system.progress import counting_bar
+from kinoray.system.stand_ins import shown
 from kinoray.system.text import printable
 
 BEYOND_S = 0.5
@@ -57,12 +58,12 @@ def check_folder(own: OwnFolder, progress: bool = True) -> Check:
     problems = sorted(line for lines in lines_by_kind.values() for line in lines)
     counts = {kind: len(lines) for kind, lines in lines_by_kind.items() if lines}
     left_out = sorted(not_there) if own.allow_missing else []
-    return Check(own.folder.name, str(root), len(videos), True, problems, counts, left_out, _found(listing, clips))
+    return Check(own.folder.name, shown(root), len(videos), True, problems, counts, left_out, _found(listing, clips))
 
 
 def _found(listing: Listing, clips: list[ListedClip]) -> list[str]:
     """What the folder was read as, and what in it serves nothing."""
-    lines = [f"{printable(listing.source)} is read as {listing.layout}: {summary(clips)}."]
+    lines = [f"{printable(shown(listing.source))} is read as {listing.layout}: {summary(clips)}."]
     return [*lines, *map(printable, (*listing.left_out, *unnamed(listing, clips)))]
 
 

@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from kinoray.errors import UsageError
 from kinoray.source import file_and_options
@@ -15,6 +16,7 @@ ALLOW_MISSING, VIDEOS = "allow-missing", "videos="
 OPTION = rf"(?:[a-z][a-z-]*|[^,:]+\.py|{VIDEOS}[^,]+)"
 IN_STORE = re.compile(rf"([a-z][a-z0-9+.-]*://.*?)(?::({OPTION}(?:,{OPTION})*))?")
 """A URI, which has colons of its own, and options."""
+FILE = "file://"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class OwnFolder:
 def is_own_folder(name: str) -> bool:
     """Whether a stream's name means a folder, and not a file of Python."""
     typed = name.startswith((".", "/", "~")) and file_and_options(name) is None
-    return typed or "://" in name or _parts(name)[0].is_dir()
+    return typed or "://" in name or expanded(_parts(name)[0]).is_dir()
 
 
 def own_folder(name: str) -> OwnFolder:
@@ -55,20 +57,15 @@ def own_folder(name: str) -> OwnFolder:
 
     Raises: UsageError for a folder that is not there, or options that contradict each other.
     """
-    if in_store := IN_STORE.fullmatch(name):
-        folder, options = stand_in(in_store[1]), (in_store[2] or "").split(",")
-    else:
-        place, options = _parts(name)
-        folder = _absolute(place)
-    protocol, videos = "", None
+    place, options = _parts(name)
+    folder, protocol, videos = _here(place), "", None
     if not folder.is_dir():
         raise UsageError(
             f"There is no folder {folder}. Give a folder with videos and captions.csv, or a stream's name."
         )
     for option in filter(None, options):
         if option.startswith(VIDEOS):
-            place = option.removeprefix(VIDEOS)
-            videos = stand_in(place) if "://" in place else _absolute(Path(place))
+            videos = _here(option.removeprefix(VIDEOS))
             if not videos.is_dir():
                 raise UsageError(f"There is no folder {videos}, which {name!r} says has the videos.")
         elif option != ALLOW_MISSING:
@@ -80,14 +77,24 @@ def own_folder(name: str) -> OwnFolder:
     return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)
 
 
-def _parts(name: str) -> tuple[Path, list[str]]:
-    """The folder, which may have colons in its own name, and the options behind it."""
+def _parts(name: str) -> tuple[str, list[str]]:
+    """The folder or its URI, which may have colons of its own, and the options behind it."""
+    name = _without_scheme(name)
+    if in_store := IN_STORE.fullmatch(name):
+        return in_store[1], (in_store[2] or "").split(",")
     colons = [at for at, letter in enumerate(name) if letter == ":"]
     for at in [len(name), *reversed(colons)]:
-        if (place := expanded(name[:at])).is_dir():
-            return place, name[at + 1 :].split(",")
-    return expanded(name), []
+        if expanded(name[:at]).is_dir():
+            return name[:at], name[at + 1 :].split(",")
+    return name, []
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(expanded(path)))
+def _here(place: str) -> Path:
+    """A folder, absolute; of one in a store what stands in for it."""
+    place = _without_scheme(place)
+    return stand_in(place) if IN_STORE.fullmatch(place) else Path(os.path.abspath(expanded(place)))
+
+
+def _without_scheme(place: str) -> str:
+    """A folder of this machine by its path, in place of a URI."""
+    return unquote(place.removeprefix(FILE)) if place.startswith(FILE) else place

@@ -41,7 +41,7 @@ from kinoray.streams.layouts import CAPTION_FILE, Listing
 from kinoray.streams.moving import CONFLICT as EMBEDDED
 from kinoray.streams.own_folder import ALLOW_MISSING, OwnFolder
 from kinoray.system.folders import cache_folder, writing
-from kinoray.system.stand_ins import opened
+from kinoray.system.stand_ins import opened, shown
 
 RECIPE = replace(EMBEDDED, batch_size=16, grayscale=0.2, validations=4)
 """The embedded stream's, as the default backbone is the same; smaller batches, for folders may be small."""
@@ -92,7 +92,7 @@ def _tell(listing: Listing, clips: list[ListedClip]) -> None:
     """Say what a folder without a caption file was taken for, and what of it is left out."""
     if listing.layout == CAPTION_FILE:
         return
-    log.warning("%s is read as %s: %s.", listing.source, listing.layout, summary(clips))
+    log.warning("%s is read as %s: %s.", shown(listing.source), listing.layout, summary(clips))
     for line in (*listing.left_out, *unnamed(listing, clips)):
         log.warning("%s: %s", listing.source.name, line)
 
@@ -112,8 +112,8 @@ def _there(own: OwnFolder, listing: Listing, clips: list[ListedClip]) -> list[Li
     file, root = listing.source, listing.root
     missing, outside = unusable(root, videos)
     if missing:
-        where = own.videos or "the folder"
-        lack = f"{file}: {len(missing):,} of {len(videos):,} videos are not in {where}, first {missing[0]!r}."
+        where = shown(own.videos) if own.videos else "the folder"
+        lack = f"{shown(file)}: {len(missing):,} of {len(videos):,} videos are not in {where}, first {missing[0]!r}."
         if not own.allow_missing:
             files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
             near = difflib.get_close_matches(missing[0], sorted(files - set(videos)), n=1, cutoff=0.6)

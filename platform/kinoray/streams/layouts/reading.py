@@ -10,6 +10,7 @@ from kinoray.families import stated
 from kinoray.streams import layouts
 from kinoray.streams.layouts import Listing, is_video, several
 from kinoray.streams.layouts.tables import OTHER_NAMES, annotation_files, columns_of, has_text, missing, our_names
+from kinoray.system.stand_ins import shown
 
 NESTED = 3
 """Folders in each other without a video beside them, as archives leave them."""
@@ -41,7 +42,7 @@ def _unknown(folder: Path) -> str:
     names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir() if not path.name.startswith("."))
     there = columns or (f"it holds {several(names)}" if names else "it is empty")
     return (
-        f"{folder} has no caption file, and no other layout that is known: {there}. "
+        f"{shown(folder)} has no caption file, and no other layout that is known: {there}. "
         f"{_nearest(names, seen) or 'Looked for captions.csv, captions.jsonl, captions.parquet.'} "
         "docs/data.md lists the layouts; a published set is read by `kinoray data prepare`."
     )
