@@ -178,6 +178,20 @@ def test_a_file_that_changed_since_it_was_listed_is_refused_and_leaves_nothing(t
     assert "\n" not in str(caught.value) and not [*(cache / "fetched").iterdir()]
 
 
+@pytest.mark.slow
+def test_a_run_that_meets_a_changed_file_ends_in_one_line(there, tmp_path, monkeypatch, kino):
+    for name in ("open_remote", "_remote"):  # processes that decode know of no other store
+        monkeypatch.setattr(stand_ins, name, open_remote)
+    listed = stand_in(f"file://{there}")
+    monkeypatch.setattr(sys.modules["kinoray.streams.own_folder"], "stand_in", lambda uri: listed)
+    for path in there.glob("*.mp4"):
+        path.write_bytes(b"another")
+    words = ("run", "base_moco", "--stream", URI, "--num-workers", 0, "--smoke", "--runs", tmp_path / "runs")
+    code, _, err = kino(*words, "--quiet")
+    assert code == 1 and "Traceback" not in err
+    assert "was changed or removed since it was listed. Run the same command again" in err.splitlines()[-1]
+
+
 STALLED = """
 import sys
 from pathlib import Path
