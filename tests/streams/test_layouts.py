@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import os
 import random
 import tarfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 from support.clips import tar_of
 from support.places import REPOSITORY
 
@@ -18,6 +20,8 @@ from kinoray.errors import UsageError
 from kinoray.streams import user_folder
 from kinoray.streams.captions import listed_clips
 from kinoray.streams.own_folder import own_folder
+from kinoray.system import stand_ins
+from kinoray.system.remote import Remote
 
 ANNOTATIONS = REPOSITORY.parent / "shared" / "annotations"
 
@@ -69,6 +73,109 @@ def refused(folder, *parts):
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value), str(caught.value)
+
+
+def a_caption_file(folder: Path, ending: str) -> None:
+    write(folder / "captions.jsonl", "\n".join(json.dumps(row) for row in three("video", "caption", ending)))
+
+
+def a_table(folder: Path, ending: str) -> None:
+    write(folder / "annotations" / "mine.json", three("path", "sentence", ending))
+
+
+def a_hugging_face_folder(folder: Path, ending: str) -> None:
+    for row in three("file_name", "text", ending):
+        (folder / row["file_name"]).rename(write(folder / row["split"] / row["file_name"]))
+        write(folder / row["split"] / "metadata.csv", f"file_name,text\n{row['file_name']},{row['text']}\n")
+
+
+def a_parquet_file(folder: Path, ending: str) -> None:
+    for row in three("video", "caption", ending):
+        (folder / row["video"]).unlink()
+        value = {"bytes": row["video"].encode(), "path": row["video"]}
+        table = pa.table({"image" if ending == ".jpg" else "video": [value], "caption": [row["caption"]]})
+        pq.write_table(table, folder / f"{row['split']}-00000-of-00001.parquet")
+
+
+def a_web_dataset(folder: Path, ending: str) -> None:
+    for row in three("video", "caption", ending):
+        (folder / row["video"]).unlink()
+        members = {row["video"]: b"data", f"{row['video'][0]}.txt": row["caption"]}
+        tar_of(folder / f"{row['split']}-000.tar", members | {f"{row['video'][0]}.{e}": "x" for e in ("pyd", "pth")})
+
+
+def a_folder_per_class(folder: Path, ending: str) -> None:
+    for row in three("video", "caption", ending):
+        write(folder / row["split"] / row["caption"].replace(" ", "_") / row["video"])
+        (folder / row["video"]).unlink()
+
+
+def lists_of_labels(folder: Path, ending: str) -> None:
+    for number, row in enumerate(three("video", "caption", ending)):
+        write(folder / f"{row['split']}.txt", f"{row['video']} {number}\n")
+    write(folder / "classes.txt", "caption a\ncaption b\ncaption c\n")
+
+
+def msrvtts_own(folder: Path, ending: str) -> None:
+    numbers = {"a": 0, "b": 6513, "c": 7010}
+    said = [{"video_id": f"video{n}", "caption": f"caption {name}"} for name, n in numbers.items()]
+    videos = [{"video_id": f"video{n}", "category": 1} for n in numbers.values()]
+    write(folder / "MSRVTT_data.json", {"videos": videos, "sentences": said})
+    for name, number in numbers.items():
+        (folder / f"{name}{ending}").rename(folder / f"video{number}{ending}")
+
+
+LAYOUTS = {
+    "`captions.csv`": a_caption_file,
+    "one table under": a_table,
+    "Hugging Face's": a_hugging_face_folder,
+    "Parquet with whole": a_parquet_file,
+    "WebDataset's shards": a_web_dataset,
+    "a folder per class": a_folder_per_class,
+    "lists of `path": lists_of_labels,
+    "MSR-VTT's own": msrvtts_own,
+}
+"""What makes the folder of each row of the page's table, by how the row begins."""
+
+
+def three(video: str, caption: str, ending: str) -> list[dict]:
+    splits = ("train", "val", "test")
+    return [{video: f"{n}{ending}", caption: f"caption {n}", "split": s} for n, s in zip("abc", splits, strict=True)]
+
+
+def test_the_page_lists_the_layouts_that_are_tested():
+    page = (REPOSITORY / "docs" / "data.md").read_text()
+    lines = page.split("| what lies in the folder |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [line.removeprefix("| ") for line in lines]
+    assert len(rows) == len(LAYOUTS) and all(row.startswith(begin) for row, begin in zip(rows, LAYOUTS, strict=True))
+
+
+@pytest.mark.parametrize("ending", [".mp4", ".jpg"])
+@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("make", LAYOUTS.values())
+def test_each_layout_of_the_page_here_and_in_a_store_with_videos_and_pictures(
+    tmp_path, monkeypatch, make, in_store, ending
+):
+    folder = tmp_path / "mine"
+    for name in "abc":
+        write(folder / f"{name}{ending}")
+    make(folder, ending)
+    remote = Remote(LocalFileSystem(), str(folder), "s3://bucket/mine")
+    monkeypatch.setattr(stand_ins, "open_remote", lambda uri: remote)
+    monkeypatch.setattr(stand_ins, "_remote", lambda uri: remote)
+    name = "s3://bucket/mine" if in_store else str(folder)
+    listing, clips = listed_clips(own_folder(name))
+    assert sorted((clip.captions[0], clip.split) for clip in clips) == [
+        ("caption a", "train"),
+        ("caption b", "validation"),
+        ("caption c", "test"),
+    ]
+    assert {os.path.splitext(clip.video)[1] for clip in clips} == {ending}
+    assert all((listing.root / clip.video).is_file() for clip in clips)
+    others = [line for line in listing.left_out if "members of other kinds" in line]
+    assert others == (
+        ["6 members of other kinds are left out, first test-000.tar: c.pyd."] if make is a_web_dataset else []
+    )
 
 
 @pytest.mark.parametrize("video", ["video", "video_id", "path", "file_name"])
@@ -352,6 +459,24 @@ def test_the_real_captions_of_msvd_are_a_table(tmp_path):
 def test_a_json_object_of_names_by_split_is_no_table(tmp_path):
     write(tmp_path / "splits.json", {"train": ["a.mp4"], "test": ["b.mp4"]})
     refused(tmp_path, "no other layout that is known: it holds 'splits.json'")
+
+
+@pytest.mark.parametrize("columns", [{"frames": [b"A"], "caption": ["x"]}, {"a": [1], "b": [2]}])
+def test_parquet_without_a_column_that_is_known_is_a_line(tmp_path, columns):
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    refused(tmp_path, "no other layout that is known: train.parquet has", *map(repr, columns), "needs a column 'video'")
+
+
+def test_a_video_beside_a_picture_is_the_sample_and_pictures_beside_videos_are_no_classes(tmp_path):
+    tar_of(tmp_path / "x.tar", {"a.jpg": "J", "a.mp4": "V", "a.png": "P", "a.txt": "x", "b.png": "P", "b.txt": "y"})
+    assert {video: clip[0] for video, clip in clips_of(tmp_path).items()} == {
+        "x.tar/a.mp4": ["x"],
+        "x.tar/b.png": ["y"],
+    }
+    for label in ("wave", "run"):
+        write(tmp_path / "classes" / label / "a.mp4")
+        write(tmp_path / "classes" / label / "a.jpg")
+    assert clips_of(tmp_path / "classes").keys() == {"run/a.mp4", "wave/a.mp4"}
 
 
 def test_a_folder_that_nobody_can_read_says_what_it_has_and_what_to_rename(tmp_path):

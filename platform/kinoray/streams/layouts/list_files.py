@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from kinoray.errors import UsageError
-from kinoray.streams.layouts import Listing, in_split, is_video, listed_in, of_class, split_of
+from kinoray.streams.layouts import Listing, in_split, is_picture, is_video, listed_in, of_class, split_of
 from kinoray.streams.layouts.tables import text_of
 
 RANK = 7
@@ -45,7 +45,7 @@ def _lines(file: Path) -> list[tuple[str, int]]:
     except UsageError:
         return []
     matches = [LINE.fullmatch(line) for line in lines]
-    if not all(match and is_video(match[1]) for match in matches):
+    if not all(match and (is_video(match[1]) or is_picture(match[1])) for match in matches):
         return []
     return [(match[1], int(match[2])) for match in matches if match]
 
