@@ -236,6 +236,22 @@ def test_names_in_a_store_that_leave_the_folder_are_refused(there, cache, monkey
     assert not [path for path in cache.parents[1].rglob("*out.mp4")] and not [*(cache / "remote").iterdir()]
 
 
+def test_a_name_in_a_store_that_is_a_file_and_a_folder_is_refused(cache, monkeypatch):
+    for names in (["a", "a/b.mp4"], ["a/b.mp4", "a"]):
+        monkeypatch.setattr(Remote, "states", lambda self, names=names: dict.fromkeys(names, (5, 0)))
+        with pytest.raises(UsageError, match="has the name of a folder, or is in a file"):
+            stand_in(URI)
+
+
+def test_stores_with_the_same_names_are_told_apart(there, cache):
+    homes = [stand_in(f"{URI}&endpoint_override={host}") for host in ("a.lan", "b.lan")]
+    for home in homes:
+        with fetched(str(home / "v0.mp4")) as path, pytest.raises(FileNotFoundError):
+            assert Path(path).read_bytes() == (there / "v0.mp4").read_bytes()
+            raise FileNotFoundError("of who reads, not of ours")
+    assert len(copies(cache)) == 2
+
+
 def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(tmp_path):
     home = tmp_path / "kinoray" / "remote" / "0123456789abcdef" / "mine"
     home.mkdir(parents=True)
@@ -252,6 +268,7 @@ def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(t
         ("s3://key:sesame@bucket/clips", "holds a key"),
         ("s3://bucket/clips?secret_key=sesame", "What may follow `\\?`"),
         ("s3:///clips", "names no bucket"),
+        ("s3://bucket/..", "leads out of its bucket"),
         ("file:///nowhere/clips", "There is no folder /nowhere/clips"),
         ("s3://runs/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", "s3://runs/x: .*AWS_ACCESS_KEY_ID"),
     ],

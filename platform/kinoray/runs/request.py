@@ -83,7 +83,9 @@ none_as_empty = BeforeValidator(lambda given: given or {})
 Settings = Annotated[dict[str, Any], none_as_empty]
 
 # Options that a run and a sweep share
-StreamOption = Annotated[AnyStream, Option("A stream's name or FOLDER[:OPTIONS]. [moving-cvlm]")]
+StreamOption = Annotated[
+    AnyStream, Option("A stream's name, or FOLDER[:OPTIONS], here or s3://BUCKET/... [moving-cvlm]")
+]
 Backbone = Annotated[AnyBackbone | None, SkipValidation, Option("A name or ./my_backbone.py. [the stream's]")]
 Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")]
 CopyTo = Annotated[str | None, Option("Copy finished tasks to s3://BUCKET/PREFIX. [nowhere]", metavar="URI")]

@@ -50,12 +50,13 @@ def _current(folder: Path, take: Callable[[IO[bytes]], None]) -> Iterator[IO[byt
             continue
         with file:
             take(file)
-            if _is_at(path, file):
+            if is_at(path, file):
                 yield file
                 return
 
 
-def _is_at(path: Path, file: IO[bytes]) -> bool:
+def is_at(path: Path, file: IO[bytes]) -> bool:
+    """Whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

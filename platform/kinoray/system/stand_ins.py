@@ -27,6 +27,7 @@ from typing import Any
 from kinoray.errors import StorageFull, UsageError
 from kinoray.system.durable import OLD_DRAFT_S, whole_file, whole_folder, write_json
 from kinoray.system.folders import cache_folder, writing
+from kinoray.system.locks import is_at
 from kinoray.system.remote import Remote, RemoteError, open_remote
 
 STAND_INS, COPIES, SOURCE = "remote", "fetched", "source.json"
@@ -49,13 +50,15 @@ def stand_in(uri: str) -> Path:
     """
     _given_bound()
     remote = open_remote(uri)
+    name = PurePosixPath(remote.base).name
+    if name == "..":
+        raise UsageError(f"{remote.shown} leads out of its bucket. Give the folder's own name.")
     try:
-        listed = {name: state for name, state in remote.states().items() if not _is_hidden(name)}
+        listed = {path: state for path, state in remote.states().items() if not _is_hidden(path)}
         if not listed:
             raise UsageError(f"There is no file under {remote.shown}. Look at the names of the bucket and the folder.")
         key = hashlib.sha256(json.dumps([uri, sorted(listed.items())]).encode()).hexdigest()[:16]
         home = cache_folder() / STAND_INS / key
-        name = PurePosixPath(remote.base).name
         with writing(f"what stands in for {remote.shown} into {home}"), whole_folder(home) as draft:
             if draft is not None:
                 write_json(draft / SOURCE, {"uri": uri})
@@ -80,13 +83,15 @@ def _fill(folder: Path, remote: Remote, listed: dict[str, tuple[int, int]]) -> N
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise UsageError(f"{remote.shown}: {name!r} is in a folder that is a file, too. Rename one.") from None
-        with open(path, "xb") as file:
-            if name.lower().endswith(TABLES):
-                file.writelines(remote.read(name))
-            else:
-                file.truncate(size)
+            with open(path, "xb") as file:
+                if name.lower().endswith(TABLES):
+                    file.writelines(remote.read(name))
+                else:
+                    file.truncate(size)
+        except (FileExistsError, IsADirectoryError, NotADirectoryError):
+            raise UsageError(
+                f"{remote.shown}: {name!r} has the name of a folder, or is in a file. Rename one."
+            ) from None
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -103,7 +108,7 @@ def uri_of(folder: Path) -> str:
 def shown(path: Path) -> str:
     """A file's or folder's place as a user knows it: in the store, where it stands in for one there."""
     origin = _origin(str(path))
-    return f"{origin[0].shown}/{origin[1]}".rstrip("/") if origin else str(path)
+    return f"{_remote(origin[0]).shown}/{origin[1]}".rstrip("/") if origin else str(path)
 
 
 def known_as(path: str) -> str:
@@ -115,7 +120,8 @@ def known_as(path: str) -> str:
 def opened(path: Path | str, buffer: int = BUFFER) -> io.BufferedReader:
     """A file for reading; what stands in for another is read there, `buffer` bytes at once. Raises: RemoteError."""
     origin = None if str(path).lower().endswith(TABLES) else _origin(str(path))
-    return io.BufferedReader(_Reading(*origin) if origin else open(path, "rb", buffering=0), buffer)
+    raw = _Reading(_remote(origin[0]), origin[1]) if origin else io.FileIO(path)
+    return io.BufferedReader(raw, buffer)
 
 
 @contextmanager
@@ -134,15 +140,15 @@ def fetched(path: str) -> Iterator[str]:
         try:
             file = open(copy, "rb")  # noqa: SIM115  # closed below
         except FileNotFoundError:
-            _fetch(*origin, state, copy)
+            _fetch(_remote(origin[0]), origin[1], state, copy)
             continue
         with file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            with suppress(FileNotFoundError):  # removed meanwhile
-                if os.path.samestat(os.fstat(file.fileno()), copy.stat()):
-                    os.utime(copy)
-                    yield str(copy)
-                    return
+            with suppress(OSError):  # a disk without locks, where nobody removes any
+                fcntl.flock(file, fcntl.LOCK_SH)
+            if is_at(copy, file):  # nobody removed it meanwhile
+                os.utime(file.fileno())
+                yield str(copy)
+                return
 
 
 class _Reading(io.RawIOBase):
@@ -174,12 +180,12 @@ def _root() -> str:
     return os.path.realpath(cache_folder() / STAND_INS)
 
 
-def _origin(path: str) -> tuple[Remote, str] | None:
-    """The store, and the name there, of a file that stands in for another; None for any other file."""
+def _origin(path: str) -> tuple[str, str] | None:
+    """The URI, and the name there, of a file that stands in for another; None for any other file."""
     if f"{os.sep}{STAND_INS}{os.sep}" not in path or not path.startswith(f"{(root := _root())}{os.sep}"):
         return None
     key, _, *name = path[len(root) + 1 :].split(os.sep, 2)
-    return _remote(_uri(Path(root, key, SOURCE))), "".join(name)
+    return _uri(Path(root, key, SOURCE)), "".join(name)
 
 
 @lru_cache(maxsize=64)
@@ -190,9 +196,9 @@ def _uri(source: Path) -> str:
 _remote = lru_cache(maxsize=64)(open_remote)
 
 
-def _copy(remote: Remote, name: str, state: os.stat_result) -> Path:
+def _copy(uri: str, name: str, state: os.stat_result) -> Path:
     """Where the copy of a file in this state lies; its ending stays, which readers go by."""
-    words = [remote.shown, name, state.st_size, state.st_mtime_ns // SECOND_NS]
+    words = [uri, name, state.st_size, state.st_mtime_ns // SECOND_NS]
     digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
     return cache_folder() / COPIES / f"{digest}{os.path.splitext(name)[1].lower()}"
 
@@ -206,7 +212,8 @@ def _fetch(remote: Remote, name: str, state: os.stat_result, copy: Path) -> None
         copy.parent.mkdir(parents=True, exist_ok=True)
         _make_room(copy.parent, state.st_size)
         with whole_file(copy) as draft, open(draft, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # a draft that nobody holds is a dead writer's
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)  # a draft that nobody holds is a dead writer's
             file.writelines(remote.read(name))
             now = remote.state(name)
             is_same = now and now[0] == file.tell() == state.st_size and abs(now[1] - state.st_mtime_ns) < SECOND_NS
