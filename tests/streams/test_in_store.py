@@ -264,10 +264,11 @@ def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(t
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("ftp://bucket/clips", "must begin as s3://BUCKET/PREFIX"),
+        ("ftp://bucket/clips", "must be s3://BUCKET/PREFIX"),
         ("s3://key:sesame@bucket/clips", "holds a key"),
         ("s3://bucket/clips?secret_key=sesame", "What may follow `\\?`"),
         ("s3:///clips", "names no bucket"),
+        ("hdfs://nowhere.invalid/clips", "hdfs://nowhere.invalid/clips: "),
         ("s3://bucket/..", "leads out of its bucket"),
         ("file:///nowhere/clips", "There is no folder /nowhere/clips"),
         ("s3://runs/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", "s3://runs/x: .*AWS_ACCESS_KEY_ID"),

@@ -2,7 +2,7 @@
 
     s3://bucket/prefix?endpoint_override=127.0.0.1:9000&scheme=http
     file:///mnt/backup/runs
-    gs://bucket/prefix, abfs://, hdfs://      data alone; the library reads what may stand in them
+    gs://bucket/prefix, hdfs://...            data alone, as the library reads them
 
 Keys stand in no URI, which would be seen in the list of processes: S3 clients find them in AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or in the machine's role.
@@ -21,8 +21,8 @@ from kinoray.system.folders import expanded
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 """What may stand behind the `?` of an S3 URI."""
-OTHERS = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
-"""Schemes that the library reads by itself; nothing of ours was tried on them."""
+OTHERS = ("gs", "gcs", "hdfs", "viewfs")
+"""Schemes that the library reads by itself; nothing of ours was tried on them. Those of `abfs` may hold keys."""
 CHUNK = 1 << 20
 CONNECT_S, REQUEST_S, TRIES = 10.0, 60.0, 3
 
@@ -144,7 +144,7 @@ def _parts(uri: str) -> tuple[SplitResult, dict[str, str]]:
         uri = f"file://{expanded(uri.removeprefix('file://'))}"
     parts = urlsplit(uri)
     if parts.scheme not in ("s3", "file"):
-        raise UsageError("The URI must begin as s3://BUCKET/PREFIX or file:///FOLDER do.")
+        raise UsageError("The URI must be s3://BUCKET/PREFIX or file:///FOLDER.")
     if "@" in parts.netloc:
         raise UsageError(
             "The URI holds a key, which the list of processes would show. Leave it out, and put it into "

@@ -9,7 +9,7 @@ from kinoray.datasets.readers import FOLDERS, PICTURES, VIDEOS, media_files
 from kinoray.streams.layouts import SPLITS, Listing, Row, in_split, of_class
 
 RANK = 8
-NO_CLASSES = {*FOLDERS, "videos", "video", "clips", "images", *SPLITS}
+NO_CLASSES = {*FOLDERS, "videos", "video", "clips", *SPLITS}
 """Folders whose names say nothing of what is in them."""
 
 
