@@ -73,7 +73,7 @@ def own_folder(name: str) -> OwnFolder:
                 raise UsageError(
                     f"{name!r}: after the colon come a protocol, {ALLOW_MISSING} and {VIDEOS}DIR, each once."
                 )
-            protocol = str(_absolute(Path(option))) if option.endswith(".py") else option
+            protocol = str(_here(option)) if option.endswith(".py") else option
     return OwnFolder(folder, protocol, ALLOW_MISSING in options, videos)
 
 
