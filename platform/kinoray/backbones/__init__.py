@@ -146,7 +146,8 @@ def weights_digest(name: str) -> str:
     files = weight_files(weights_folder(name))
     digest = hashlib.sha256()
     for file in files:
-        digest.update(file.read_bytes())
+        with file.open("rb") as content:
+            hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest() if files else ""
 
 

@@ -182,6 +182,36 @@ def vectors_command(
     print_answer(asdict(made), lines, as_json)
 
 
+@data_app.command("encode")
+def encode_command(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream's name or FOLDER[:OPTIONS].")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.parquet", help="File to write.")],
+    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Its towers. [the stream's]")] = None,
+    frames: Annotated[int | None, typer.Option(min=1, help="Of a clip. [as in the stream's tests]")] = None,
+    size_px: Annotated[int | None, typer.Option(min=1, help="Side of a frame. [the stream's]")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="CPUs that decode on Ray; 0: without Ray. [all but one]")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a stream's features by frozen towers, for `kinoray run --features FILE`. Goes on with the task it was at."""
+    from dataclasses import asdict
+
+    from kinoray.execution.encode import encode
+
+    made = encode(stream, out, backbone, frames, size_px, workers, progress=not quiet)
+    lines = [
+        f"{stream}: {made.clips:,} clips, {made.captions:,} captions; {made.made:,} tasks made, {made.known:,} known "
+        "from before.",
+        *(f"Cannot be read: {bad['task']}/{bad['id']} ({bad['problem']})" for bad in made.broken),
+        f"Features: {made.file}",
+        f"SHA-256: {made.digest}",
+    ]
+    print_answer(asdict(made), lines, as_json)
+
+
 @data_app.command("show")
 def show_command(
     name: AnyName,

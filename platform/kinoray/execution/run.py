@@ -40,6 +40,7 @@ from kinoray.runs.result import Result, Results
 from kinoray.runs.run_folder import failed, hold_run, is_finished, set_aside
 from kinoray.runs.run_spec import Heirs, alone, make_spec
 from kinoray.streams import TaskData
+from kinoray.streams.encoded import as_encoded
 from kinoray.streams.orders import in_order
 from kinoray.system.folders import home_of
 from kinoray.system.pool import usable_cores
@@ -143,6 +144,9 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
         check_division(run, num_workers or 1)
     for line in dict.fromkeys(line for run in runs for line in cautions(data_facts(in_order(run.stream, 0)))):
         say(f"Note: {line}")
+    for line in dict.fromkeys(as_encoded(run.backbone) for run in runs):
+        if line:
+            say(f"Note: {line}")
     with caught_signals() as signals:
         if num_workers == 0:
             say(_outlook(runs, IN_PROCESS, usable_cores()))

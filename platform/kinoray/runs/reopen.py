@@ -16,6 +16,7 @@ from kinoray.runs.request import RunRequest
 from kinoray.runs.result import Result
 from kinoray.source import file_and_options, recorded_name
 from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.encoded import with_features
 from kinoray.streams.own_folder import is_own_folder
 from kinoray.system.folders import home_of, seed_label
 
@@ -98,6 +99,7 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
             raise UsageError(f"{label} learned from {made_from}, whose manifests are gone. Give it with --stream.")
         try:
             stream = given if isinstance(given, Stream) else load_stream(given or made_from)
+            stream = with_features(stream, run.run["backbone"])
         except UsageError as error:
             raise UsageError(f"{label} learned from {given or made_from}: {error} Give it with --stream.") from None
     by_name = {task.name: task for task in stream.tasks}

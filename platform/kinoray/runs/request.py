@@ -129,6 +129,10 @@ class RunRequest:
     """A name, the path of a `.py` file, `rule:learner` of either, or a class."""
     stream: StreamOption = "moving-cvlm"
     backbone: Backbone = None
+    features: Annotated[
+        str | Path | None, Option("File of `kinoray data encode`, in place of clips and towers.", metavar="FILE")
+    ] = None
+    """The backbone is then `features:FILE`."""
     seed: Annotated[Whole, Option("Seed of the run. [0]", int)] = 0
     seeds: Annotated[Count | None, Option("So many seeds from --seed on, side by side where possible.", int)] = None
     orders: Orders = None

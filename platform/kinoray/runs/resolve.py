@@ -5,6 +5,7 @@ Also what the method asks of the plan, which numbers of workers that divides ove
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,8 @@ from kinoray.backbones import (
     find_backbone,
     weights_digest,
 )
+from kinoray.backbones.encoded import read_made
+from kinoray.backbones.features import encoded_file
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.data.memory import PROPORTION_ROWS
@@ -33,10 +36,11 @@ from kinoray.runs.method_source import MethodSource, find_method, with_learner
 from kinoray.runs.request import RunRequest
 from kinoray.source import OwnName, named
 from kinoray.streams import Stream, family_of, load_stream
+from kinoray.streams.encoded import check_made_by, with_features
 from kinoray.streams.orders import count_orders, in_order, own_tasks
-from kinoray.streams.rendering import checked_first
+from kinoray.streams.rendering import checked_first, nothing_rendered
 from kinoray.system.durable import read_json
-from kinoray.system.folders import home_of, runs_root, seed_folder, seed_label
+from kinoray.system.folders import expanded, home_of, runs_root, seed_folder, seed_label
 from kinoray.training.stages import Stage
 from kinoray.training.verbs import checked_needs
 
@@ -152,8 +156,10 @@ def resolve(request: RunRequest, seed: int | None = None) -> Resolved:
 
 def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     method = find_method(request.method)  # before a stream is made: a wrong name costs nothing
-    stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
-    stream = tested(stream, method)
+    encoded_as = _features(request)
+    with nothing_rendered() if encoded_as else nullcontext():
+        stream = load_stream(request.stream) if isinstance(request.stream, str) else request.stream
+        stream = tested(with_features(stream, encoded_as), method)
     if stream.protocol not in protocol_names() and not isinstance(stream.protocol, OwnName):
         raise UsageError(
             f"{stream.name} is tested by the protocol {stream.protocol!r}, which is not there; streams of "
@@ -161,7 +167,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         )
     source = with_learner(method, stream.protocol)
     cls = source.load()
-    backbone = find_backbone(request.backbone or stream.backbone)
+    backbone = encoded_as or find_backbone(request.backbone or stream.backbone)
     check_backbone(backbone)
     check_weights(backbone)
     if load_protocol(stream.protocol).reads_text and not backbone_class(backbone).tokenizes:
@@ -184,6 +190,8 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = _reference(needs)
+    if reference is not None:
+        _check_media(reference, backbone, f"the reference set of {source.name}, {reference.name},")
     resolved = Resolved(
         folder=Path(),
         method=source,
@@ -205,6 +213,19 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", words).strip("-.")
     folder = runs_root(request.runs).absolute() / f"{stem}-{digest_of(named_by(resolved))[:8]}"
     return replace(resolved, folder=seed_folder(folder, resolved.seed, stream.order))
+
+
+def _features(request: RunRequest) -> str:
+    """The backbone that an encoded file is, "" where the request names none. Raises: UsageError."""
+    if request.features is None:
+        return request.backbone if request.backbone and encoded_file(request.backbone) else ""
+    file = expanded(request.features).absolute()
+    backbone = f"features:{file}"
+    if encoded_file(backbone) is None:
+        raise UsageError(f"`features` is {str(file)!r}: a file of `kinoray data encode` ends in .parquet.")
+    if request.backbone is not None:
+        check_made_by(request.backbone, file)
+    return backbone
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -255,7 +276,9 @@ def _configured(
     given = split_overrides(request.settings, parts)
     released = _released(cls, name, stream) if request.as_released else {}
     plain_frames = VECTORS_RECIPE if backbone_class(backbone).reads_vectors else {}
-    usual = split_overrides(settings_for(cls.RECIPES, stream) | released | plain_frames, parts)
+    file = encoded_file(backbone)
+    as_encoded = read_made(file).recipe if file else {}
+    usual = split_overrides(settings_for(cls.RECIPES, stream) | released | plain_frames | as_encoded, parts)
     method_part, recipe_part = parts
     usual_config: Any = build(cls.Config, usual[method_part], method_part)
     usual_recipe = build(Recipe, plain(stream.recipe) | usual[recipe_part], recipe_part)
@@ -266,6 +289,11 @@ def _configured(
     preset_of(recipe)
     if plain_frames and recipe.augmentation != plain_frames["augmentation"]:
         raise UsageError(f"augmentation={recipe.augmentation!r} would damage vectors of frames: leave it out.")
+    for name, then in as_encoded.items():
+        if (asked := getattr(recipe, name)) != then:
+            raise UsageError(
+                f"{file} was made with {name}={then}, but the run asks for {asked}. Leave it out, or encode anew."
+            )
     overrides = {
         key: value
         for old, new in ((usual_config, config), (usual_recipe, recipe))
@@ -335,27 +363,33 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
             f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
             f"{stream.protocol}. Choose another method, or another stream."
         )
-    if not issubclass(backbone_class(backbone), cls.backbones):
+    kind = backbone_class(backbone)
+    if not issubclass(kind, cls.backbones) and kind.reads_vectors:
+        raise UsageError(
+            f"{name} acts inside a {cls.backbones.__name__}, but {backbone} has only what came out of one. Run it on "
+            "the clips, with a whole backbone."
+        )
+    if not issubclass(kind, cls.backbones):
         raise UsageError(
             f"{name} builds on a {cls.backbones.__name__}, but the backbone {backbone} is a "
-            f"{backbone_class(backbone).__name__}. Take one of {', '.join(backbones_of(cls.backbones))} (`kinoray list "
-            "backbones`)."
+            f"{kind.__name__}. Take one of {', '.join(backbones_of(cls.backbones))} (`kinoray list backbones`)."
         )
 
 
-def _check_media(stream: Stream, backbone: str) -> None:
+def _check_media(stream: Stream, backbone: str, whole: str = "") -> None:
     """Refuse videos for a backbone that takes vectors of frames, and the other way round. Raises: UsageError."""
+    whole = whole or stream.name
     wanted = backbone_class(backbone).reads_vectors
     for task in stream.tasks:
         manifest = read_manifest(task.manifest)
         if wanted and manifest.num_vectors < manifest.table.num_rows:
             raise UsageError(
-                f"{backbone} takes vectors of frames (.npy), but task {task.name!r} of {stream.name} has videos or "
+                f"{backbone} takes vectors of frames (.npy), but task {task.name!r} of {whole} has videos or "
                 "pictures. Name a backbone with a video tower."
             )
         if not wanted and manifest.num_vectors:
             raise UsageError(
-                f"Task {task.name!r} of {stream.name} has vectors of frames (.npy), which {backbone} cannot see. Use "
+                f"Task {task.name!r} of {whole} has vectors of frames (.npy), which {backbone} cannot see. Use "
                 "--backbone features:BACKBONE, as features:clip."
             )
 

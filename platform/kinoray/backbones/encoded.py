@@ -1,0 +1,158 @@
+"""The file of `kinoray data encode`: what a backbone's towers see of a stream, made once, anywhere.
+
+One Parquet with two groups of rows for each task, its clips, then its captions:
+
+    task       its name
+    clip       the id of a clip, or null
+    caption    a caption, or null
+    features   float16: of a clip T * D numbers, frame by frame; of a caption D; null for a clip that cannot be read
+    problem    why it cannot be read, or null
+
+Features are as the towers project them, not of unit norm. The schema's notes (`Made`) say what made them of what.
+"""
+
+# N rows   T frames   D embedding
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from kinoray.errors import UsageError
+from kinoray.system.durable import whole_file
+
+SUFFIX = ".parquet"
+NOTES = b"kinoray.encoded"
+SCHEMA = pa.schema(
+    [
+        ("task", pa.string()),
+        ("clip", pa.string()),
+        ("caption", pa.string()),
+        ("features", pa.large_list(pa.float16())),
+        ("problem", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What made a file, of what."""
+
+    stream: str
+    backbone: str
+    weights: str
+    """Their digest; "" where they come from the hub or are drawn."""
+    dim: int
+    view: str
+    """How frames were chosen, cut and normalised."""
+    recipe: dict[str, Any]
+    """What a run's recipe says where it reads the file."""
+    data: dict[str, list[str]]
+    """Task -> digests of its manifest and, where they are known, of its videos' files."""
+
+    @property
+    def command(self) -> str:
+        """What makes such a file, but for its name."""
+        return f"kinoray data encode {self.stream} --backbone {self.backbone} --frames {self.recipe['frames']}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The clips, or the captions, of a task."""
+
+    names: list[str]
+    """Ids, or texts."""
+    features: list[np.ndarray | None]
+    """float16, flat."""
+    problems: list[str | None]
+
+
+def table_of(
+    task: str, kind: str, names: Sequence[str], features: Mapping[str, Any], problems: Mapping[str, str]
+) -> Any:
+    """The rows of a task's clips or captions. kind: "clip" or "caption". features, problems: by name, where known."""
+    columns = {
+        "task": [task] * len(names),
+        kind: list(names),
+        "features": [features.get(name) for name in names],
+        "problem": [problems.get(name) for name in names],
+    }
+    return pa.table([pa.array(columns.get(f.name, [None] * len(names)), f.type) for f in SCHEMA], schema=SCHEMA)
+
+
+def write_tables(path: Path, tables: Iterator[pa.Table], made: Made | None = None) -> None:
+    """A group of rows for each table, whole or not at all; with notes, a file of `kinoray data encode`."""
+    schema = SCHEMA if made is None else SCHEMA.with_metadata({NOTES: json.dumps(asdict(made)).encode()})
+    with whole_file(path) as draft, pq.ParquetWriter(draft, schema, write_page_checksum=True) as file:
+        for table in tables:
+            file.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def read_tables(path: Path) -> Iterator[pa.Table]:
+    """The groups of rows of a file, one after the other."""
+    with _opened(path) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number)
+
+
+def read_made(path: Path) -> Made:
+    """The notes of a file. Raises: UsageError for one that `kinoray data encode` has not written."""
+    with _opened(path) as file:
+        notes, groups = (file.schema_arrow.metadata or {}).get(NOTES), file.num_row_groups
+        if notes is None or not file.schema_arrow.equals(SCHEMA):
+            raise UsageError(f"{path} is Parquet, but no file of `kinoray data encode`. Make one with that command.")
+    made = Made(**json.loads(notes))
+    if groups != 2 * len(made.data):
+        raise UsageError(f"{path} has {groups} groups of rows, not two for each of its tasks. Run `{made.command}`.")
+    return made
+
+
+def read_clips(path: Path, task: str) -> Rows:
+    """What a file holds of a task's clips."""
+    with _opened(path) as file:
+        return _rows(file.read_row_group(2 * list(read_made(path).data).index(task)), "clip")
+
+
+def read_captions(path: Path) -> tuple[list[str], Tensor]:
+    """The captions of all tasks, each once, and their features, float16 (N, D); without those that are not finite."""
+    made = read_made(path)
+    with _opened(path) as file:
+        rows = _rows(file.read_row_groups(range(1, file.num_row_groups, 2)), "caption")
+    known = {name: row for name, row in zip(rows.names, rows.features, strict=True) if is_whole(row, made.dim)}
+    return list(known), torch.from_numpy(np.stack([*known.values()]) if known else np.empty((0, made.dim), np.float16))
+
+
+def is_whole(features: np.ndarray | None, numel: int) -> bool:
+    """Whether features are so many finite numbers."""
+    return features is not None and len(features) == numel and bool(np.isfinite(features).all())
+
+
+def _rows(table: pa.Table, kind: str) -> Rows:
+    column = table["features"].combine_chunks()
+    lengths = column.value_lengths().to_pylist()
+    flat = np.from_dlpack(column.flatten())  # Arrow's own way to NumPy imports pandas
+    ends = np.cumsum([length or 0 for length in lengths])
+    features = [
+        None if length is None else flat[end - length : end] for length, end in zip(lengths, ends.tolist(), strict=True)
+    ]
+    return Rows(table[kind].to_pylist(), features, table["problem"].to_pylist())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Raises: UsageError for a file that is missing or damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except FileNotFoundError:
+        raise UsageError(f"There is no {path}. `kinoray data encode` makes such a file.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{path} cannot be read ({str(error)[:200]}). Make it again, or copy it again.") from None

@@ -1,0 +1,241 @@
+"""`kinoray data encode`: what a backbone's towers see of a stream's clips and captions, made once, into one file.
+
+Clips are read and cut as a run's tests see them (`training.batches.Feed`), through Ray Data; the towers are in this
+process, on its GPU if it has one, in float32. A task is a part: what is killed goes on with the next one.
+"""
+
+# B clips   T frames   D embedding
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinoray.backbones import (
+    backbone_class,
+    check_backbone,
+    check_clips,
+    check_weights,
+    encoded,
+    load_backbone,
+    weights_digest,
+    with_home,
+)
+from kinoray.backbones.backbone import FrameTowers
+from kinoray.backbones.encoded import Made
+from kinoray.config import Recipe, build, digest_of, plain
+from kinoray.data.manifest import SPLITS, read_manifest
+from kinoray.data.presets import test_sampling
+from kinoray.errors import UsageError
+from kinoray.method import Needs
+from kinoray.streams import Stream, TaskData, load_stream
+from kinoray.streams.encoded import captions_of, data_of
+from kinoray.system.durable import remove_drafts, sha256, storage_error
+from kinoray.system.folders import expanded
+from kinoray.system.locks import hold
+from kinoray.system.progress import counting_bar
+from kinoray.training.batches import Feed
+from kinoray.training.distributed import World
+
+CAPTIONS_AT_ONCE = 256
+BUSY = "This file is being made by {holder}. Wait for it."
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What a call made."""
+
+    file: str
+    digest: str
+    """SHA-256 of the file."""
+    clips: int
+    captions: int
+    made: int
+    """Tasks that it made."""
+    known: int
+    """Those that were there."""
+    broken: list[dict[str, str]]
+    """Clips that could not be read: task, id, problem."""
+
+
+def encode(
+    stream: str | Stream,
+    file: str | Path,
+    backbone: str | None = None,
+    frames: int | None = None,
+    size_px: int | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Encoded:
+    """Make the features of a stream's clips, frame by frame, and of its captions, for `kinoray run --features FILE`.
+
+    Args:
+        stream: A name, a folder, or a stream.
+        file: The Parquet file to write; one that holds the same is left as it is.
+        backbone: Two towers of which one sees each frame by itself; by default the stream's.
+        frames: Of a clip; by default as many as the stream's tests have.
+        size_px: Of their sides; by default the stream's.
+        workers: CPUs that decode on Ray, by default all but one; 0: this process and its own alone.
+        progress: Whether to show it.
+
+    Raises:
+        UsageError: For a backbone without such towers, or a file that holds something else.
+        RunFailed: Where the storage fails. What was made is kept.
+    """
+    stream = load_stream(stream) if isinstance(stream, str) else stream
+    file = expanded(file).absolute()
+    if file.suffix != encoded.SUFFIX:
+        raise UsageError(f"{file} must end in {encoded.SUFFIX}.")
+    name = with_home(backbone or stream.backbone)
+    recipe = _recipe(stream, frames, size_px)
+    towers = _towers(name, recipe)
+    world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    broken: list[dict[str, Any]] = []
+    feed = Feed(
+        names=[task.name for task in stream.tasks],
+        manifests=[str(task.manifest) for task in stream.tasks],
+        recipe=recipe,
+        needs=Needs(),
+        seed=0,
+        num_tasks=len(stream.tasks),
+        world=world,
+        decode_slots=0.0,
+        towers=towers.to(world.device),
+        report_bad=broken.extend,
+    )
+    made = _made(stream, name, feed)
+    if file.exists() and encoded.read_made(file) != made:
+        raise UsageError(f"{file} holds other features. Give another name with -o, or remove it.")
+    parts = file.with_name(f"{file.name}.parts")
+    known = len(stream.tasks)
+    if not file.exists():
+        with held(parts):
+            places = [parts / f"{digest_of([asdict(made), task.name])[:16]}.parquet" for task in stream.tasks]
+            todo = [(task, part) for task, part in zip(stream.tasks, places, strict=True) if not part.is_file()]
+            known -= len(todo)
+            _make(todo, feed, broken, workers, progress)
+            encoded.write_tables(file, chain.from_iterable(map(encoded.read_tables, places)), made)
+        shutil.rmtree(parts)
+    return _summary(file, made, len(stream.tasks) - known, known)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of parts. Raises: Busy; StorageFull, UsageError where it cannot be written."""
+    try:
+        with hold(folder, BUSY):
+            remove_drafts(folder)
+            yield
+    except OSError as error:
+        raise storage_error(error, folder.parent) from None
+
+
+def _recipe(stream: Stream, frames: int | None, size_px: int | None) -> Recipe:
+    """The stream's, with frames and size as asked."""
+    frames = frames or stream.recipe.test_frames
+    asked = {"frames": frames, "test_frames": frames} | ({"size_px": size_px} if size_px else {})
+    return build(Recipe, plain(stream.recipe) | asked, "the recipe")
+
+
+def _towers(backbone: str, recipe: Recipe) -> FrameTowers:
+    """Towers that are not trained. Raises: UsageError for a backbone that has no such towers."""
+    check_backbone(backbone)
+    check_weights(backbone)
+    kind = backbone_class(backbone)
+    if not issubclass(kind, FrameTowers) or kind.reads_vectors:
+        raise UsageError(
+            f"{backbone} is a {kind.__name__}, which does not see each frame of a video by itself, and captions. Name "
+            "two towers, as clip, open_clip:FOLDER or hf:FOLDER."
+        )
+    check_clips(backbone, recipe.size_px, recipe.test_frames)
+    towers = load_backbone(backbone, recipe.size_px)
+    assert isinstance(towers, FrameTowers)
+    return towers.eval().requires_grad_(False)
+
+
+def _made(stream: Stream, backbone: str, feed: Feed) -> Made:
+    """What the file says of itself."""
+    recipe, towers = feed.recipe, feed.towers
+    sampling = test_sampling(recipe, recipe.test_frames).key()
+    mean, std = feed.preset.mean or towers.mean, feed.preset.std or towers.std
+    return Made(
+        stream=stream.source or stream.name,
+        backbone=backbone,
+        weights=weights_digest(backbone),
+        dim=towers.dim,
+        view=f"{sampling} {feed.test_form} {[*mean]} {[*std]}",
+        recipe={
+            "frames": recipe.frames,
+            "test_frames": recipe.frames,
+            "sampling": "uniform",  # of so many frames all, once each
+            "test_sampling": "uniform",
+            "size_px": recipe.size_px,
+            "max_tokens": recipe.max_tokens,
+        },
+        data={task.name: data_of(read_manifest(task.manifest)) for task in stream.tasks},
+    )
+
+
+def _make(
+    todo: Sequence[tuple[TaskData, Path]],
+    feed: Feed,
+    broken: list[dict[str, Any]],
+    workers: int | None,
+    progress: bool,
+) -> None:
+    """Write the parts of some tasks. broken: what the feed reports."""
+    total = sum(read_manifest(task.manifest).table.num_rows for task, _ in todo)
+    with ExitStack() as stack:
+        if todo and workers != 0:
+            from kinoray.system.ray_session import num_cpus, ray_session
+
+            stack.enter_context(ray_session("data encode"))
+            feed.decode_slots = workers or max(1.0, num_cpus() - 1)
+        advance = stack.enter_context(counting_bar("Encoding", total, progress))
+        for task, part in todo:
+            broken.clear()
+            encoded.write_tables(part, _tables(task, feed, broken, advance))
+
+
+@torch.inference_mode()
+def _tables(
+    task: TaskData, feed: Feed, broken: list[dict[str, Any]], advance: Callable[[int, int], None]
+) -> Iterator[Any]:
+    """The clips of a task in the order of its manifest, then its captions."""
+    manifest, towers = read_manifest(task.manifest), feed.towers
+    assert isinstance(towers, FrameTowers)
+
+    def embed(video: Tensor) -> Tensor:
+        advance(len(video), 0)
+        return towers.embed_frames(video)
+
+    features: dict[str, Any] = {}
+    for split in SPLITS:
+        rows, of_split = feed.embed_clips(task.name, manifest, split, embed)
+        if len(rows):
+            flat = of_split.flatten(1).half().numpy()
+            features |= zip([manifest.id(row) for row in rows.tolist()], flat, strict=True)
+    problems = {bad["id"]: f"{bad['stage']}: {bad['message']}" for bad in broken}
+    yield encoded.table_of(task.name, "clip", manifest.table["id"].to_pylist(), features, problems)
+    captions = captions_of(manifest)
+    lots = [captions[first : first + CAPTIONS_AT_ONCE] for first in range(0, len(captions), CAPTIONS_AT_ONCE)]
+    texts = torch.cat([towers.project_text(feed.tokens(lot)).half().cpu() for lot in lots]).numpy()
+    yield encoded.table_of(task.name, "caption", captions, dict(zip(captions, texts, strict=True)), {})
+
+
+def _summary(file: Path, made: Made, tasks: int, known: int) -> Encoded:
+    clips = {task: encoded.read_clips(file, task) for task in made.data}
+    broken = [
+        {"task": task, "id": id, "problem": problem}
+        for task, rows in clips.items()
+        for id, problem in zip(rows.names, rows.problems, strict=True)
+        if problem is not None
+    ]
+    count = sum(len(rows.names) for rows in clips.values())
+    return Encoded(str(file), sha256(file), count, len(encoded.read_captions(file)[0]), tasks, known, broken)
