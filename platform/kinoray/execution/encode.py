@@ -96,7 +96,6 @@ def encode(
     recipe = _recipe(stream, frames, size_px)
     towers = _towers(name, recipe)
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    broken: list[dict[str, Any]] = []
     feed = Feed(
         names=[task.name for task in stream.tasks],
         manifests=[str(task.manifest) for task in stream.tasks],
@@ -107,7 +106,7 @@ def encode(
         world=world,
         decode_slots=0.0,
         towers=towers.to(world.device),
-        report_bad=broken.extend,
+        report_bad=lambda bad: None,
     )
     made = _made(stream, name, feed)
     if file.exists() and encoded.read_made(file) != made:
@@ -119,7 +118,7 @@ def encode(
             places = [parts / f"{digest_of([asdict(made), task.name])[:16]}.parquet" for task in stream.tasks]
             todo = [(task, part) for task, part in zip(stream.tasks, places, strict=True) if not part.is_file()]
             known -= len(todo)
-            _make(todo, feed, broken, workers, progress)
+            _make(todo, feed, workers, progress)
             encoded.write_tables(file, chain.from_iterable(map(encoded.read_tables, places)), made)
         shutil.rmtree(parts)
     return _summary(file, made, len(stream.tasks) - known, known)
@@ -182,14 +181,8 @@ def _made(stream: Stream, backbone: str, feed: Feed) -> Made:
     )
 
 
-def _make(
-    todo: Sequence[tuple[TaskData, Path]],
-    feed: Feed,
-    broken: list[dict[str, Any]],
-    workers: int | None,
-    progress: bool,
-) -> None:
-    """Write the parts of some tasks. broken: what the feed reports."""
+def _make(todo: Sequence[tuple[TaskData, Path]], feed: Feed, workers: int | None, progress: bool) -> None:
+    """Write the parts of some tasks."""
     total = sum(read_manifest(task.manifest).table.num_rows for task, _ in todo)
     with ExitStack() as stack:
         if todo and workers != 0:
@@ -199,29 +192,32 @@ def _make(
             feed.decode_slots = workers or max(1.0, num_cpus() - 1)
         advance = stack.enter_context(counting_bar("Encoding", total, progress))
         for task, part in todo:
-            broken.clear()
-            encoded.write_tables(part, _tables(task, feed, broken, advance))
+            encoded.write_tables(part, _tables(task, feed, advance))
 
 
 @torch.inference_mode()
-def _tables(
-    task: TaskData, feed: Feed, broken: list[dict[str, Any]], advance: Callable[[int, int], None]
-) -> Iterator[Any]:
+def _tables(task: TaskData, feed: Feed, advance: Callable[[int, int], None]) -> Iterator[Any]:
     """The clips of a task in the order of its manifest, then its captions."""
     manifest, towers = read_manifest(task.manifest), feed.towers
     assert isinstance(towers, FrameTowers)
+
+    problems: dict[str, str] = {}
+
+    def note(bad: list[dict[str, str]]) -> None:
+        problems.update({clip["id"]: f"{clip['stage']}: {clip['message']}" for clip in bad})
+        advance(len(bad), len(bad))
 
     def embed(video: Tensor) -> Tensor:
         advance(len(video), 0)
         return towers.embed_frames(video)
 
+    feed.report_bad = note
     features: dict[str, Any] = {}
     for split in SPLITS:
         rows, of_split = feed.embed_clips(task.name, manifest, split, embed)
         if len(rows):
             flat = of_split.flatten(1).half().numpy()
             features |= zip([manifest.id(row) for row in rows.tolist()], flat, strict=True)
-    problems = {bad["id"]: f"{bad['stage']}: {bad['message']}" for bad in broken}
     yield encoded.table_of(task.name, "clip", manifest.table["id"].to_pylist(), features, problems)
     captions = captions_of(manifest)
     lots = [captions[first : first + CAPTIONS_AT_ONCE] for first in range(0, len(captions), CAPTIONS_AT_ONCE)]
