@@ -33,7 +33,7 @@ from kinoray.streams import Stream, load_stream
 from kinoray.system.folders import cache_folder
 from kinoray.testing.engine import spec_of
 
-FRAMES = 6
+FRAMES, FILES = 6, ("whole.parquet", "again.parquet")
 PIXELS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
 
 
@@ -77,38 +77,24 @@ def forms(model, tmp_path_factory) -> dict[str, str]:
     return {"hf": f"hf:{hf}", "open_clip": f"open_clip:{other}"}
 
 
+WORDS = """embeddings.patch_embedding>conv1 embeddings.position_embedding.weight>positional_embedding embeddings.>
+    pre_layrnorm>ln_pre post_layernorm>ln_post final_layer_norm>ln_final encoder.layers>transformer.resblocks
+    layer_norm>ln_ mlp.fc1>mlp.c_fc mlp.fc2>mlp.c_proj self_attn>attn vision_model>visual text_model.>
+    visual_projection.weight>visual.proj text_projection.weight>text_projection .q_proj.>.in_proj_"""
+"""What transformers and open_clip call the weights of a CLIP, to be replaced in this order."""
+
+
 def as_open_clip(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The names that open_clip has for the weights of transformers' CLIP; those of a tower begin with its own."""
-    words = {
-        "vision_model.embeddings.patch_embedding": "visual.conv1",
-        "vision_model.embeddings.position_embedding.weight": "visual.positional_embedding",
-        "vision_model.embeddings.": "visual.",
-        "text_model.embeddings.position_embedding.weight": "positional_embedding",
-        "text_model.embeddings.": "",
-        "pre_layrnorm": "ln_pre",
-        "post_layernorm": "ln_post",
-        "final_layer_norm": "ln_final",
-        "encoder.layers": "transformer.resblocks",
-        "layer_norm": "ln_",
-        "mlp.fc1": "mlp.c_fc",
-        "mlp.fc2": "mlp.c_proj",
-        "self_attn": "attn",
-        "vision_model": "visual",
-        "text_model.": "",
-        "visual_projection.weight": "visual.proj",
-        "text_projection.weight": "text_projection",
-    }
+    """The weights of transformers' CLIP by the names that open_clip has for them."""
     made: dict[str, torch.Tensor] = {}
     for name, value in state.items():
-        key = name
-        for word, other in words.items():
-            key = key.replace(word, other)
-        if key.endswith("position_ids") or ".k_proj" in key or ".v_proj" in key:
-            continue
-        if ".q_proj." in key:
+        if ".q_proj." in name:
             value = torch.cat([state[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")])
-            key = key.replace(".q_proj.", ".in_proj_")
-        made[key] = (value.T if key in ("visual.proj", "text_projection") else value).contiguous().clone()
+        key = name
+        for word in WORDS.split():
+            key = key.replace(*word.split(">"))
+        if not key.endswith("position_ids") and ".k_proj" not in key and ".v_proj" not in key:
+            made[key] = (value.T if key in ("visual.proj", "text_projection") else value).contiguous().clone()
     return made
 
 
@@ -200,7 +186,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_encode_goes_on_behind_the_last_whole_task(folder, tmp_path, monkeypatch) -> None:
     stream = load_stream(str(folder))
-    whole = encode(stream, tmp_path / "whole.parquet", workers=0, progress=False)
+    whole = encode(stream, tmp_path / FILES[0], workers=0, progress=False)
     tables, names = encoding._tables, []
 
     def dying(task: Any, *arguments: Any) -> Any:
@@ -211,17 +197,13 @@ def test_encode_goes_on_behind_the_last_whole_task(folder, tmp_path, monkeypatch
 
     monkeypatch.setattr(encoding, "_tables", dying)
     with pytest.raises(KeyboardInterrupt):
-        encode(stream, tmp_path / "again.parquet", workers=0, progress=False)
-    again = encode(stream, tmp_path / "again.parquet", workers=0, progress=False)
+        encode(stream, tmp_path / FILES[1], workers=0, progress=False)
+    again = encode(stream, tmp_path / FILES[1], workers=0, progress=False)
     assert (again.made, again.known, names) == (1, 1, ["task0", "task1", "task1"])
-    assert again.digest == whole.digest and sorted(p.name for p in tmp_path.iterdir()) == [
-        "again.parquet",
-        "clips",
-        "whole.parquet",
-    ]
-    assert encode(stream, tmp_path / "again.parquet", workers=0, progress=False).made == 0
+    assert again.digest == whole.digest and {p.name for p in tmp_path.iterdir()} == {"clips", *FILES}
+    assert encode(stream, tmp_path / FILES[1], workers=0, progress=False).made == 0
     with pytest.raises(UsageError, match="holds other features"):
-        encode(stream, tmp_path / "again.parquet", frames=5, workers=0, progress=False)
+        encode(stream, tmp_path / FILES[1], frames=5, workers=0, progress=False)
 
 
 @pytest.mark.ray
@@ -237,9 +219,7 @@ def test_a_run_over_features_says_what_they_are_and_is_told_apart_by_their_file(
     for frames in (3, 4):
         words = ("data", "encode", folder, "-o", tmp_path / f"{frames}.parquet", "--frames", frames, "--workers", 0)
         code, out, err = kino(*words, "--quiet")
-        assert code == 0 and "24 clips, 4 captions; 2 tasks made" in out and "Cannot be read: task1/23.mp4 (" in out, (
-            err
-        )
+        assert code == 0 and "24 clips; 2 tasks made" in out and "Cannot be read: task1/23.mp4: open" in out, err
         options = ("--stream", folder, "--features", tmp_path / f"{frames}.parquet", "--num-workers", 0, "--runs", runs)
         steps = ("--set", "max_steps=2", "--set", "batch_size=4", "--set", "max_bad_fraction=0.2")
         code, out, err = kino("run", "avg_pool", *options, *steps)
@@ -272,8 +252,8 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
     assert "made by the backbone tiny (weights" in refused("avg_pool", "--backbone", "tiny-clip")
     for name in ("frames", "test_frames"):
         assert f"was made with {name}=3, but the run asks for 8" in refused("avg_pool", "--set", f"{name}=8")
-    assert "ends in .parquet" in refused("avg_pool", features=folder)
-    assert "no file of `kinoray data encode`" in refused("avg_pool", features=read_manifest_of(folder))
+    manifest = load_stream(str(folder)).tasks[0].manifest
+    assert "no file of `kinoray data encode`" in refused("avg_pool", features=manifest)
 
     tables = [table.to_pylist() for table in encoded.read_tables(file)]
     tables[0][4]["features"][2] = float("nan")
@@ -284,16 +264,11 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
     groups = (pa.Table.from_pylist(rows, schema=encoded.SCHEMA) for rows in tables)
     encoded.write_tables(other, groups, encoded.read_made(file))
     error = refused("avg_pool", features=other)
-    assert "3 clips are missing, 1 clips have features that are not finite" in error
+    assert ": 3 clips are missing, 1 captions are missing or not finite, features of 1" in error
 
     with (folder / "captions.csv").open("a") as lines:
         lines.write("\n22.mp4,another word,task1")
     error = refused("avg_pool")
-    assert "was made of other data" in error and "1 captions are missing" in error
+    assert "made of other clips, captions, splits or videos, 1 captions are missing" in error
     (folder / "captions.csv").write_text("video,caption\n0.mp4,a 0 square\n1.mp4,a 1 square\n2.mp4,a 2 square")
     assert "has no task" in refused("avg_pool")
-
-
-def read_manifest_of(folder: Path) -> Path:
-    """A Parquet file that nobody encoded."""
-    return load_stream(str(folder)).tasks[0].manifest

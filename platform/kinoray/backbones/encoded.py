@@ -14,7 +14,7 @@ Features are as the towers project them, not of unit norm. The schema's notes (`
 # N rows   T frames   D embedding
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,8 +55,8 @@ class Made:
     """How frames were chosen, cut and normalised."""
     recipe: dict[str, Any]
     """What a run's recipe says where it reads the file."""
-    data: dict[str, list[str]]
-    """Task -> digests of its manifest and, where they are known, of its videos' files."""
+    data: dict[str, str]
+    """Task -> digest of its clips, captions and splits, and of the videos' files where that is known."""
 
     @property
     def command(self) -> str:
@@ -64,28 +64,15 @@ class Made:
         return f"kinoray data encode {self.stream} --backbone {self.backbone} --frames {self.recipe['frames']}"
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The clips, or the captions, of a task."""
-
-    names: list[str]
-    """Ids, or texts."""
-    features: list[np.ndarray | None]
-    """float16, flat."""
-    problems: list[str | None]
+Seen = dict[str, tuple[np.ndarray | None, str | None]]
+"""By a clip's id, or by a caption: features, float16 and flat, and the problem; None where there is none."""
 
 
-def table_of(
-    task: str, kind: str, names: Sequence[str], features: Mapping[str, Any], problems: Mapping[str, str]
-) -> Any:
-    """The rows of a task's clips or captions. kind: "clip" or "caption". features, problems: by name, where known."""
-    columns = {
-        "task": [task] * len(names),
-        kind: list(names),
-        "features": [features.get(name) for name in names],
-        "problem": [problems.get(name) for name in names],
-    }
-    return pa.table([pa.array(columns.get(f.name, [None] * len(names)), f.type) for f in SCHEMA], schema=SCHEMA)
+def table_of(task: str, kind: str, seen: Seen) -> pa.Table:
+    """The rows of a task's clips or captions. kind: "clip" or "caption"."""
+    features, problems = zip(*seen.values(), strict=True)
+    columns = {"task": [task] * len(seen), kind: list(seen), "features": features, "problem": problems}
+    return pa.table([pa.array(columns.get(f.name, [None] * len(seen)), f.type) for f in SCHEMA], schema=SCHEMA)
 
 
 def write_tables(path: Path, tables: Iterator[pa.Table], made: Made | None = None) -> None:
@@ -115,19 +102,20 @@ def read_made(path: Path) -> Made:
     return made
 
 
-def read_clips(path: Path, task: str) -> Rows:
+def read_clips(path: Path, task: str) -> Seen:
     """What a file holds of a task's clips."""
+    place = 2 * list(read_made(path).data).index(task)
     with _opened(path) as file:
-        return _rows(file.read_row_group(2 * list(read_made(path).data).index(task)), "clip")
+        return _seen(file.read_row_group(place), "clip")
 
 
 def read_captions(path: Path) -> tuple[list[str], Tensor]:
     """The captions of all tasks, each once, and their features, float16 (N, D); without those that are not finite."""
-    made = read_made(path)
+    dim = read_made(path).dim
     with _opened(path) as file:
-        rows = _rows(file.read_row_groups(range(1, file.num_row_groups, 2)), "caption")
-    known = {name: row for name, row in zip(rows.names, rows.features, strict=True) if is_whole(row, made.dim)}
-    return list(known), torch.from_numpy(np.stack([*known.values()]) if known else np.empty((0, made.dim), np.float16))
+        seen = _seen(file.read_row_groups(range(1, file.num_row_groups, 2)), "caption")
+    known = {caption: features for caption, (features, _) in seen.items() if is_whole(features, dim)}
+    return list(known), torch.from_numpy(np.array([*known.values()], np.float16).reshape(-1, dim))
 
 
 def is_whole(features: np.ndarray | None, numel: int) -> bool:
@@ -135,15 +123,13 @@ def is_whole(features: np.ndarray | None, numel: int) -> bool:
     return features is not None and len(features) == numel and bool(np.isfinite(features).all())
 
 
-def _rows(table: pa.Table, kind: str) -> Rows:
+def _seen(table: pa.Table, kind: str) -> Seen:
     column = table["features"].combine_chunks()
     lengths = column.value_lengths().to_pylist()
-    flat = np.from_dlpack(column.flatten())  # Arrow's own way to NumPy imports pandas
-    ends = np.cumsum([length or 0 for length in lengths])
-    features = [
-        None if length is None else flat[end - length : end] for length, end in zip(lengths, ends.tolist(), strict=True)
-    ]
-    return Rows(table[kind].to_pylist(), features, table["problem"].to_pylist())
+    ends = np.cumsum([length or 0 for length in lengths])[:-1]
+    parts = np.split(np.from_dlpack(column.flatten()), ends)  # Arrow's own way to NumPy imports pandas
+    features = [None if length is None else part for length, part in zip(lengths, parts, strict=True)]
+    return dict(zip(table[kind].to_pylist(), zip(features, table["problem"].to_pylist(), strict=True), strict=True))
 
 
 @contextmanager

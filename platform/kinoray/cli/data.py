@@ -203,9 +203,8 @@ def encode_command(
 
     made = encode(stream, out, backbone, frames, size_px, workers, progress=not quiet)
     lines = [
-        f"{stream}: {made.clips:,} clips, {made.captions:,} captions; {made.made:,} tasks made, {made.known:,} known "
-        "from before.",
-        *(f"Cannot be read: {bad['task']}/{bad['id']} ({bad['problem']})" for bad in made.broken),
+        f"{stream}: {made.clips:,} clips; {made.made:,} tasks made, {made.known:,} known from before.",
+        *(f"Cannot be read: {clip}" for clip in made.broken),
         f"Features: {made.file}",
         f"SHA-256: {made.digest}",
     ]

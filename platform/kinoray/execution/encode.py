@@ -8,7 +8,7 @@ process, on its GPU if it has one, in float32. A task is a part: what is killed 
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,6 @@ from torch import Tensor
 from kinoray.backbones import (
     backbone_class,
     check_backbone,
-    check_clips,
     check_weights,
     encoded,
     load_backbone,
@@ -36,7 +35,7 @@ from kinoray.errors import UsageError
 from kinoray.method import Needs
 from kinoray.streams import Stream, TaskData, load_stream
 from kinoray.streams.encoded import captions_of, data_of
-from kinoray.system.durable import remove_drafts, sha256, storage_error
+from kinoray.system.durable import sha256
 from kinoray.system.folders import expanded
 from kinoray.system.locks import hold
 from kinoray.system.progress import counting_bar
@@ -55,13 +54,12 @@ class Encoded:
     digest: str
     """SHA-256 of the file."""
     clips: int
-    captions: int
     made: int
     """Tasks that it made."""
     known: int
     """Those that were there."""
-    broken: list[dict[str, str]]
-    """Clips that could not be read: task, id, problem."""
+    broken: list[str]
+    """Clips that could not be read, and why."""
 
 
 def encode(
@@ -93,7 +91,9 @@ def encode(
     if file.suffix != encoded.SUFFIX:
         raise UsageError(f"{file} must end in {encoded.SUFFIX}.")
     name = with_home(backbone or stream.backbone)
-    recipe = _recipe(stream, frames, size_px)
+    frames = frames or stream.recipe.test_frames
+    asked = {"frames": frames, "test_frames": frames, "size_px": size_px or stream.recipe.size_px}
+    recipe = build(Recipe, plain(stream.recipe) | asked, "the recipe")
     towers = _towers(name, recipe)
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     feed = Feed(
@@ -111,35 +111,18 @@ def encode(
     made = _made(stream, name, feed)
     if file.exists() and encoded.read_made(file) != made:
         raise UsageError(f"{file} holds other features. Give another name with -o, or remove it.")
-    parts = file.with_name(f"{file.name}.parts")
-    known = len(stream.tasks)
+    todo = []
     if not file.exists():
-        with held(parts):
+        parts = file.with_name(f"{file.name}.parts")
+        with hold(parts, BUSY):
             places = [parts / f"{digest_of([asdict(made), task.name])[:16]}.parquet" for task in stream.tasks]
             todo = [(task, part) for task, part in zip(stream.tasks, places, strict=True) if not part.is_file()]
-            known -= len(todo)
             _make(todo, feed, workers, progress)
             encoded.write_tables(file, chain.from_iterable(map(encoded.read_tables, places)), made)
         shutil.rmtree(parts)
-    return _summary(file, made, len(stream.tasks) - known, known)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold the folder of parts. Raises: Busy; StorageFull, UsageError where it cannot be written."""
-    try:
-        with hold(folder, BUSY):
-            remove_drafts(folder)
-            yield
-    except OSError as error:
-        raise storage_error(error, folder.parent) from None
-
-
-def _recipe(stream: Stream, frames: int | None, size_px: int | None) -> Recipe:
-    """The stream's, with frames and size as asked."""
-    frames = frames or stream.recipe.test_frames
-    asked = {"frames": frames, "test_frames": frames} | ({"size_px": size_px} if size_px else {})
-    return build(Recipe, plain(stream.recipe) | asked, "the recipe")
+    clips = {(task, id): problem for task in made.data for id, (_, problem) in encoded.read_clips(file, task).items()}
+    broken = [f"{task}/{id}: {problem}" for (task, id), problem in clips.items() if problem]
+    return Encoded(str(file), sha256(file), len(clips), len(todo), len(stream.tasks) - len(todo), broken)
 
 
 def _towers(backbone: str, recipe: Recipe) -> FrameTowers:
@@ -152,7 +135,6 @@ def _towers(backbone: str, recipe: Recipe) -> FrameTowers:
             f"{backbone} is a {kind.__name__}, which does not see each frame of a video by itself, and captions. Name "
             "two towers, as clip, open_clip:FOLDER or hf:FOLDER."
         )
-    check_clips(backbone, recipe.size_px, recipe.test_frames)
     towers = load_backbone(backbone, recipe.size_px)
     assert isinstance(towers, FrameTowers)
     return towers.eval().requires_grad_(False)
@@ -200,11 +182,10 @@ def _tables(task: TaskData, feed: Feed, advance: Callable[[int, int], None]) -> 
     """The clips of a task in the order of its manifest, then its captions."""
     manifest, towers = read_manifest(task.manifest), feed.towers
     assert isinstance(towers, FrameTowers)
-
-    problems: dict[str, str] = {}
+    seen: dict[str, Any] = dict.fromkeys(manifest.table["id"].to_pylist(), (None, None))
 
     def note(bad: list[dict[str, str]]) -> None:
-        problems.update({clip["id"]: f"{clip['stage']}: {clip['message']}" for clip in bad})
+        seen.update({clip["id"]: (None, f"{clip['stage']}: {clip['message']}") for clip in bad})
         advance(len(bad), len(bad))
 
     def embed(video: Tensor) -> Tensor:
@@ -212,26 +193,13 @@ def _tables(task: TaskData, feed: Feed, advance: Callable[[int, int], None]) -> 
         return towers.embed_frames(video)
 
     feed.report_bad = note
-    features: dict[str, Any] = {}
     for split in SPLITS:
-        rows, of_split = feed.embed_clips(task.name, manifest, split, embed)
-        if len(rows):
-            flat = of_split.flatten(1).half().numpy()
-            features |= zip([manifest.id(row) for row in rows.tolist()], flat, strict=True)
-    yield encoded.table_of(task.name, "clip", manifest.table["id"].to_pylist(), features, problems)
+        rows, frames_NTD = feed.embed_clips(task.name, manifest, split, embed)
+        seen |= {
+            manifest.id(row): (frames_NTD[n].flatten().half().numpy(), None) for n, row in enumerate(rows.tolist())
+        }
+    yield encoded.table_of(task.name, "clip", seen)
     captions = captions_of(manifest)
     lots = [captions[first : first + CAPTIONS_AT_ONCE] for first in range(0, len(captions), CAPTIONS_AT_ONCE)]
-    texts = torch.cat([towers.project_text(feed.tokens(lot)).half().cpu() for lot in lots]).numpy()
-    yield encoded.table_of(task.name, "caption", captions, dict(zip(captions, texts, strict=True)), {})
-
-
-def _summary(file: Path, made: Made, tasks: int, known: int) -> Encoded:
-    clips = {task: encoded.read_clips(file, task) for task in made.data}
-    broken = [
-        {"task": task, "id": id, "problem": problem}
-        for task, rows in clips.items()
-        for id, problem in zip(rows.names, rows.problems, strict=True)
-        if problem is not None
-    ]
-    count = sum(len(rows.names) for rows in clips.values())
-    return Encoded(str(file), sha256(file), count, len(encoded.read_captions(file)[0]), tasks, known, broken)
+    texts_ND = torch.cat([towers.project_text(feed.tokens(lot)).half().cpu() for lot in lots]).numpy()
+    yield encoded.table_of(task.name, "caption", {caption: (texts_ND[n], None) for n, caption in enumerate(captions)})

@@ -191,7 +191,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = _reference(needs)
     if reference is not None:
-        _check_media(reference, backbone, f"the reference set of {source.name}, {reference.name},")
+        _check_media(replace(reference, name=f"the reference set of {source.name}, {reference.name},"), backbone)
     resolved = Resolved(
         folder=Path(),
         method=source,
@@ -218,14 +218,13 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
 def _features(request: RunRequest) -> str:
     """The backbone that an encoded file is, "" where the request names none. Raises: UsageError."""
     if request.features is None:
-        return request.backbone if request.backbone and encoded_file(request.backbone) else ""
+        named = with_home(request.backbone or "")
+        return named if encoded_file(named) else ""
     file = expanded(request.features).absolute()
-    backbone = f"features:{file}"
-    if encoded_file(backbone) is None:
-        raise UsageError(f"`features` is {str(file)!r}: a file of `kinoray data encode` ends in .parquet.")
+    read_made(file)
     if request.backbone is not None:
         check_made_by(request.backbone, file)
-    return backbone
+    return f"features:{file}"
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -367,7 +366,7 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
     if not issubclass(kind, cls.backbones) and kind.reads_vectors:
         raise UsageError(
             f"{name} acts inside a {cls.backbones.__name__}, but {backbone} has only what came out of one. Run it on "
-            "the clips, with a whole backbone."
+            "the clips, with whole towers."
         )
     if not issubclass(kind, cls.backbones):
         raise UsageError(
@@ -376,20 +375,19 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
         )
 
 
-def _check_media(stream: Stream, backbone: str, whole: str = "") -> None:
+def _check_media(stream: Stream, backbone: str) -> None:
     """Refuse videos for a backbone that takes vectors of frames, and the other way round. Raises: UsageError."""
-    whole = whole or stream.name
     wanted = backbone_class(backbone).reads_vectors
     for task in stream.tasks:
         manifest = read_manifest(task.manifest)
         if wanted and manifest.num_vectors < manifest.table.num_rows:
             raise UsageError(
-                f"{backbone} takes vectors of frames (.npy), but task {task.name!r} of {whole} has videos or "
+                f"{backbone} takes vectors of frames (.npy), but task {task.name!r} of {stream.name} has videos or "
                 "pictures. Name a backbone with a video tower."
             )
         if not wanted and manifest.num_vectors:
             raise UsageError(
-                f"Task {task.name!r} of {whole} has vectors of frames (.npy), which {backbone} cannot see. Use "
+                f"Task {task.name!r} of {stream.name} has vectors of frames (.npy), which {backbone} cannot see. Use "
                 "--backbone features:BACKBONE, as features:clip."
             )
 
