@@ -257,6 +257,7 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
 
     tables = [table.to_pylist() for table in encoded.read_tables(file)]
     tables[0][4]["features"][2] = float("nan")
+    tables[1][3]["features"][0] = float("inf")  # of both tasks' captions the last
     tables[3].pop()
     for group, number in ((0, 1), (0, 1), (2, 3)):
         tables[group].pop(number)
@@ -264,7 +265,7 @@ def test_what_features_cannot_serve_is_refused_by_name(folder, tmp_path, kino) -
     groups = (pa.Table.from_pylist(rows, schema=encoded.SCHEMA) for rows in tables)
     encoded.write_tables(other, groups, encoded.read_made(file))
     error = refused("avg_pool", features=other)
-    assert ": 3 clips are missing, 1 captions are missing or not finite, features of 1" in error
+    assert ": 3 clips are missing, 1 captions are missing or not finite, features of 1 clips are not" in error
 
     with (folder / "captions.csv").open("a") as lines:
         lines.write("\n22.mp4,another word,task1")

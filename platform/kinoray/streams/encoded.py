@@ -54,8 +54,8 @@ def check_made_by(backbone: str, file: Path) -> None:
     if digest != made.weights if digest and made.weights else asked != made.backbone:
         then, now = made.weights[:8] or "unknown", digest[:8] or "unknown"
         raise UsageError(
-            f"{file} was made by the backbone {made.backbone} (weights {then}), not by {asked} (weights {now}). Leave out "
-            "--backbone, or encode anew."
+            f"{file} was made by the backbone {made.backbone} (weights {then}), not by {asked} (weights {now}). Leave "
+            "out --backbone, or encode anew."
         )
 
 
