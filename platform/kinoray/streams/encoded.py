@@ -84,16 +84,17 @@ def captions_of(manifest: Manifest) -> list[str]:
 
 def _check(file: Path, made: Made, stream: Stream, manifests: Sequence[Manifest]) -> None:
     """Raises: UsageError where a file was made of other data, lacks some, or has numbers that are not finite."""
-    clips = captions = broken = 0
-    same, known = True, set(encoded.read_captions(file)[0])
+    clips = broken = 0
+    same, asked = True, set[str]()
     for task, manifest in zip(stream.tasks, manifests, strict=True):
         if task.name not in made.data:
             raise UsageError(f"{file} was made of {made.stream} and has no task {task.name!r}. Run `{made.command}`.")
         same &= made.data[task.name] == data_of(manifest)
         seen, numel = encoded.read_clips(file, task.name), made.recipe["frames"] * made.dim
         clips += len(set(manifest.table["id"].to_pylist()) - seen.keys())
-        captions += len(set(captions_of(manifest)) - known)
+        asked |= {*captions_of(manifest)}
         broken += sum(problem is None and not is_whole(features, numel) for features, problem in seen.values())
+    captions = len(asked - {*encoded.read_captions(file)[0]})
     words = {
         "it was made of other clips, captions, splits or videos": not same,
         f"{clips:,} clips are missing": clips,
