@@ -13,10 +13,10 @@ learned: old similarities (CRP), the corners (ETF), and pairs drawn around the p
 
 Differs: these are the code's equations; of the paper the abstract alone could be read. In the code CRP's reference
 stays plain CLIP (`fixed_reference`), where the abstract's is the model before; logits are divided by the root of the
-batch; P_t and P_v do not learn, and change places for drawn pairs; Q is Gaussian. FrameFusionMoE's adapters, which
-learn there, have no part here: the towers' own weights do. Words and frames have unit norm before P. Clips are ranked
-by s and the cosine of the means, half each; the code standardises both over the gallery, so that a clip's score depends
-on the others. Its three rates are one, and another in the first task.
+batch; P_t and P_v do not learn, and change places for drawn pairs; Q is Gaussian. Of these `--as-released` sets the
+first. FrameFusionMoE's adapters, which learn there, have no part here: the towers' own weights do. Words and frames
+have unit norm before P. Clips are ranked by s and the cosine of the means, half each; the code standardises both over
+the gallery, so that a clip's score depends on the others. Its three rates are one, and another in the first task.
 """
 
 # B rows   Q captions   V videos   L words   T frames   D embedding   C categories
@@ -30,12 +30,13 @@ from torch.nn import functional as F
 
 from kinoray.backbones.backbone import Tokens, WordTowers
 from kinoray.config import Count, Positive, config
-from kinoray.equations import in_batch_nce, unit
+from kinoray.equations import full_precision, in_batch_nce, unit
 from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, StepInfo, StepOutput, Task, TaskFacts, trainable
 from kinoray.momentum import Frozen, copy_into
 from kinoray.rehearsal import labelled
 
+Sides = tuple[Tensor, Tensor]
 WORDS = 77
 """Tokens of a caption that are looked at."""
 PAIRS_NUMEL = 1 << 24
@@ -54,13 +55,11 @@ class Config:
     """Whether similarities are held to the model before all tasks, not to the one before this task."""
 
 
-LATER = {"ctvr-msrvtt-*": 3e-6, "ctvr-actnet-*": 6e-6}
-"""Rates of the towers; in the first task 2e-5."""
+STEP = {"batch_size": 32, "weight_decay": 0.5}
 RECIPES: dict[str, dict[str, Any]] = {
-    name: {"batch_size": 32, "weight_decay": 0.5, "learning_rate": rate, "first_rate": 2e-5 / rate}
-    for name, rate in LATER.items()
+    "ctvr-msrvtt-*": STEP | {"learning_rate": 3e-6, "first_rate": 2e-5 / 3e-6},
+    "ctvr-actnet-*": STEP | {"learning_rate": 6e-6, "first_rate": 2e-5 / 6e-6, "categories": 200},
 }
-RECIPES |= {"ctvr-actnet-10": {"categories": 200}, "ctvr-actnet-20": {"categories": 200}}
 RELEASED = {"": {"fixed_reference": True}}
 
 
@@ -70,9 +69,14 @@ def words_of(towers: WordTowers, text: Tokens) -> Tensor:
     return F.pad(words_BLD, (0, 0, 0, WORDS - words_BLD.shape[1]))
 
 
+def sides(towers: WordTowers, rows: Rows) -> Sides:
+    """Words (B, L, D) and frames (B, T, D) of rows."""
+    return words_of(towers, rows.text).float(), towers.embed_frames(rows.video).float()
+
+
 def word_frame(words_QLD: Tensor, frames_VTD: Tensor) -> Tensor:
     """s of all pairs, (Q, V); words of zeros are none."""
-    cosines_QVLT = torch.einsum("qld,vtd->qvlt", unit(words_QLD.float()), unit(frames_VTD.float()))
+    cosines_QVLT = torch.einsum("qld,vtd->qvlt", unit(words_QLD), unit(frames_VTD))
     none_QL = ~words_QLD.any(dim=2)
     by_word_QVL = cosines_QVLT.amax(dim=3).masked_fill(none_QL[:, None], 0.0)
     by_frame_QVT = cosines_QVLT.masked_fill(none_QL[:, None, :, None], -torch.inf).amax(dim=2)
@@ -81,7 +85,7 @@ def word_frame(words_QLD: Tensor, frames_VTD: Tensor) -> Tensor:
 
 def pooled(tokens_BND: Tensor) -> Tensor:
     """The mean over words or frames, of unit norm, (B, D)."""
-    return unit(tokens_BND.float().sum(dim=1))
+    return unit(tokens_BND.sum(dim=1))
 
 
 def kept(now_BG: Tensor, old_BG: Tensor) -> Tensor:
@@ -149,32 +153,38 @@ class Method(BaseMethod):
 
     def loss(self, batch: Batch) -> StepOutput:
         """The total. Features: none, as a caption is its words."""
-        words, frames = self.embed_text(batch.text, 0), self.towers.embed_frames(batch.video)
-        now = self._logits(words, frames, batch)
-        kept_B = sum(F.cross_entropy(x, batch.order, reduction="none") for x in now)
-        corner_BD, known_B = self.corners_CD[batch.labels.clamp(min=0)], batch.labels >= 0
-        mapped = (self.maps[0](unit(words.float())), self.maps[1](unit(frames.float())))
-        etf_B, proto = known_B * from_corner(*mapped, corner_BD), now[0].new_zeros(())
-        if self.index > 0:
-            with torch.no_grad():
-                seen = words_of(self.old.module, batch.text), self.old.module.embed_frames(batch.video)
-                kept_of = self._logits(*seen, batch)
-            kept_B = kept_B + 5 * (kept(now[0], kept_of[0]) + kept(now[1], kept_of[1]))
-            drawn_2BD, corner_BD = self._drawn(batch)
-            etf_B = etf_B + from_corner(*(m(x)[:, None] for m, x in zip(self.maps, drawn_2BD, strict=True)), corner_BD)
-            proto = self._proto(pooled(words), pooled(frames), unit(drawn_2BD), batch)
-        share = batch.gather(kept_B.detach()).sum() / batch.gather(etf_B.detach()).sum().clamp(min=1e-12)
-        terms = {"kept": kept_B.sum() / batch.global_size, "etf": etf_B.sum() / batch.global_size, "proto": proto}
+        now = sides(self.towers, batch)
+        with torch.no_grad():
+            old = sides(self.old.module, batch) if self.index > 0 else None
+        with full_precision(now[0]):
+            kept_B, etf_B, proto = self._terms(now, old, batch)
+            share = batch.gather(kept_B.detach()).sum() / batch.gather(etf_B.detach()).sum().clamp(min=1e-12)
+            terms = {"kept": kept_B.sum() / batch.global_size, "etf": etf_B.sum() / batch.global_size, "proto": proto}
         total = terms["kept"] + 0.1 * share * terms["etf"] + 0.5 * proto
         return StepOutput(objectives=total, log={f"loss/{name}": term for name, term in terms.items()})
 
-    def _logits(self, words_BLD: Tensor, frames_BTD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _terms(self, now: Sides, old: Sides | None, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """L + CRP and ETF of each row, (B,), and this rank's share of proto."""
+        logits = self._logits(now, batch)
+        kept_B: Tensor = sum(F.cross_entropy(x, batch.order, reduction="none") for x in logits)  # type: ignore[assignment]
+        mapped = (m(unit(side)) for m, side in zip(self.maps, now, strict=True))
+        etf_B = from_corner(*mapped, self.corners_CD[batch.labels.clamp(min=0)]) * (batch.labels >= 0)
+        if old is None:
+            return kept_B, etf_B, kept_B.new_zeros(())
+        kept_B = kept_B + 5 * sum(map(kept, logits, self._logits(old, batch)))
+        drawn, corner_BD = self._drawn(batch)
+        etf_B = etf_B + from_corner(*(m(x)[:, None] for m, x in zip(self.maps, drawn, strict=True)), corner_BD)
+        text, video = (torch.cat([pooled(side), unit(x)]) for side, x in zip(now, drawn, strict=True))
+        texts, videos = (torch.cat([batch.gather(half) for half in x.chunk(2)]) for x in (text, video))
+        scale = self.log_scale.exp()
+        proto = in_batch_nce(scale * text, video, videos, 1.0) + in_batch_nce(scale * video, text, texts, 1.0)
+        return kept_B, etf_B, proto / (2 * batch.global_size)
+
+    def _logits(self, own: Sides, batch: Batch) -> tuple[Tensor, Tensor]:
         """Own captions against all videos, and own videos against all captions, (B, G) each."""
-        by_text, by_video = (
-            word_frame(words_BLD, batch.gather(frames_BTD)),
-            word_frame(batch.gather(words_BLD), frames_BTD),
-        )
-        return self.log_scale.exp() * by_text, self.log_scale.exp() * by_video.T
+        (words_BLD, frames_BTD), (words_GLD, frames_GTD) = own, map(batch.gather, own)
+        scale = self.log_scale.exp()
+        return scale * word_frame(words_BLD, frames_GTD), scale * word_frame(words_GLD, frames_BTD).T
 
     def _drawn(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A pair around the prototypes of an old category for each row, (2, B, D), and its corner (B, D)."""
@@ -183,27 +193,13 @@ class Method(BaseMethod):
         noise_2BD = batch.normal(2, self.towers.dim).transpose(0, 1)
         return self.means_2CD[:, chosen_B] + self.radii_2C[:, chosen_B, None] * noise_2BD, self.corners_CD[chosen_B]
 
-    def _proto(self, text_BD: Tensor, video_BD: Tensor, drawn_2BD: Tensor, batch: Batch) -> Tensor:
-        """This rank's share of the contrast among the step's pairs and the drawn ones."""
-        scale = self.log_scale.exp()
-        text, video = torch.cat([text_BD, drawn_2BD[0]]), torch.cat([video_BD, drawn_2BD[1]])
-        texts, videos = (torch.cat([batch.gather(half) for half in side.chunk(2)]) for side in (text, video))
-        both = in_batch_nce(scale * text, video, videos, 1.0) + in_batch_nce(scale * video, text, texts, 1.0)
-        return both / (2 * batch.global_size)
-
     def after_step(self, carry: dict[str, Tensor], step: StepInfo) -> None:
         """Clamp the scale."""
         self.log_scale.clamp_(max=math.log(200))
 
     def end_task(self, task: Task) -> tuple[int, ...]:
         """Prototypes of the task's categories."""
-
-        def sides(rows: Rows) -> Tensor:
-            return torch.stack(
-                [pooled(self.embed_text(rows.text, 0)), pooled(self.towers.embed_frames(rows.video))], dim=1
-            )
-
-        labels, sides_N2D = labelled(task, sides)
+        labels, sides_N2D = labelled(task, lambda rows: torch.stack([*map(pooled, sides(self.towers, rows))], dim=1))
         for category in labels.unique().tolist():
             own_2ND = sides_N2D[labels == category].transpose(0, 1)
             self.means_2CD[:, category] = own_2ND.mean(dim=1).to(self.means_2CD)

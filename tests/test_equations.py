@@ -156,4 +156,5 @@ def test_a_text_names_the_class_whose_captions_it_is_like_or_none() -> None:
     texts = torch.tensor([(0.0, 1.0), (1.0, 0.0), (0.8, 0.6), (-1.0, 0.0)])
     named = classes_named(texts, captions)
     assert named.tolist() == [[False, True, False], [True, False, False], [False] * 3, [False] * 3]
+    assert classes_named(texts, captions[:0]).shape == (4, 0), "before any class"
     assert classes_named(texts, captions, alike=0.5)[2].tolist() == [True, False, False]

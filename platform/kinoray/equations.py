@@ -210,6 +210,8 @@ def classes_named(text_QD: Tensor, captions_CD: Tensor, alike: float = 0.99) -> 
     Shapes:  text_QD (Q, D); captions_CD (C, D), the sum of each class's captions in double precision, or 0.
     """
     cosines_QC = unit(text_QD.double()) @ unit(captions_CD).T
+    if not len(captions_CD):
+        return cosines_QC.bool()
     return F.one_hot(cosines_QC.argmax(dim=1), cosines_QC.shape[1]).bool() & (cosines_QC >= alike)
 
 

@@ -96,6 +96,13 @@ def test_a_run_tells_shapes_apart_and_moves_nothing_of_the_towers(form, micro, t
     assert all(map(torch.equal, before.state_dict().values(), after.state_dict().values()))
 
 
+@pytest.mark.parametrize("form", ["primal", "dual"])
+def test_before_any_class_names_are_answered_by_zero_shot(form, micro, tmp_path) -> None:
+    method = built(spec_of("rail", micro, tmp_path, settings=SMALL | {"answer": "names", "form": form}))
+    names, clips = (torch.nn.functional.normalize(torch.randn(count, 64), dim=1) for count in (3, 5))
+    assert torch.allclose(method.score(names, clips), (100 * names @ clips.T).softmax(dim=0), atol=1e-5)
+
+
 def test_names_are_answered_by_their_classes_and_unseen_ones_by_zero_shot_alone(micro, tmp_path) -> None:
     method = built(spec_of("rail", micro, tmp_path, settings=SMALL | {"answer": "names"}))
     method.grow(replace(facts_of(0), num_classes=2, new_classes=2))
