@@ -129,6 +129,23 @@ def test_verbs_come_in_the_documented_order() -> None:
     assert fake.commits == [Position(0, 1), Position(0, 2), Position(1), Position(1, 1), Position(1, 2), Position(2)]
 
 
+def test_what_is_tested_before_training_has_grown_and_begun_nothing(monkeypatch) -> None:
+    stages, fake = [Stage(0, (0,), 0, before=(0, 1))], Fake(Counts(), scores=[1, 2, 3])
+    assert list(train_stream(fake.method, stages, RECIPE, fake, RunState())) == [1] and fake.method.diary[:3] == [
+        "grow 0",
+        "test (0, 1) at 0",
+        "begin 0",
+    ]
+
+    stopped = Fake(Counts(), scores=[])
+    monkeypatch.setattr(stopped, "evaluate", lambda stage, state: False)
+    assert (
+        not list(train_stream(stopped.method, stages, RECIPE, stopped, RunState()))
+        and stopped.commits == []
+        and stopped.method.diary == ["grow 0"]
+    )
+
+
 def test_the_best_validated_weights_go_on_and_the_first_of_equals_wins() -> None:
     fake = Fake(Counts(), scores=[5, 7, 7, 9, 1, 1])
     run(fake)

@@ -26,7 +26,7 @@ from kinoray.errors import UsageError, unknown
 from kinoray.evaluation import protocols
 from kinoray.metrics import Ranks
 from kinoray.source import OwnName, Source, class_of, whole
-from kinoray.training.stages import Stage
+from kinoray.training.stages import BEFORE, Stage
 
 if TYPE_CHECKING:
     from kinoray.evaluation.tester import Tester
@@ -66,6 +66,10 @@ class BaseProtocol(ABC):
 
     gallery_grows: ClassVar[bool] = False
     """Whether a test reads the features that were stored after earlier tasks."""
+
+    looks_ahead: ClassVar[bool] = False
+    """Whether every task is tested from before the first training on, rather than once it is learned: then the result
+    matrix is full, and has a row more (`training.stages.BEFORE`)."""
 
     name: str
     """As streams name it; `load_protocol` sets it."""
@@ -125,10 +129,15 @@ class BaseProtocol(ABC):
         return known[_bare(text)]
 
     def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False) -> tuple[Stage, ...]:
-        """What is learned and tested, in order. Joint training and zero-shot fill the last row only."""
+        """What is learned and tested, in order. Joint training and zero-shot fill the last row only; zero-shot all rows
+        where the others do, too."""
+        all_tasks = tuple(range(tasks))
         if joint or zero_shot:
-            return (Stage(0 if joint else None, tuple(range(tasks)), tasks - 1, one_for_all=True),)
-        return tuple(Stage(task, tuple(range(task + 1)), task) for task in range(tasks))
+            same = (BEFORE, *all_tasks[:-1]) if zero_shot and self.looks_ahead else ()
+            return (Stage(0 if joint else None, all_tasks, tasks - 1, one_for_all=True, same_rows=same),)
+        if self.looks_ahead:
+            return tuple(Stage(task, all_tasks, task, before=() if task else all_tasks) for task in all_tasks)
+        return tuple(Stage(task, all_tasks[: task + 1], task) for task in all_tasks)
 
     @abstractmethod
     def validate(self, tester: "Tester", task: int) -> Ranks:

@@ -73,7 +73,9 @@ def _longest(earlier: Sequence[Resolved], begins: Sequence[int], run: Resolved) 
 
 
 def _alike(run: Resolved, other: Resolved) -> int:
-    """How many tasks two runs have in common at the start."""
+    """How many tasks two runs have in common at the start; none where tests look ahead to what comes later."""
+    if run.looks_ahead:
+        return 0
     pairs = zip(run.stream.tasks, other.stream.tasks, strict=True)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), len(run.stream.tasks))
 

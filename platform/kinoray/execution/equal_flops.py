@@ -122,7 +122,7 @@ class CountingSession(RankSession):
 
     def evaluate(self, stage: Stage, state: RunState) -> bool:
         """Nothing but the features that later tasks read."""
-        if self.feed.needs.stored is not None:
+        if self.feed.needs.stored is not None and stage.train is not None:
             self.tester.keep_for_later(self.feed.needs.stored, stage)
         return True
 

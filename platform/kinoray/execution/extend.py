@@ -136,6 +136,10 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
     if old.equal_flops:
         raise UsageError(f"{label} has steps that were counted at its start (`equal_flops`). Run it anew on all tasks.")
+    if old.protocol.looks_ahead:
+        raise UsageError(
+            f"{label} was tested on all its tasks from the start, so not on a new one. Run it anew on all."
+        )
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
     _check_videos(old)

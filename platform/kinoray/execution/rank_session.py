@@ -240,12 +240,12 @@ class RankSession(StageFacts):
     def _add_link(self, state: RunState, optimizer: dict[str, Tensor]) -> None:
         """Note the digests of the stage that has just been tested."""
         done = state.position.stage
-        row = self.spec.stages[done - 1].row
-        validation = {cell: ranks for cell, ranks in state.validation.items() if cell[1] == row}
+        stage = self.spec.stages[done - 1]
+        validation = {cell: ranks for cell, ranks in state.validation.items() if cell[1] in stage.rows}
         parts = {"method": self.method.state_dict(), "optimizer": optimizer, "validation": to_tensors(validation)[0]}
         self.leaves = leaves_of(parts)
         features = {name: fact["sha256"] for name, fact in self.lasting().items()}
-        ranks = ranks_link(state.ranks, row, self.tester.queries)
+        ranks = ranks_link(state.ranks, stage, self.tester.queries)
         link = Link(state_link(self.leaves, state.selections, features), ranks)
         self.links = [*links_in(self.links, done - 1), link]
 
@@ -351,7 +351,8 @@ class RankSession(StageFacts):
         with self.clock.evaluating():
             for split, cells in (("test", state.ranks), ("validation", state.validation)):
                 for reading, of_tasks in self.protocol.test(self.tester, stage, split).items():
-                    cells |= {(reading, stage.row, task): ranks for task, ranks in of_tasks.items()}
+                    for row in (stage.row, *stage.same_rows):
+                        cells |= {(reading, row, task): ranks for task, ranks in of_tasks.items()}
             # Also after the last task: the run may be extended. Joint training has no later task.
             if self.feed.needs.stored is not None and stage.train is not None and not stage.one_for_all:
                 self.tester.keep_for_later(self.feed.needs.stored, stage)

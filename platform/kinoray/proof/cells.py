@@ -9,7 +9,7 @@ import pyarrow as pa
 from kinoray.errors import UsageError
 from kinoray.metrics import Cells, Ranks
 from kinoray.training.chain import ranks_link
-from kinoray.training.stages import Stage
+from kinoray.training.stages import BEFORE, Stage
 
 Queries = dict[tuple[str, int, int], list[tuple[int, str]]]
 
@@ -27,7 +27,7 @@ class Tested(NamedTuple):
 
     def links(self, stages: Sequence[Stage]) -> list[str]:
         """The digest of each stage's ranks."""
-        return [ranks_link(self.cells, stage.row, self.of_row(stage.row)) for stage in stages]
+        return [ranks_link(self.cells, stage, self.of_row(stage.row)) for stage in stages]
 
 
 def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
@@ -42,12 +42,12 @@ def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
     rank, ties, gallery = column["rank"], column["ties"], column["gallery"]
     row, task = column["after_task"], column["task"]
     right = np.isfinite(rank) & (rank >= 0) & (rank < gallery) & (ties >= 0) & (ties < gallery)
-    right &= (row >= 0) & (row < tasks) & (task >= 0) & (task < tasks)
+    right &= (row >= BEFORE) & (row < tasks) & (task >= 0) & (task < tasks)
     if not right.all():
         raise UsageError(f"{where}, row {int(np.argmin(right))}: no ranking gives such numbers.")
     cells: Cells = {}
     queries: Queries = {}
-    keys = (codes * tasks + row) * tasks + task
+    keys = (codes * (tasks + 1) + row) * tasks + task
     for key in np.unique(keys):
         own = np.flatnonzero(keys == key)
         name = readings[codes[own[0]]], int(row[own[0]]), int(task[own[0]])
@@ -62,7 +62,8 @@ def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
 def odd_cell(tested: Tested, stages: Sequence[Stage], readings: Sequence[str]) -> str:
     """The first cell that should be there and is not, or the other way round, or whose queries are others than those of
     the main reading; "" for none."""
-    wanted = {(stage.row, task) for stage in stages for task in stage.tests}
+    wanted = {(row, task) for stage in stages for row in (stage.row, *stage.same_rows) for task in stage.tests}
+    wanted |= {(BEFORE, task) for stage in stages for task in stage.before}
     for reading in readings:
         there = {(row, task) for of, row, task in tested.cells if of == reading}
         for row, task in sorted(wanted ^ there):

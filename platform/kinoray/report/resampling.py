@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kinoray.evaluation.protocol import matrix_name
 from kinoray.metrics import Ranks, hits_at
 from kinoray.runs.result import Result
+from kinoray.training.stages import BEFORE
 
 DRAWS = 200
 """B: the standard error is then known to 5 %."""
@@ -35,6 +36,7 @@ def draws_of(result: Result, numbers: Numbers) -> dict[str, Floats]:
     {} where there are no ranks, or ranks that do not give the run's own matrices.
     """
     ranks, matrices = result.ranks, result.outcome.get("matrix", {})
+    ranks = ranks[ranks["after_task"] != BEFORE]  # no metric counts it
     chosen = {part["task"].iloc[0]: _chosen(part) for _, part in ranks.groupby("task")}
     size, protocol = len(result.tasks), result.protocol
     drawn = {name: np.full((DRAWS, size, size), np.nan) for name in protocol.matrix_names}

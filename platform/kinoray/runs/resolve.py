@@ -125,6 +125,11 @@ class Resolved:
         return load_protocol(self.stream.protocol).stages(len(self.stream.tasks), self.joint, self.zero_shot)
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether tasks are tested that are not learned yet: then its ranks depend on all tasks of the stream."""
+        return load_protocol(self.stream.protocol).looks_ahead
+
+    @property
     def steps(self) -> list[int]:
         """Optimizer steps of each training stage; of a run on a budget the recipe's until they are counted."""
         counted = read_counted(self.folder) if self.budget else None

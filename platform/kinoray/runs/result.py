@@ -20,6 +20,7 @@ from kinoray.runs.identity import identity, suffixes
 from kinoray.system.durable import read_json, read_jsonl
 from kinoray.system.folders import expanded
 from kinoray.system.text import as_typed, brief, one_line, operations, printable, show, size
+from kinoray.training.stages import BEFORE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,8 @@ SWEEP_RECORD = "sweep.json"
 RECORD = dict.fromkeys(("method", "stream", "protocol", "seed", "tasks", "joint", "zero_shot")) | {"config": {}}
 """What every run.json has (`system.durable.read_json`)."""
 AGAIN = "give the run's command again, which writes it anew"
+BEFORE_TRAINING = "(before training)"
+"""Row of tables for what was measured then."""
 UNTIED: dict[str, Any] = {"reading": "", "ties": 0, "best": ()}
 """Columns of ranks.parquet that older runs have not, and what they would hold."""
 
@@ -157,15 +160,20 @@ class Result:
         matrices, queries = self.outcome.get(f"{prefix}matrix"), self.outcome.get(f"{prefix}queries", ())
         return self.protocol.metrics_of(matrices, queries, score, tasks) if matrices else {}
 
-    def matrix_of(self, metric: str) -> "pd.DataFrame":
-        """The result matrix of a score, or of another reading of it ("reading/score"; `BaseProtocol.matrix_names`)."""
+    def matrix_of(self, metric: str, before: bool = False) -> "pd.DataFrame":
+        """The result matrix of a score, or of another reading of it ("reading/score"; `BaseProtocol.matrix_names`).
+
+        before: with a first row of what was measured before training, where the protocol does so.
+        """
         import pandas as pd
 
         cells = self._cells()
         cells = cells[cells["metric"] == metric]
-        numbers = range(len(self.tasks))
-        matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(index=numbers, columns=numbers)
-        rows, columns = pd.Index(self.tasks, name="after task"), pd.Index(self.tasks, name="task")
+        numbers, first = range(len(self.tasks)), BEFORE if before and BEFORE in set(cells["after_task"]) else 0
+        wanted = {"index": range(first, len(self.tasks)), "columns": numbers}
+        matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(**wanted)
+        names = [self._after(row) for row in wanted["index"]]
+        rows, columns = pd.Index(names, name="after task"), pd.Index(self.tasks, name="task")
         return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
     def own_matrix_of(self, score: str) -> "pd.DataFrame":
@@ -179,7 +187,7 @@ class Result:
         """Tidy: one row per measured cell, with columns method stream seed after_task task metric value."""
         cells = self._cells()
         named = cells.assign(method=self.label, stream=self.stream, seed=self.seed, task=cells["task_name"])
-        named["after_task"] = [self.tasks[i] for i in cells["after_task"]]
+        named["after_task"] = [self._after(row) for row in cells["after_task"]]
         return named[["method", "stream", "seed", "after_task", "task", "metric", "value"]]
 
     @property
@@ -246,6 +254,10 @@ class Result:
         """The clips of the run's feature store that are nearest to a text: `kinoray.search` with this run."""
         return hooks.search(self, text, **options)
 
+    def _after(self, row: int) -> str:
+        """A row of the result matrix in words: the task after which it was measured."""
+        return BEFORE_TRAINING if row == BEFORE else self.tasks[row]
+
     def _cells(self) -> "pd.DataFrame":
         return _read_table(self.folder / "matrix.parquet", ["after_task", "task", "task_name", "metric", "value"])
 
@@ -260,10 +272,11 @@ class Result:
         numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in self.protocol.headlines)
         values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in self.protocol.headlines)
         table = f"<table style='{TABLE}'><tr>{numbers}</tr><tr>{values}</tr></table>"
+        matrix = heat_map(self.matrix_of(self.score, before=True))
         time = f"{self.cost['wall_s']:.0f} s, " if "wall_s" in self.cost else ""
         foot = f"<div style='opacity:.7'>{time}{html.escape(str(self.folder))}</div>"
         notes = "".join(f"<div>{html.escape(printable(line))}</div>" for line in self.cautions)
-        return f"<div>{head}{error}{notes}{table}{heat_map(self.matrix)}{foot}</div>"
+        return f"<div>{head}{error}{notes}{table}{matrix}{foot}</div>"
 
 
 class Results(list[Result]):

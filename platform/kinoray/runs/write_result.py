@@ -12,14 +12,21 @@ from kinoray.metrics import Cells, Ranks
 from kinoray.system.durable import whole_file, write_json
 from kinoray.system.folders import seed_label
 from kinoray.training.chain import Link, chain_of
+from kinoray.training.stages import BEFORE
 
 
-def matrices_of(protocol: BaseProtocol, cells: Cells, num_tasks: int) -> dict[str, Any]:
-    """Result matrices of a protocol's scores in percent, nested lists with None where nothing was measured."""
+def matrices_of(
+    protocol: BaseProtocol, cells: Cells, num_tasks: int, rows: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Result matrices of a protocol's scores in percent, nested lists with None where nothing was measured.
+
+    rows: of the matrix; None: those after each task.
+    """
 
     def matrix(reading: str, k: int) -> list[list[float | None]]:
         tasks = range(num_tasks)
-        return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in tasks]
+        of_rows = tasks if rows is None else rows
+        return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in of_rows]
 
     return {matrix_name(r, name): matrix(r, k) for r in protocol.readings for name, k in protocol.scores.items()}
 
@@ -56,7 +63,7 @@ def write_results(
     numbers = numbers_of(protocol, ranks, len(names))
     matrices = numbers["matrix"]
     validated, validation_counts = matrices_of(protocol, validation, len(names)), _num_queries(validation)
-    write_matrix(folder, names, matrices)
+    write_matrix(folder, names, matrices, matrices_of(protocol, ranks, len(names), [BEFORE]))
     if state == "finished":
         write_ranks(folder, _rank_rows(ranks, queries))
     outcome = {
@@ -115,12 +122,17 @@ def _best_clips(ranks: Ranks, galleries: Sequence[Sequence[str]]) -> list[list[s
     return [[among[place] for place in places if place >= 0] for places in ranks.best]
 
 
-def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any]) -> None:
-    """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name."""
+def write_matrix(
+    folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> None:
+    """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name.
+
+    before: by the same names the one row of what was measured before training, `after_task` BEFORE.
+    """
     rows = [
         {"after_task": i, "task": t, "task_name": tasks[t], "metric": metric, "value": float(value)}
         for metric, matrix in matrices.items()
-        for i, row in enumerate(matrix)
+        for i, row in [*((BEFORE, row) for row in (before or {}).get(metric, ())), *enumerate(matrix)]
         for t, value in enumerate(row)
         if value is not None and not math.isnan(value)
     ]

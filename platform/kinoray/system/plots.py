@@ -176,6 +176,7 @@ def draw_forgetting(axes: Axes, matrices: Sequence[pd.DataFrame], score: str) ->
 def draw_course(axes: Axes, matrices: Sequence[pd.DataFrame], task: int, colour: str, label: str) -> None:
     """The score on one task after each task, from the one that learned it on (thin: seeds, thick: mean)."""
     scores = np.array([matrix.to_numpy(dtype=float)[:, task] for matrix in matrices])  # (seeds, n)
+    scores[:, :task] = np.nan
     after = np.arange(1, scores.shape[1] + 1)
     if len(scores) > 1:
         axes.plot(after, scores.T, color=colour, alpha=0.35, linewidth=0.8)

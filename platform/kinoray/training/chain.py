@@ -17,6 +17,7 @@ from torch import Tensor
 from kinoray.config import digest_of
 from kinoray.metrics import Cells
 from kinoray.training.checkpoint import digests_of, state_digest
+from kinoray.training.stages import Stage
 
 
 class Link(NamedTuple):
@@ -57,16 +58,18 @@ def state_link(leaves: Mapping[str, str], selections: Sequence[Sequence[int]], f
     return digest_of({"leaves": dict(leaves), "selections": list(map(list, selections)), "features": dict(features)})
 
 
-def ranks_link(cells: Cells, row: int, queries: Mapping[int, Sequence[tuple[int, str]]]) -> str:
-    """The `ranks` of a link: mid-ranks, ties and galleries of one row of the result matrix, with the queries' ids."""
+def ranks_link(cells: Cells, stage: Stage, queries: Mapping[int, Sequence[tuple[int, str]]]) -> str:
+    """The `ranks` of a link: mid-ranks, ties and galleries of a stage's rows of the result matrix, with the queries'
+    ids. Names of its own row are without the row."""
     tensors, tested = {}, {}
     for (reading, of_row, task), ranks in cells.items():
-        if of_row == row:
+        if of_row in stage.rows:
+            place = f"{reading}/{task}" if of_row == stage.row else f"{reading}/{of_row}/{task}"
             columns = {"middle": np.float64, "ties": np.int64, "gallery": np.int64}
             for name, kind in columns.items():
-                tensors[f"{reading}/{task}/{name}"] = torch.from_numpy(np.array(getattr(ranks, name), dtype=kind))
+                tensors[f"{place}/{name}"] = torch.from_numpy(np.array(getattr(ranks, name), dtype=kind))
             tested[str(task)] = [[int(sample), str(clip)] for sample, clip in queries[task]]
-    return state_digest(tensors, {"row": row, "queries": tested})
+    return state_digest(tensors, {"row": stage.row, "queries": tested})
 
 
 def processor_of(device: torch.device) -> str:

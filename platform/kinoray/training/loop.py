@@ -1,6 +1,6 @@
 """The page to read: how a method learns a stream of tasks. No Ray, no files, no clocks.
 
-    train_stream -> learn_stage -> train_task -> train_step,  test_stage
+    train_stream -> learn_stage -> train_task -> (test_untrained,) train_step,  test_stage
 
 What surrounds the loop (batches, evaluation, commits, logs, requests to stop) it reaches through `Surroundings`.
 """
@@ -136,6 +136,13 @@ def test_stage(method: BaseMethod, stage: Stage, around: Surroundings, state: Ru
     return True
 
 
+def test_untrained(method: BaseMethod, stage: Stage, around: Surroundings, state: RunState) -> bool:
+    """Test what a stage's training begins with; False when stopped early: nothing is learned yet, so a resumed run
+    begins again, with what was embedded."""
+    between_steps(method, around.seed(stage.untrained, "evaluate"), around.world.device)
+    return around.evaluate(stage.untrained, state)
+
+
 def grow(method: BaseMethod, stage: Stage, around: GrowingIn) -> None:
     """Let the method grow for a stage; a resumed run grows the same."""
     between_steps(method, around.seed(stage, "grow"), around.world.device)
@@ -176,6 +183,8 @@ def train_task(method: BaseMethod, stage: Stage, recipe: Recipe, around: Surroun
     number, start, steps = state.position.stage, state.position.step, around.steps(stage)
     if start == 0:
         grow(method, stage, around)
+        if stage.before and not test_untrained(method, stage, around, state):
+            return False
         begin_task(method, stage, around, state.selections)
     groups = checked_groups(method.param_groups())
     optimizer = make_optimizer(recipe, groups)
