@@ -2,7 +2,8 @@
 
 Result matrix: `A[i][t]` = score in percent on task t after training task i (BMU-MoCo, Sec. 4.1, writes A_t^i). Rows and
 columns are numbered from 0; a cell that was not measured is nan (None in JSON). Joint training and zero-shot fill the
-last row only, so what compares a task with its own past has no value there: such metrics return None.
+last row only, so what compares a task with its own past has no value there: such metrics return None. Above the
+diagonal stand tasks that are not learned yet, where a protocol tests them: Transfer and Average alone count these.
 """
 
 from collections.abc import Sequence
@@ -186,6 +187,28 @@ def harmonic_mean(matrix: ArrayLike) -> float | None:
 def backward_forgetting(matrix: ArrayLike) -> float | None:
     """BWF: mean over all tasks but the last of A[t][t] - A[n-1][t], in points (FrameFusionMoE). None for one task."""
     return _mean((_diagonal(matrix) - final_row(matrix))[:-1])
+
+
+def transfer(matrix: ArrayLike) -> float | None:
+    """Transfer: how well tasks do before they are learned (ZSCL, ICCV 2023). None where a cell was not measured.
+
+        mean_{t > 0} mean_{i < t} A[i][t]
+
+    Tasks weigh alike, their cells do not; what was measured before any training is no row.
+    """
+    scores = _so_far(matrix)
+    return _mean(np.array([scores[:task, task].mean() for task in range(1, len(scores))]))
+
+
+def average(matrix: ArrayLike) -> float | None:
+    """Average: mean over all rows and tasks (ZSCL). None where a cell was not measured."""
+    return _mean(_so_far(matrix).ravel())
+
+
+def _so_far(matrix: ArrayLike) -> Floats:
+    """Rows and columns of the tasks seen so far."""
+    count = len(final_row(matrix))
+    return as_matrix(matrix)[:count, :count]
 
 
 def _diagonal(matrix: ArrayLike) -> Floats:

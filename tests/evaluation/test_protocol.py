@@ -15,6 +15,7 @@ from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.metrics import Ranks, mean_rank, median_rank
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = ["retention", "retention-agnostic"]
 CVLM, CTVR = load_protocol("cvlm"), load_protocol("ctvr")
 
 
@@ -24,7 +25,7 @@ def untied(*middle: float) -> Ranks:
 
 
 def test_protocols_are_found_by_their_files_and_an_unknown_one_names_the_nearest() -> None:
-    assert protocol_names() == ["classification", "cssl", "ctvr", "ctvr-twins", "cvlm", "ucl", "video-ssl"]
+    assert protocol_names() == ["classification", "cssl", "ctvr", "ctvr-twins", "cvlm", *KEPT, "ucl", "video-ssl"]
     assert CVLM.name == "cvlm"
     with pytest.raises(UsageError, match=r"no protocol named 'cvml'. Did you mean 'cvlm'"):
         load_protocol("cvml")
@@ -58,7 +59,8 @@ def test_no_score_and_no_protocol_is_named_elsewhere() -> None:
 @pytest.mark.parametrize("name", protocol_names())
 def test_what_a_protocol_shows_it_can_compute(name: str) -> None:
     protocol = load_protocol(name)
-    matrices = {matrix: [[50.0, None], [40.0, 60.0]] for matrix in protocol.matrix_names}
+    ahead = 30.0 if protocol.looks_ahead else None
+    matrices = {matrix: [[50.0, ahead], [40.0, 60.0]] for matrix in protocol.matrix_names}
     metrics = protocol.summarise(matrices, queries=[2, 3], final=[untied(0, 1), untied(2, 3, 4)])
     assert set(metrics) == set(protocol.metrics) and None not in metrics.values()
     assert set(protocol.headlines) <= set(metrics)
@@ -71,7 +73,8 @@ def test_what_a_protocol_shows_it_can_compute(name: str) -> None:
 @pytest.mark.parametrize("name", protocol_names())
 def test_joint_training_and_zero_shot_fill_the_last_row_only(name: str) -> None:
     protocol = load_protocol(name)
-    assert [(stage.train, stage.tests, stage.row) for stage in protocol.stages(2)] == [(0, (0,), 0), (1, (0, 1), 1)]
+    first = (0, 1) if protocol.looks_ahead else (0,)
+    assert [(stage.train, stage.tests, stage.row) for stage in protocol.stages(2)] == [(0, first, 0), (1, (0, 1), 1)]
     for joint in (True, False):
         (stage,) = protocol.stages(3, joint=joint, zero_shot=not joint)
         assert (stage.train, stage.tests, stage.row) == (0 if joint else None, (0, 1, 2), 2)

@@ -95,6 +95,7 @@ class BaseProtocol(ABC):
         better = dict.fromkeys(self.scores, "max") | dict.fromkeys(OF_RANKS, "min")
         better |= {"FR": "min", "HM": "max", "BWF": "min", f"{self.score}_current": "max"}
         better |= {f"{name}_tasks": better[name] for name in (*self.scores, *OF_RANKS) if self.pooled}
+        better |= dict.fromkeys(("Transfer", "Average", "Last"), "max") if self.looks_ahead else {}
         for reading in filter(None, self.readings):
             better |= {_metric_name(reading, name): "max" for name in self.scores} | {f"BWF_{reading}": "min"}
         return better
@@ -165,8 +166,8 @@ class BaseProtocol(ABC):
     ) -> dict[str, float | None]:
         """The metrics that follow from result matrices by name (`matrix_names`): `objectives`.
 
-        queries: number of each task's queries, where overall scores are pooled. score: the one that FR, HM, BWF and the
-        current mean are of. tasks: as things stood after so many tasks.
+        queries: number of each task's queries, where overall scores are pooled. score: the one that FR, HM, BWF, the
+        current mean, Transfer, Average and Last are of. tasks: as things stood after so many tasks.
 
             overall score = mean over tasks, or, where pooled, sum_t n_t A[last][t] / sum_t n_t of n_t queries
         """
@@ -180,6 +181,9 @@ class BaseProtocol(ABC):
         }
         if self.pooled:
             scores |= {f"{name}_tasks": metrics.final_mean(cut[name]) for name in self.scores if name in cut}
+        if self.looks_ahead:
+            scores |= {"Transfer": metrics.transfer(main), "Average": metrics.average(main)}
+            scores |= {"Last": metrics.final_mean(main)}
         return {
             **scores,
             "FR": metrics.overall_forgetting(main),

@@ -183,11 +183,15 @@ class Tester:
         clip_rows, numbers = clips.manifest.samples(clips.split)
         samples = np.flatnonzero(np.isin(clip_rows, clips.rows))
         captions = [clips.manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in samples]
+        truth = np.searchsorted(clips.rows, clip_rows[samples])
+        return TestSet(clips.task, clips.ids, self.tokens(captions), truth, samples)
+
+    def tokens(self, texts: list[str]) -> Tokens:
+        """Tokens of some texts, (N, L) on the CPU."""
         towers = self.feed.towers
         assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
-        ids, mask = towers.tokenize(captions, self.feed.recipe.max_tokens)
-        text = Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
-        return TestSet(clips.task, clips.ids, text, np.searchsorted(clips.rows, clip_rows[samples]), samples)
+        ids, mask = towers.tokenize(texts, self.feed.recipe.max_tokens)
+        return Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
 
     def query_features(self, test: TestSet, own: int, seen_as: Sequence[int]) -> list[Tensor]:
         """Features of the queries for the gallery blocks seen as some tasks, (Q, ...) each.

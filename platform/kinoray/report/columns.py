@@ -25,6 +25,9 @@ MEANINGS = {
     "FR": "FR: points lost on a task since it was learned; overall their sum",
     "HM": "HM: harmonic mean of the overall scores at the end and right after each training",
     "BWF": "BWF: mean over tasks of the points lost since each was learned",
+    "Transfer": "Transfer: mean score of tasks before they are learned",
+    "Average": "Average: mean score over all tasks and times of testing",
+    "Last": "Last: mean score at the end",
 }
 GAP = 2
 """Cells between two columns."""
