@@ -45,7 +45,7 @@ def clips(request, tmp_path, monkeypatch) -> list[tuple[str, str]]:
     for number, (id, part) in enumerate(listed):
         split = split_of_concept(concept_of(id), 0, RESERVED)
         where = {"split": split, "task": part} if split else {"split": "train", "task": "reserved"}
-        rows.append({"id": id, "uri": f"{number}.mp4", "captions": [f"clip {number}"], **where})
+        rows.append({"id": id, "uri": f"{number}.mp4", "captions": [f"clip {number}"], "label": part, **where})
     write_manifest(rows, manifest_of("sprites"), tmp_path)
     return listed
 
@@ -65,6 +65,16 @@ def test_no_concept_is_in_two_splits_of_a_stream_and_none_is_reserved(clips, nam
     assert sum(map(len, concepts.values())) == len(set.union(*concepts.values()))
     assert not {c for c in set.union(*concepts.values()) if split_of_concept(c, way, RESERVED) is None}
     assert all(task for split in SPLITS for task in ids(stream, split))
+
+
+def test_retention_has_the_tasks_of_cvlm_without_labels(clips):
+    plain, kept = (load_stream(f"sprites-{name}:videos") for name in ("cvlm", "retention"))
+    assert all(ids(plain, split) == ids(kept, split) for split in SPLITS)
+    assert not any(read_manifest(task.manifest).rows_by("label") for task in kept.tasks)
+    assert (kept.protocol, kept.backbone, kept.recipe) == ("retention", plain.backbone, plain.recipe)
+    assert [task.data_set for task in kept.tasks] == ["sprites"] * 5
+    agnostic = load_stream("sprites-retention:1,videos,agnostic")
+    assert agnostic.protocol == "retention-agnostic" and ids(agnostic, "test") != ids(kept, "test")
 
 
 def test_another_number_is_another_way_to_split(clips):

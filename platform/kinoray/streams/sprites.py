@@ -1,8 +1,10 @@
-"""`sprites-cvlm`, `sprites-ctvr-10`: moving drawings with names and actions, one style after the other.
+"""`sprites-cvlm`, `sprites-ctvr-10`, `sprites-retention`: moving drawings with names and actions, style after style.
 
 Five tasks, one for each part of the set: Widelands drawn large, Flare, Widelands drawn small, Wesnoth, Fluent emoji.
 `sprites-cvlm` is tested as `cvlm` is, each task in its own gallery; there a name has at most four clips, so that names
 weigh alike. `sprites-ctvr-10` cuts each part in two by names and is tested as `ctvr-*` are, in one gallery that grows.
+`sprites-retention` has the tasks of `sprites-cvlm`, all tested before, while and after they are learned; with the word
+`agnostic` in its argument, among the clips of all of them.
 
 A name is in one split, with all its variants and in all tasks: `sprites-cvlm:1` is the second way to split. What is
 reserved for aligning towers is in none. By default the towers are frozen, and what they saw was made once;
@@ -17,14 +19,15 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from kinoray.config import Recipe
-from kinoray.data.manifest import SPLITS, Manifest
+from kinoray.data.manifest import SPLITS, Manifest, read_manifest
 from kinoray.datasets.packages import concept_of
 from kinoray.datasets.packages.sprites import PARTS
 from kinoray.streams import Stream
 from kinoray.streams.concepts import cut_by_concept, split_and_media
+from kinoray.streams.prompts import pair_task, with_protocol
 from kinoray.streams.task_manifests import task_manifests
 
-NAMES = ("sprites-cvlm", "sprites-ctvr-10")
+NAMES = ("sprites-cvlm", "sprites-ctvr-10", "sprites-retention")
 PUBLISHED = True
 
 CLIPS_A_NAME = 4
@@ -41,16 +44,19 @@ def load(name: str, argument: str) -> Stream:
 
     Raises: UsageError where the set is not prepared or has no vectors, or for an argument that is no number.
     """
+    keeps = name == "sprites-retention"
+    argument, protocol = with_protocol(argument) if keeps else (argument, "cvlm" if name == "sprites-cvlm" else "ctvr")
     number, is_vectors = split_and_media(name, argument)
     manifest = cut_by_concept("sprites", number, is_vectors)
     parts = manifest.rows_by("task")
     groups = [(part, parts.get(part, np.empty(0, np.int64))) for part in PARTS]
-    if name == "sprites-cvlm":
+    if protocol != "ctvr":
         groups = [(part, _evened(manifest, rows)) for part, rows in groups]
     else:
         groups = [half for part, rows in groups for half in _halves(manifest, part, rows)]
     tasks = task_manifests(manifest, groups)
-    protocol = "cvlm" if name == "sprites-cvlm" else "ctvr"
+    if keeps:
+        tasks = tuple(pair_task(task.name, read_manifest(task.manifest), task.data_set) for task in tasks)
     backbone = "lite0-minilm:frozen,aligned" if is_vectors else "lite0-minilm:aligned"
     return Stream(name, protocol, tasks, RECIPE, backbone)
 
