@@ -4,28 +4,37 @@ A builder for each family writes the files and says which clips they hold; one t
 """
 
 import csv
+import gzip
 import io
 import json
 import pickle
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from scipy.io import savemat
 from support.clips import grey_ramp, write_clip
 
 from kinoray.data.manifest import SPLITS, read_manifest
 from kinoray.datasets.packages import concept_of, find_family, split_of_concept
 from kinoray.datasets.prepare import prepare
 from kinoray.datasets.readers import PICTURES, data_sets
+from kinoray.datasets.readers.coop import LAYOUTS as COOP
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.read_clip import read_clip
 from kinoray.decoding.sampling import Sampling
+from kinoray.errors import UsageError
+from kinoray.runs.result import Result
+from kinoray.streams import domains, load_stream
+from kinoray.testing.engine import run_spec, spec_of
 
 SECONDS = 30
 """Length of each video, at one frame a second: what DiDeMo's spans need."""
@@ -58,6 +67,8 @@ class Tree:
         self.pixels: dict[str, np.ndarray] = {}
         """By id: the frame (H, W, 3) of each item of an array."""
         self.count = 0
+        self.is_complete = False
+        """Whether what is on disk is all that there is: nothing can be missing."""
 
     def write(self, name: str, value: Any) -> None:
         """A file: bytes, text, lines, or anything else as JSON; lists are lines in text files."""
@@ -68,6 +79,12 @@ class Tree:
         if not isinstance(value, bytes | str):
             value = json.dumps(value)
         path.write_bytes(value if isinstance(value, bytes) else value.encode())
+
+    def matlab(self, name: str, values: dict[str, Any]) -> None:
+        """A MATLAB file."""
+        data = io.BytesIO()
+        savemat(data, values)
+        self.write(name, data.getvalue())
 
     def media(self, uri: str) -> None:
         """A picture or video unlike all others, once for each uri."""
@@ -91,7 +108,7 @@ class Tree:
     def damage(self) -> list[str]:
         """Delete the first test file and cut the second in half; returns their uris."""
         uris = list(dict.fromkeys(clip["uri"] for clip in self.clips.values() if clip["split"] == "test"))
-        if self.pixels:
+        if self.pixels or self.is_complete:
             return []
         lost, cut = uris[:2]
         (self.root / lost).unlink()
@@ -460,6 +477,118 @@ def fetched(tree: Tree, name: str) -> None:
     tree.write("clips.jsonl", "".join(f"{line}\n" for line in lines))
 
 
+DOMAIN_LISTS: dict[str, tuple[str, str, str]] = {
+    "aircraft": ("fgvc-aircraft-2013b/data", "images_variant_{}.txt", "images"),
+    "dtd": ("dtd/dtd", "labels/{}1.txt", "images"),
+    "food101": ("food-101", "meta/{}.json", "images"),
+    "oxford-pets": ("oxford-iiit-pet", "annotations/{}.txt", "images"),
+}
+"""Folder, lists of training and test, folder of the pictures."""
+
+
+def listed_pictures(tree: Tree, name: str) -> None:
+    """Text lists of each split, and a picture that is in none."""
+    home, file, folder = DOMAIN_LISTS[name]
+    for split in ("train", "test"):
+        lines: list[str] = []
+        entries: dict[str, list[str]] = {}
+        for n in range(6):
+            kind = f"a_kind {n % 2}" if name == "aircraft" else f"a_kind_{n % 2}"
+            stem = {"aircraft": f"{split}{n}", "oxford-pets": f"{kind}_{split}{n}"}.get(name, f"{kind}/{split}{n}")
+            about = {"aircraft": f"{stem} {kind}", "dtd": f"{stem}.jpg", "oxford-pets": f"{stem} 1 1 1"}
+            lines.append(about.get(name, ""))
+            entries.setdefault(kind, []).append(stem)
+            uri = f"{home}/{folder}/{stem}.jpg"
+            tree.add(f"{folder}/{stem}", uri, split, label=kind.replace("_", " "))
+        word = "trainval" if (name, split) == ("oxford-pets", "train") else split
+        tree.write(f"{home}/{file.format(word)}", entries if name == "food101" else lines)
+    tree.media(f"{home}/{folder}/spare.jpg")
+    tree.extra.append(f"{home}/{folder}/spare.jpg")
+    tree.carved = 1
+
+
+def class_folders(tree: Tree, name: str) -> None:
+    """Ten pictures in a folder for each of two classes; of Caltech101 also those of none."""
+    home = {"caltech101": "caltech101/101_ObjectCategories", "eurosat": "eurosat/2750", "sun397": "SUN397"}[name]
+    classes = ("a/air_field/outdoor", "b/beach") if name == "sun397" else ("AirField", "beach")
+    paths = [f"{kind}/sun_{n:02d}" for kind in classes for n in range(10)]
+    train = set(torch.randperm(20, generator=torch.Generator().manual_seed(42)).tolist()[:16])
+    for n, path in enumerate(paths):
+        kind = path.rpartition("/")[0].partition("/")[2] if name == "sun397" else path.partition("/")[0]
+        split = "train" if n in train else "test"
+        tree.add(path, f"{home}/{path}.jpg", split, label=kind.replace("/", " ").replace("_", " "))
+    if name == "caltech101":
+        tree.media(f"{home}/BACKGROUND_Google/image_0001.jpg")
+        tree.extra.append(f"{home}/BACKGROUND_Google/image_0001.jpg")
+    tree.carved, tree.is_complete = 1, True
+
+
+def mat_labels(tree: Tree, name: str) -> None:
+    """Numbered classes in MATLAB files, as MATLAB writes them."""
+    if name == "flowers102":
+        splits = {"train": [1, 4, 5], "validation": [2], "test": [3, 6, 7]}
+        for split, numbers in splits.items():
+            for n in numbers:
+                uri, label = f"flowers-102/jpg/image_{n:05d}.jpg", ("pink primrose", "hard-leaved pocket orchid")[n % 2]
+                if split == "validation":
+                    tree.media(uri)
+                    tree.extra.append(uri)
+                else:
+                    tree.add(f"jpg/image_{n:05d}", uri, split, label=label)
+        ids = {"trnid": splits["train"], "valid": splits["validation"], "tstid": splits["test"]}
+        tree.matlab("flowers-102/imagelabels.mat", {"labels": [n % 2 + 1 for n in range(1, 8)]})
+        tree.matlab("flowers-102/setid.mat", ids)
+    else:
+        names = np.array(["AM General Hummer", "Acura RL"], dtype=object)
+        tree.matlab("stanford_cars/devkit/cars_meta.mat", {"class_names": names})
+        places = {"train": "devkit/cars_train_annos.mat", "test": "cars_test_annos_withlabels.mat"}
+        for split, file in places.items():
+            entries = np.array(
+                [(n % 2 + 1, f"{n:05d}.jpg") for n in range(1, 6)], dtype=[("class", object), ("fname", object)]
+            )
+            tree.matlab(f"stanford_cars/{file}", {"annotations": entries})
+            for kind, picture in entries.tolist():
+                uri = f"cars_{split}/{picture}"
+                tree.add(uri[:-4], f"stanford_cars/{uri}", split, label=names[kind - 1])
+    tree.carved = 1
+
+
+def mnist(tree: Tree, name: str) -> None:
+    """IDX files, those of the test packed."""
+    rng = np.random.default_rng(0)
+    words = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    for split, word, count in (("train", "train", 50), ("test", "t10k", 4)):
+        digits = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = rng.integers(0, 10, count, dtype=np.uint8)
+        for kind, values, axes in (("images-idx3", digits, 3), ("labels-idx1", labels, 1)):
+            data = bytes([0, 0, 8, axes]) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+            packed = split == "test"
+            tree.write(f"MNIST/raw/{word}-{kind}-ubyte{'.gz' * packed}", gzip.compress(data) if packed else data)
+        for n, digit in enumerate(labels.tolist()):
+            about = {"uri": f"{split}.npy", "item": n, "label": f"{digit} - {words[digit]}", "split": split}
+            tree.clips[f"{split}-{n:05d}"] = about
+            tree.pixels[f"{split}-{n:05d}"] = np.repeat(digits[n][..., None], 3, axis=-1)
+    tree.carved = 1
+
+
+def coop(tree: Tree, name: str) -> None:
+    """CoOp's own split of each set."""
+    folder, file, pictures, _ = COOP[name]
+    entries: dict[str, list[list[Any]]] = {"train": [], "val": [], "test": []}
+    for word, of_split in entries.items():
+        for n in range(4):
+            path = f"{word}{n}.jpg" if name == "coop-aircraft" else f"kind_{n % 2}/{word}{n}.jpg"
+            of_split.append([path, n % 2, f"kind_{n % 2}"])
+            uri = "/".join(filter(None, [pictures, path]))
+            split = "validation" if word == "val" else word
+            tree.add(uri[:-4], f"{folder}/{uri}", split, label=f"kind {n % 2}")
+    if name == "coop-aircraft":
+        for word, of_split in entries.items():
+            tree.write(f"{folder}/images_variant_{word}.txt", [f"{path[:-4]} {kind}" for path, _, kind in of_split])
+    else:
+        tree.write(f"{folder}/{file}", entries)
+
+
 TREES: dict[str, Callable[[Tree, str], None]] = {
     "msrvtt": msrvtt_1ka,
     "msrvtt-7k": msrvtt_1ka,
@@ -487,6 +616,11 @@ TREES: dict[str, Callable[[Tree, str], None]] = {
     "tiny-imagenet": tiny_imagenet,
     "imagenet": imagenet,
     "imagenet-sub": imagenet_sub,
+    **dict.fromkeys(DOMAIN_LISTS, listed_pictures),
+    **dict.fromkeys(("caltech101", "eurosat", "sun397"), class_folders),
+    **dict.fromkeys(("flowers102", "stanford-cars"), mat_labels),
+    "mnist": mnist,
+    **dict.fromkeys(COOP, coop),
     "sprites": fetched,
     "robots": fetched,
     "glyphs": fetched,
@@ -527,11 +661,12 @@ def test_a_download_is_prepared_to_clips_that_decode(
             prepared["split"] = "train"
         assert prepared == clip, id
     assert rows.keys() == ready.keys()
+    side = next(map(len, tree.pixels.values()), 32)
     for split in SPLITS:
         assert len(manifest.clips(split)) == counts[split]
         row = int(manifest.clips(split)[0])
-        frames = read_clip(manifest.clip(row), Sampling("uniform", 2), seed=0, form=FrameForm(32))
-        assert frames.dtype == np.uint8 and frames.shape[1:] == (32, 32, 3)
+        frames = read_clip(manifest.clip(row), Sampling("uniform", 2), seed=0, form=FrameForm(side))
+        assert frames.dtype == np.uint8 and frames.shape[1:] == (side, side, 3)
         if tree.pixels:
             assert np.array_equal(frames, tree.pixels[manifest.id(row)][None])
         elif grey := tree.greys.get(manifest.uri(row)):
@@ -544,6 +679,32 @@ def test_a_download_is_prepared_to_clips_that_decode(
     parts = {(c["uri"], c.get("start"), c.get("end")) for c in tree.clips.values() if c["uri"] not in damaged[:1]}
     assert report.probed == (0 if tree.pixels else len(parts)) and again.problems == report.problems
     assert listing(tree.root) == before
+
+
+@pytest.mark.parametrize("name", ["mtil:order=2", "xtail:shots=2"])
+def test_the_sets_of_a_stream_of_domains_run_from_end_to_end(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(UsageError, match=r"^Not prepared yet: .*aircraft.*mnist.*sun397"):
+        load_stream(name)
+    sets = domains.ORDERS[name.partition(":")[0], "2" if "order" in name else "1"].split()
+    for data_set in sets:
+        TREES[data_set](tree := Tree(tmp_path / data_set), data_set)
+        prepare(data_set, tree.root, workers=0, progress=False)
+    stream = load_stream(name)
+    assert len(stream.tasks) == len(sets) == (11 if name.startswith("mtil") else 10)
+    recipe = replace(stream.recipe, size_px=32, max_steps=1, batch_size=2)
+    spec = spec_of("base_moco", replace(stream, backbone="tiny", recipe=recipe), tmp_path / "runs")
+    run_spec(spec)
+    result = Result(spec.folder)
+    assert not result.matrix_of("top1", before=True).isna().to_numpy().any()
+    tested = [read_manifest(task.manifest) for task in stream.tasks]
+    own = [len(set(manifest.table["label"].to_pylist())) for manifest in tested]
+    among = result.ranks.groupby("task")["gallery"].unique().tolist()
+    assert [sizes.tolist() for sizes in among] == [[classes if "mtil" in name else sum(own)] for classes in own]
+    labels = tested[0].labels(tested[0].clips("train"))
+    assert "shots" not in name or max(Counter(labels).values()) <= 2
 
 
 def listing(root: Path) -> dict[str, int]:
