@@ -698,7 +698,7 @@ def test_the_sets_of_a_stream_of_domains_run_from_end_to_end(
     spec = spec_of("base_moco", replace(stream, backbone="tiny", recipe=recipe), tmp_path / "runs")
     run_spec(spec)
     result = Result(spec.folder)
-    assert not result.matrix_of("top1", before=True).isna().to_numpy().any()
+    assert not result.matrix_of("top1", whole=True).isna().to_numpy().any()
     tested = [read_manifest(task.manifest) for task in stream.tasks]
     own = [len(set(manifest.table["label"].to_pylist())) for manifest in tested]
     among = result.ranks.groupby("task")["gallery"].unique().tolist()

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from kinoray import metrics
 from kinoray.data.manifest import read_manifest, write_manifest
-from kinoray.errors import BadData
+from kinoray.errors import BadData, UsageError
 from kinoray.evaluation.class_texts import class_texts
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.method import Tokens
 from kinoray.report.page import write_report
 from kinoray.report.tables import compare
+from kinoray.runs.reopen import recorded_stream
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
 from kinoray.streams.prompts import class_task, pair_task
@@ -122,6 +123,33 @@ def test_classes_and_captions_are_ranked_as_plain_loops_rank_them(
     assert sizes == {0: {own[0] if knows_task else len(classes)}, 1: {6}, 2: {own[2] if knows_task else len(classes)}}
 
 
+def test_sets_that_are_held_out_are_tested_like_tasks_and_counted_nowhere(
+    stream: Stream, micro: Stream, tmp_path: Path
+) -> None:
+    more = read_manifest(tasks_of(micro, 4).tasks[3].manifest)
+    with_more = replace(stream, held_out=(class_task("radar", more, PROMPTS),))
+    plain, held, zero = (
+        spec_of("base_moco", of, tmp_path, **options)
+        for of, options in ((stream, {}), (with_more, {}), (with_more, {"zero_shot": True}))
+    )
+    for spec in (plain, held, zero):
+        run_spec(spec)
+    then, now, untrained = (Result(spec.folder) for spec in (plain, held, zero))
+    whole = now.matrix_of("top1", whole=True)
+    assert whole.columns.tolist() == [*now.tasks, "radar"] and not whole.isna().to_numpy().any()
+    assert whole.iloc[:, :3].equals(then.matrix_of("top1", whole=True)) and now.metrics == then.metrics
+    assert untrained.matrix_of("top1", whole=True).iloc[-1].tolist() == whole.iloc[0].tolist()
+    assert now.validation_metrics == then.validation_metrics and now.folder.parent != then.folder.parent
+    assert now.outcome["tested_ids"] != then.outcome["tested_ids"]
+    assert recorded_stream(now).held_out == with_more.held_out and recorded_stream(then).held_out == ()
+    with pytest.raises(UsageError, match="does not hold out"):
+        recorded_stream(now, stream)
+    with pytest.raises(UsageError, match="which the protocol cvlm does not test"):
+        spec_of("base_moco", replace(with_more, protocol="cvlm"), tmp_path)
+    with pytest.raises(UsageError, match="'paper' of kept needs a name of its own"):
+        spec_of("base_moco", replace(stream, held_out=stream.tasks[:1]), tmp_path)
+
+
 @pytest.mark.parametrize("protocol", ["retention", "retention-agnostic"])
 def test_runs_bounds_controls_tables_and_pages(stream: Stream, tmp_path: Path, protocol: str) -> None:
     results = {}
@@ -134,7 +162,7 @@ def test_runs_bounds_controls_tables_and_pages(stream: Stream, tmp_path: Path, p
         spec = spec_of("base_moco", replace(stream, protocol=protocol), tmp_path, **options)
         run_spec(spec)
         results[kind] = Result(spec.folder)
-    full = results["run"].matrix_of("top1", before=True).to_numpy()
+    full = results["run"].matrix_of("top1", whole=True).to_numpy()
     assert full.shape == (4, 3) and not np.isnan(full).any()
     assert (full[0] == results["zero"].matrix_of("top1").to_numpy()).all()
     found = [results["run"].metrics[name] for name in ("Transfer", "Average", "Last")]
@@ -153,10 +181,10 @@ def test_a_class_whose_clips_differ_in_their_captions_is_refused_in_one_line(tmp
         for n, (label, text) in enumerate([("cat", "a cat"), ("dog", "a dog"), ("cat", "a grey cat")])
     ]
     with pytest.raises(BadData, match=r"test clip 'clip2' .* has other captions than its class"):
-        class_texts(write_manifest(rows, tmp_path / "m.parquet", tmp_path), "test")
+        class_texts(write_manifest(rows, tmp_path / "m.parquet", tmp_path))
     rows[2] |= {"captions": ["a cat"], "label": None}
     with pytest.raises(BadData, match=r"'clip2' .* has no label"):
-        class_texts(write_manifest(rows, tmp_path / "n.parquet", tmp_path), "test")
+        class_texts(write_manifest(rows, tmp_path / "n.parquet", tmp_path))
 
 
 def test_few_shots_are_the_same_twice_and_leave_the_other_splits(micro: Stream) -> None:

@@ -30,20 +30,22 @@ def classes_or_captions(tester: Tester, stage: Stage, split: str, knows_task: bo
     """Ranks of every query of a split of a stage's tasks: of clips' classes, or of captions' clips where none has one.
 
     knows_task: candidates are those of the query's own task, and the method is told which; else those of all tasks.
-    The last stage's features of test clips are kept.
+    Sets that are held out have no other split than test. The last stage's features of the tasks' test clips are kept.
     """
+    tasks = len(tester.run.tests) - tester.run.held_out
     everything = tuple(range(len(tester.run.tests)))
-    texts = {task: class_texts(read_manifest(tester.run.tests[task]), split) for task in everything}
+    texts = {task: class_texts(read_manifest(tester.run.tests[task])) for task in everything}
     seen_as = {task: stage.seen_as(task) if knows_task else stage.grown for task in everything}
-    clips = {task: tester.gallery(task, split, seen_as[task]) for task in stage.tests}
+    tests = [task for task in stage.tests if task < tasks or split == "test"]
+    clips = {task: tester.gallery(task, split, seen_as[task]) for task in tests}
     if split == "test" and stage.row == tester.run.last_row:
-        for block in clips.values():
-            tester.keep(block, stage)
+        for task in tests[:tasks]:
+            tester.keep(clips[task], stage)
     ranks = {}
     for task, block in clips.items():
         among = [task] if knows_task else [other for other in everything if bool(texts[other]) == bool(texts[task])]
         if texts[task]:
-            features = [_class_features(tester, other, texts[other], seen_as[other], split) for other in among]
+            features = [_class_features(tester, other, texts[other], seen_as[other]) for other in among]
             classes = [(other, label) for other in among for label in texts[other]]
             ranks[task] = _class_ranks(tester, block, torch.cat(features), classes)
         else:
@@ -54,33 +56,33 @@ def classes_or_captions(tester: Tester, stage: Stage, split: str, knows_task: bo
 
 
 @lru_cache(maxsize=1 << 10)
-def class_texts(manifest: Manifest, split: str) -> ClassTexts:
-    """The texts of all classes of a manifest, as a split's clips have them, those that it lacks as other splits'.
+def class_texts(manifest: Manifest) -> ClassTexts:
+    """The texts of all classes of a manifest, as test clips have them; of classes without any, as the others have them.
 
-    {} where no clip of the split has a label. Raises: BadData for a clip without one beside others, for clips of a
-    class with different captions, and for a class without any.
+    {} where no clip has a label. Raises: BadData for a clip without one beside others, for clips of a class with
+    different captions, and for a class without any.
     """
     texts: ClassTexts = {}
-    for part in dict.fromkeys((split, *SPLITS[::-1])):
+    if not manifest.rows_by("label"):
+        return texts
+    for split in SPLITS[::-1]:
         known = set(texts)
-        rows = manifest.clips(part)
+        rows = manifest.clips(split)
         labels = manifest.labels(rows)
-        if part == split and not any(labels):
-            return {}
         captions = manifest.table["captions"].take(pa.array(rows)).to_pylist()
         for row, label, own in zip(rows.tolist(), labels, map(tuple, captions), strict=True):
             if label is None or not own or (label not in known and texts.setdefault(label, own) != own):
                 what = "no label" if label is None else "no caption" if not own else "other captions than its class"
                 raise BadData(
-                    f"The {part} clip {manifest.id(row)!r} in {manifest.path} has {what}, but its class is told by the "
+                    f"The {split} clip {manifest.id(row)!r} in {manifest.path} has {what}, but its class is told by "
                     "captions that all clips of the class share. Leave out all labels where captions are to find clips."
                 )
     return texts
 
 
-def _class_features(tester: Tester, task: int, texts: ClassTexts, seen_as: int, split: str) -> Tensor:
+def _class_features(tester: Tester, task: int, texts: ClassTexts, seen_as: int) -> Tensor:
     """A feature of each class, (C, ...) on the CPU."""
-    return tester.once(("classes", task, seen_as, split), partial(_embedded, tester, list(texts.values()), seen_as))
+    return tester.once(("classes", task, seen_as), partial(_embedded, tester, list(texts.values()), seen_as))
 
 
 def _embedded(tester: Tester, texts: Sequence[tuple[str, ...]], seen_as: int) -> Tensor:

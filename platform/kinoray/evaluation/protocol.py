@@ -129,15 +129,19 @@ class BaseProtocol(ABC):
             raise UsageError(f"There is no metric {text!r} to compare by. Use {words}.")
         return known[_bare(text)]
 
-    def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False) -> tuple[Stage, ...]:
+    def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False, held_out: int = 0) -> tuple[Stage, ...]:
         """What is learned and tested, in order. Joint training and zero-shot fill the last row only; zero-shot all rows
-        where the others do, too."""
+        where the others do, too.
+
+        held_out: sets that are tested like tasks and stand behind them, where the protocol looks ahead.
+        """
         all_tasks = tuple(range(tasks))
+        tested = tuple(range(tasks + held_out))
         if joint or zero_shot:
             same = (BEFORE, *all_tasks[:-1]) if zero_shot and self.looks_ahead else ()
-            return (Stage(0 if joint else None, all_tasks, tasks - 1, one_for_all=True, same_rows=same),)
+            return (Stage(0 if joint else None, tested, tasks - 1, one_for_all=True, same_rows=same),)
         if self.looks_ahead:
-            return tuple(Stage(task, all_tasks, task, before=() if task else all_tasks) for task in all_tasks)
+            return tuple(Stage(task, tested, task, before=() if task else tested) for task in all_tasks)
         return tuple(Stage(task, all_tasks[: task + 1], task) for task in all_tasks)
 
     @abstractmethod

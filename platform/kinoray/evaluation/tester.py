@@ -33,10 +33,12 @@ class TestedRun:
     folder: Path
     names: tuple[str, ...]
     tests: tuple[str, ...]
-    """Names and manifests of the tasks, as tested."""
+    """Names and manifests of the tasks, as tested, and of the sets that are held out."""
     train_names: tuple[str, ...]
     trained: tuple[str, ...]
     """Names and manifests of what is trained: the tasks, or their union."""
+    held_out: int
+    """How many of the last ones are held out."""
     last_row: int
     """Row of the result matrix that the last stage fills."""
     autocast: bool

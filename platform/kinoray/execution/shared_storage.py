@@ -50,14 +50,15 @@ def seen_by_all(runs: Sequence[Resolved]) -> list[Resolved]:
 
     Raises: UsageError naming the first machine and path that do not meet.
     """
-    travelling: dict[tuple[tuple[TaskData, ...], tuple[Stream, ...], Path], tuple[TaskData, ...]] = {}
+    travelling: dict[tuple[tuple[TaskData, ...], tuple[Stream, ...], Path], Stream] = {}
     seen = []
     for run in runs:
         root = home_of(run.folder).parent
         place = run.stream.tasks, run.beside, root
         if place not in travelling:
-            travelling[place] = stream_seen_by_all(run.stream, root, run.beside).tasks
-        seen.append(replace(run, stream=replace(run.stream, tasks=travelling[place])))
+            travelling[place] = stream_seen_by_all(run.stream, root, run.beside)
+        tasks, held_out = travelling[place].tasks, travelling[place].held_out
+        seen.append(replace(run, stream=replace(run.stream, tasks=tasks, held_out=held_out)))
     return seen
 
 
@@ -67,9 +68,9 @@ def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[Stream] = ()
     if not nodes:
         return stream
     root = root.absolute()
-    tasks, downstream = (
+    tasks, held_out, downstream = (
         tuple(replace(task, manifest=_copied(task.manifest, root / MANIFESTS)) for task in sets)
-        for sets in (stream.tasks, stream.downstream)
+        for sets in (stream.tasks, stream.held_out, stream.downstream)
     )
     token, word = root / f".seen-{uuid.uuid4().hex}", uuid.uuid4().hex
     token.write_text(word)
@@ -78,7 +79,7 @@ def stream_seen_by_all(stream: Stream, root: Path, beside: Sequence[Stream] = ()
         _ask(nodes, Sight(str(token), word, _some_videos(streams), rendered_of(streams)))
     finally:
         token.unlink(missing_ok=True)
-    return replace(stream, tasks=tasks, downstream=downstream)
+    return replace(stream, tasks=tasks, held_out=held_out, downstream=downstream)
 
 
 def _other_nodes() -> list[dict[str, Any]]:

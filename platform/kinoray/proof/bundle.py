@@ -89,6 +89,8 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
         raise UsageError(
             f"{label} has no chain: an older kinoray trained it, or began to. Run it again with --fresh to bundle it."
         )
+    if result.run.get("held_out"):
+        raise UsageError(f"{label} was tested on sets that it held out, which a bundle does not hold.")
     if result.equal_flops:
         raise UsageError(
             f"{label} has as many steps as take the FLOPs of {result.equal_flops}, which a bundle does not "

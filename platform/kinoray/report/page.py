@@ -78,7 +78,7 @@ def _content(results: Sequence[Result]) -> dict[str, Any]:
         "comparison": Markup(compared._repr_html_()) if len(results) > 1 or compared.downstream else None,
         "cautions": dict.fromkeys(line for result in results for line in result.cautions),
         "matrices": [
-            (result.place, Markup(heat_map(result.matrix_of(result.score, before=True)))) for result in measured
+            (result.place, Markup(heat_map(result.matrix_of(result.score, whole=True)))) for result in measured
         ],
         "figures": [(title, Markup(plots.svg(figure))) for title, figure in drawn],
         "config": yaml.safe_dump(first.config, sort_keys=False, allow_unicode=True),

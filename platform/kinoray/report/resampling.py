@@ -36,7 +36,7 @@ def draws_of(result: Result, numbers: Numbers) -> dict[str, Floats]:
     {} where there are no ranks, or ranks that do not give the run's own matrices.
     """
     ranks, matrices = result.ranks, result.outcome.get("matrix", {})
-    ranks = ranks[ranks["after_task"] != BEFORE]  # no metric counts it
+    ranks = ranks[(ranks["after_task"] != BEFORE) & (ranks["task"] < len(result.tasks))]  # no metric counts others
     chosen = {part["task"].iloc[0]: _chosen(part) for _, part in ranks.groupby("task")}
     size, protocol = len(result.tasks), result.protocol
     drawn = {name: np.full((DRAWS, size, size), np.nan) for name in protocol.matrix_names}

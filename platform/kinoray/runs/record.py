@@ -17,7 +17,7 @@ from kinoray.evaluation.protocol import facts_of, load_protocol
 from kinoray.runs.cautions import data_facts
 from kinoray.runs.method_source import MethodSource
 from kinoray.runs.request import Way
-from kinoray.runs.resolve import Resolved, named_by, own_parts
+from kinoray.runs.resolve import Resolved, held_out_digests, named_by, own_parts
 from kinoray.runs.result import read_record
 from kinoray.source import OwnName, Source, saved_as
 from kinoray.system.durable import storage_error, write_text
@@ -54,6 +54,7 @@ def describe(run: Resolved, threads: int, num_workers: int, gpu: bool | None = N
         "as_released": run.as_released,
         "control": run.control.name,
         "manifests": [str(Path(task.manifest).absolute()) for task in run.stream.tasks],
+        **({"held_out": _held_out(run)} if run.stream.held_out else {}),
         "stream_source": _stream_source(run),
         "method_source": _method_source(run.method, METHOD_FILES),
         **({"equal_flops": _named(run.budget.method)} if run.budget else {}),
@@ -74,6 +75,13 @@ def file_digests(run: Resolved) -> dict[str, dict[str, str]]:
     digests = {task.name: read_manifest(task.manifest).files for task in run.stream.tasks}
     known = {name: digest for name, digest in digests.items() if digest}
     return {"files": known} if known else {}
+
+
+def _held_out(run: Resolved) -> list[dict[str, str]]:
+    """The sets that are tested and not learned from."""
+    digests = held_out_digests(run.stream)
+    sets = [(data.name, Path(data.manifest).absolute(), data.data_set) for data in run.stream.held_out]
+    return [{"name": n, "manifest": str(m), "data_set": s, "digest": digests[n]} for n, m, s in sets]
 
 
 def _stream_source(run: Resolved) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.errors import ConfigMismatch, UsageError
 from kinoray.runs.method_source import MethodSource, around, find_method, with_learner
 from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import held_out_digests
 from kinoray.runs.result import Result
 from kinoray.source import file_and_options, recorded_name
 from kinoray.streams import Stream, TaskData, load_stream
@@ -109,13 +110,18 @@ def recorded_stream(run: Result, given: str | Stream | None = None) -> Stream:
     if other or len(learned) < len(run.tasks):
         names = ", ".join(other or run.tasks)
         raise UsageError(f"{stream.name} is not what {label} learned from (tasks {names}). Give its own with --stream.")
+    held_out = {data["name"]: data["digest"] for data in run.run.get("held_out", ())}
+    if held_out != held_out_digests(stream):
+        raise UsageError(f"{stream.name} does not hold out what {label} did. Give its own with --stream.")
     return replace(stream, tasks=learned, order=run.order)
 
 
 def _from_record(run: Result) -> Stream | None:
     """The stream as recorded, None where a manifest is gone or the record is older than that."""
     recorded = run.run.get("stream_source")
-    if recorded is None or not all(Path(path).is_file() for path in run.run["manifests"]):
+    held_out = run.run.get("held_out", ())
+    paths = [*run.run["manifests"], *(data["manifest"] for data in held_out)]
+    if recorded is None or not all(Path(path).is_file() for path in paths):
         return None
     data_sets = recorded.get("data_sets") or [""] * len(run.tasks)
     tasks = zip(run.tasks, map(Path, run.run["manifests"]), data_sets, strict=True)
@@ -126,6 +132,7 @@ def _from_record(run: Result) -> Stream | None:
         tasks=tuple(TaskData(*task) for task in tasks),
         recipe=build(Recipe, known, f"the recipe of {run.stream}"),
         backbone=recorded["backbone"],
+        held_out=tuple(TaskData(data["name"], Path(data["manifest"]), data["data_set"]) for data in held_out),
         source=recorded["made_from"],
     )
 

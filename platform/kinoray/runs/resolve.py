@@ -122,7 +122,8 @@ class Resolved:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """What is learned and tested, in order."""
-        return load_protocol(self.stream.protocol).stages(len(self.stream.tasks), self.joint, self.zero_shot)
+        tasks, held_out = len(self.stream.tasks), len(self.stream.held_out)
+        return load_protocol(self.stream.protocol).stages(tasks, self.joint, self.zero_shot, held_out)
 
     @property
     def looks_ahead(self) -> bool:
@@ -188,6 +189,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
                 raise UsageError(
                     f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
                 )
+    _check_held_out(stream)
     budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     for frames in (recipe.frames, recipe.test_frames):
@@ -230,6 +232,16 @@ def _features(request: RunRequest) -> str:
     if request.backbone is not None:
         check_made_by(request.backbone, file)
     return f"features:{file}"
+
+
+def _check_held_out(stream: Stream) -> None:
+    """Raises: UsageError where sets are held out that cannot be tested."""
+    names = [data.name for data in (*stream.tasks, *stream.held_out)]
+    if stream.held_out and not load_protocol(stream.protocol).looks_ahead:
+        raise UsageError(f"{stream.name} holds out sets, which the protocol {stream.protocol} does not test.")
+    for data in stream.held_out:
+        if names.count(data.name) > 1 or not len(read_manifest(data.manifest).clips("test")):
+            raise UsageError(f"The held-out set {data.name!r} of {stream.name} needs a name of its own and test clips.")
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -344,6 +356,7 @@ def named_by(run: Resolved) -> dict[str, Any]:
         "recipe": differing(plain(run.recipe), Recipe),
         "data": [[task.name, read_manifest(task.manifest).digest] for task in own_tasks(run.stream)],
         **{f"{kind}_source": name.source.digest for kind, name in own_parts(run).items()},
+        **({"held_out": held_out_digests(run.stream)} if run.stream.held_out else {}),
         **({"control": run.control.name} if run.control.name else {}),
         **({"as_released": True} if run.as_released else {}),
         **({"equal_flops": [run.budget.method.name, *run.budget.method.own_digests]} if run.budget else {}),
@@ -355,6 +368,11 @@ def own_parts(run: Resolved) -> dict[str, OwnName]:
     """The user's own backbone and protocol of a run, where it has them."""
     parts = {"backbone": run.backbone, "protocol": run.stream.protocol}
     return {kind: name for kind, name in parts.items() if isinstance(name, OwnName)}
+
+
+def held_out_digests(stream: Stream) -> dict[str, str]:
+    """Digest of each held-out set, by name."""
+    return {data.name: read_manifest(data.manifest).digest for data in stream.held_out}
 
 
 def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:
@@ -383,7 +401,7 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
 def _check_media(stream: Stream, backbone: str) -> None:
     """Refuse videos for a backbone that takes vectors of frames, and the other way round. Raises: UsageError."""
     wanted = backbone_class(backbone).reads_vectors
-    for task in stream.tasks:
+    for task in (*stream.tasks, *stream.held_out):
         manifest = read_manifest(task.manifest)
         if wanted and manifest.num_vectors < manifest.table.num_rows:
             raise UsageError(

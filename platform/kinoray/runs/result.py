@@ -160,20 +160,22 @@ class Result:
         matrices, queries = self.outcome.get(f"{prefix}matrix"), self.outcome.get(f"{prefix}queries", ())
         return self.protocol.metrics_of(matrices, queries, score, tasks) if matrices else {}
 
-    def matrix_of(self, metric: str, before: bool = False) -> "pd.DataFrame":
+    def matrix_of(self, metric: str, whole: bool = False) -> "pd.DataFrame":
         """The result matrix of a score, or of another reading of it ("reading/score"; `BaseProtocol.matrix_names`).
 
-        before: with a first row of what was measured before training, where the protocol does so.
+        whole: with a first row of what was measured before training, and columns of sets that are held out, where
+        there are such.
         """
         import pandas as pd
 
         cells = self._cells()
         cells = cells[cells["metric"] == metric]
-        numbers, first = range(len(self.tasks)), BEFORE if before and BEFORE in set(cells["after_task"]) else 0
-        wanted = {"index": range(first, len(self.tasks)), "columns": numbers}
+        first = BEFORE if whole and BEFORE in set(cells["after_task"]) else 0
+        names = self.tasks + ([data["name"] for data in self.run.get("held_out", ())] if whole else [])
+        wanted = {"index": range(first, len(self.tasks)), "columns": range(len(names))}
         matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(**wanted)
-        names = [self._after(row) for row in wanted["index"]]
-        rows, columns = pd.Index(names, name="after task"), pd.Index(self.tasks, name="task")
+        after = [self._after(row) for row in wanted["index"]]
+        rows, columns = pd.Index(after, name="after task"), pd.Index(names, name="task")
         return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
     def own_matrix_of(self, score: str) -> "pd.DataFrame":
@@ -272,7 +274,7 @@ class Result:
         numbers = "".join(f"<th style='{CELL}'>{name}</th>" for name in self.protocol.headlines)
         values = "".join(f"<td style='{CELL}'>{show(self.metrics.get(name))}</td>" for name in self.protocol.headlines)
         table = f"<table style='{TABLE}'><tr>{numbers}</tr><tr>{values}</tr></table>"
-        matrix = heat_map(self.matrix_of(self.score, before=True))
+        matrix = heat_map(self.matrix_of(self.score, whole=True))
         time = f"{self.cost['wall_s']:.0f} s, " if "wall_s" in self.cost else ""
         foot = f"<div style='opacity:.7'>{time}{html.escape(str(self.folder))}</div>"
         notes = "".join(f"<div>{html.escape(printable(line))}</div>" for line in self.cautions)

@@ -16,17 +16,16 @@ from kinoray.training.stages import BEFORE
 
 
 def matrices_of(
-    protocol: BaseProtocol, cells: Cells, num_tasks: int, rows: Sequence[int] | None = None
+    protocol: BaseProtocol, cells: Cells, num_tasks: int, first: int = 0, held_out: int = 0
 ) -> dict[str, Any]:
     """Result matrices of a protocol's scores in percent, nested lists with None where nothing was measured.
 
-    rows: of the matrix; None: those after each task.
+    first: their first row. held_out: columns behind those of the tasks.
     """
 
     def matrix(reading: str, k: int) -> list[list[float | None]]:
-        tasks = range(num_tasks)
-        of_rows = tasks if rows is None else rows
-        return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in of_rows]
+        rows, tasks = range(first, num_tasks), range(num_tasks + held_out)
+        return [[cells[reading, i, t].score(k) if (reading, i, t) in cells else None for t in tasks] for i in rows]
 
     return {matrix_name(r, name): matrix(r, k) for r in protocol.readings for name, k in protocol.scores.items()}
 
@@ -54,16 +53,18 @@ def write_results(
     digest: str | None,
     links: Sequence[Link | None] = (),
     processor: str = "",
+    num_tasks: int | None = None,
 ) -> dict[str, Any]:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet; returns what stands in the first.
 
     validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; digest: of the
-    final state; links: of the stages done; processor: what computed.
+    final state; links: of the stages done; processor: what computed; num_tasks: how many of the names are tasks, None
+    for all; the others are held out.
     """
-    numbers = numbers_of(protocol, ranks, len(names))
-    matrices = numbers["matrix"]
-    validated, validation_counts = matrices_of(protocol, validation, len(names)), _num_queries(validation)
-    write_matrix(folder, names, matrices, matrices_of(protocol, ranks, len(names), [BEFORE]))
+    tasks = len(names) if num_tasks is None else num_tasks
+    numbers = numbers_of(protocol, ranks, tasks)
+    validated, validation_counts = matrices_of(protocol, validation, tasks), _num_queries(validation)
+    write_matrix(folder, names, matrices_of(protocol, ranks, tasks, BEFORE, len(names) - tasks), BEFORE)
     if state == "finished":
         write_ranks(folder, _rank_rows(ranks, queries))
     outcome = {
@@ -122,17 +123,15 @@ def _best_clips(ranks: Ranks, galleries: Sequence[Sequence[str]]) -> list[list[s
     return [[among[place] for place in places if place >= 0] for places in ranks.best]
 
 
-def write_matrix(
-    folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any], before: Mapping[str, Any] | None = None
-) -> None:
-    """Write matrix.parquet from square matrices (nested lists with None, or arrays with nan) by metric name.
+def write_matrix(folder: str | Path, tasks: Sequence[str], matrices: Mapping[str, Any], first: int = 0) -> None:
+    """Write matrix.parquet from matrices (nested lists with None, or arrays with nan) by metric name.
 
-    before: by the same names the one row of what was measured before training, `after_task` BEFORE.
+    first: number of their first row.
     """
     rows = [
         {"after_task": i, "task": t, "task_name": tasks[t], "metric": metric, "value": float(value)}
         for metric, matrix in matrices.items()
-        for i, row in [*((BEFORE, row) for row in (before or {}).get(metric, ())), *enumerate(matrix)]
+        for i, row in enumerate(matrix, first)
         for t, value in enumerate(row)
         if value is not None and not math.isnan(value)
     ]

@@ -38,6 +38,9 @@ class Stream:
     tasks: tuple[TaskData, ...]
     recipe: Recipe
     backbone: str
+    held_out: tuple[TaskData, ...] = ()
+    """Sets that nothing is learned from and no weights are chosen by, where the protocol tests tasks before they are
+    learned: their test clips are tested whenever those of the tasks are."""
     downstream: tuple[TaskData, ...] = ()
     """Sets that its runs do not read: what a run has learned is fine-tuned and tested on each by itself, which is a
     stream of its own, `STREAM/SET`."""
@@ -105,7 +108,7 @@ def downstream_set(stream: Stream, name: str) -> Stream:
         raise unknown(f"downstream set of {stream.name}", name, sets)
     source = "" if isinstance(stream.source, OwnName) else stream.source.removesuffix("/")
     source = f"{source}/{name}" if source else ""
-    return replace(stream, name=f"{stream.name}/{name}", tasks=(sets[name],), downstream=(), source=source)
+    return replace(stream, name=f"{stream.name}/{name}", tasks=(sets[name],), held_out=(), downstream=(), source=source)
 
 
 def family_of(name: str) -> str:

@@ -1,7 +1,8 @@
-"""`moving-retention`: the five looks of `moving-cvlm`, all tested before, while and after they are learned.
+"""`moving-retention`: looks of `moving-cvlm`, all tested before, while and after they are learned.
 
-In three looks a clip's shape is told by its name in that look's words; in two, captions find their clips. Clips, recipe
-and backbone are those of `moving-cvlm`: the backbone knows all looks and words in part before the first task.
+In three looks a clip's shape is told by its name in that look's words; in a fourth, captions find their clips. In the
+fifth they do so, too, but it is held out: tested all the time and never learned. Clips, recipe and backbone are those
+of `moving-cvlm`: the backbone knows all looks and words in part before the first task.
 `moving-retention:3` is of world 3. `moving-retention:agnostic` and `moving-retention:3,agnostic` do not say which task
 a test is of.
 """
@@ -47,4 +48,4 @@ def build(
         shapes = {shape: world.CONCEPT_WORDS[shape][column] for shape in world.SHAPES}
         prompts = PROMPTS.get(task.name)
         tasks.append(class_task(task.name, manifest, prompts, shapes) if prompts else pair_task(task.name, manifest))
-    return Stream(NAMES[0], protocol, tuple(tasks), plain.recipe, plain.backbone)
+    return Stream(NAMES[0], protocol, tuple(tasks[:-1]), plain.recipe, plain.backbone, held_out=(tasks[-1],))

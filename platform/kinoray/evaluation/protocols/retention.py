@@ -40,8 +40,9 @@ class Protocol(BaseProtocol):
         return ("Transfer", "Average", "Last", "FR")
 
     def validate(self, tester: "Tester", task: int) -> Ranks:
-        is_joint = len(tester.run.trained) < len(tester.run.tests)  # its one task is the union of all
-        tests = tuple(range(len(tester.run.tests))) if is_joint else (task,)
+        tasks = tuple(range(len(tester.run.tests) - tester.run.held_out))
+        is_joint = len(tester.run.trained) < len(tasks)  # its one task is the union of all
+        tests = tasks if is_joint else (task,)
         stage = Stage(task, tests, task, one_for_all=is_joint)
         return Ranks.pooled(list(self.test(tester, stage, "validation")[""].values()))
 
