@@ -19,6 +19,7 @@ from kinoray.backbones import (
     check_weights,
     find_backbone,
     weights_digest,
+    with_home,
 )
 from kinoray.backbones.encoded import read_made
 from kinoray.backbones.features import encoded_file
