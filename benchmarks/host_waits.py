@@ -7,7 +7,10 @@ Each method learns two tasks of the small stream that `kinoray check` uses, with
 once a step, for the numbers of the step before it (`LateLog`); any other wait leaves the GPU idle until the host has
 sent it more. Waits of backward passes are not seen: they are other threads'.
 
-Needs a GPU; about five seconds a method.
+Without a GPU the same steps run on the CPU, and what would wait is told by what is called (`Reads`): numbers that the
+host reads of tensors, and shapes that depend on numbers. Copies to a GPU of memory that is not pinned are not seen then.
+
+About five seconds a method.
 """
 
 import argparse
@@ -16,13 +19,15 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kinoray.methods.moco
 from kinoray.execution.rank_session import RankSession
@@ -37,15 +42,80 @@ from kinoray.training.loop import train_stream
 RESULTS = Path(__file__).parent / "results"
 STEPS, FIRST = 6, 2
 """Steps a task, and those of them that do not count."""
+COUNTED = 2 * (STEPS - FIRST)
 OURS = tuple(str(Path(str(module.__file__)).parent) for module in (kinoray, kinoray.methods.moco))
 
 
+READS = {"tolist", "numpy", "cpu"}
+"""Methods of tensors that read them on the host, beside those that torch dispatches."""
+SHAPES = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "equal",
+    "is_nonzero",
+    "bincount",
+}
+"""Operators that wait: for a number, or for how many rows they make."""
+
+HOSTS = ("torch/optim/", "torch.distributions.", "transformers/masking_utils.py", "training/checkpoint.py")
+"""What waits for no GPU: the optimizer's counters and single draws are the host's, masks of captions have four
+dimensions on a GPU, of which nothing is asked; and commits, which are not a step's."""
+
+
+class Reads(TorchFunctionMode):
+    """Tells of what on a GPU would make the host wait, calls by name (`READS`) and operators (`SHAPES`)."""
+
+    def __init__(self, note: Callable[[], None]) -> None:
+        super().__init__()
+        self.note, self.inside = note, False
+        self.operators = _Operators(self)
+
+    def __enter__(self) -> "Reads":
+        self.operators.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.operators.__exit__(*error)
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if getattr(function, "__name__", "") not in READS:
+            return function(*arguments, **(named or {}))
+        self.note()
+        self.inside = True
+        try:
+            return function(*arguments, **(named or {}))
+        finally:
+            self.inside = False
+
+
+class _Operators(TorchDispatchMode):
+    """What reaches torch's kernels."""
+
+    def __init__(self, reads: Reads) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        masks = name in ("index", "index_put", "index_put_") and any(
+            index is not None and index.dtype == torch.bool for index in arguments[1]
+        )
+        if (masks or name in SHAPES) and not self.reads.inside:
+            self.reads.note()
+        return function(*arguments, **(named or {}))
+
+
 def waits_of(name: str, folder: Path) -> Counter[str]:
-    """Waits a counted step, `file:line call` by number over all of them."""
+    """Waits of the counted steps, number by `file:line call`."""
     small, source = small_stream(), find_method(name)
     stream = suited(source, small)
     stream = replace(stream, recipe=replace(stream.recipe, max_steps=STEPS, validations=0))
-    spec = spec_of(with_learner(source, stream.protocol), stream, folder, device="cuda")
+    gpu = torch.cuda.is_available()
+    spec = spec_of(with_learner(source, stream.protocol), stream, folder, device="cuda" if gpu else "cpu")
     compute_repeatably(spec, alone(spec))
     places: Counter[str] = Counter()
 
@@ -56,9 +126,10 @@ def waits_of(name: str, folder: Path) -> Counter[str]:
         def batches(self, stage: Any, start: int, state: Any) -> Iterator[Iterator[Any]]:
             with super().batches(stage, start, state) as batches:
                 try:
-                    yield watched(batches)
+                    yield watched(batches) if gpu else told(batches)
                 finally:
-                    torch.cuda.set_sync_debug_mode("default")
+                    if gpu:
+                        torch.cuda.set_sync_debug_mode("default")
 
     def watched(batches: Iterator[Any]) -> Iterator[Any]:
         for step, batch in enumerate(batches):
@@ -66,9 +137,19 @@ def waits_of(name: str, folder: Path) -> Counter[str]:
             if step + 1 == FIRST:
                 torch.cuda.set_sync_debug_mode("warn")
 
+    def told(batches: Iterator[Any]) -> Iterator[Any]:
+        for step, batch in enumerate(batches):
+            with Reads(place) if step >= FIRST else nullcontext():
+                yield batch
+
+    def place() -> None:
+        stack = traceback.extract_stack()
+        if gpu or not any(mark in f"{frame.filename} {frame.line}" for frame in stack for mark in HOSTS):
+            places[_place(stack)] += 1
+
     def note(message: Any, *_: Any, **__: Any) -> None:
         if "synchroniz" in str(message):
-            places[_place(traceback.extract_stack())] += 1
+            place()
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -95,15 +176,15 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[])
     options = parser.parse_args()
 
-    counted = 2 * (STEPS - FIRST)
-    lines = [f"| {torch.cuda.get_device_name()} | waits a step | where |", "| --- | ---: | --- |"]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "told on a CPU"
+    lines = [f"| {device} | waits a step | where |", "| --- | ---: | --- |"]
     print("\n".join(lines), flush=True)
     numbers = {}
     for name in options.methods or method_names():
         with tempfile.TemporaryDirectory(prefix="kinoray-bench-") as folder:
             places = waits_of(name, Path(folder))
-        numbers[name] = sum(places.values()) / counted
-        where = "<br>".join(f"{count / counted:.2g} x {place}" for place, count in places.most_common())
+        numbers[name] = sum(places.values()) / COUNTED
+        where = "<br>".join(f"{count / COUNTED:.2g} x {place}" for place, count in places.most_common())
         lines.append(f"| {name} | {numbers[name]:.2g} | {where} |")
         print(lines[-1], flush=True)
     if options.keep:
