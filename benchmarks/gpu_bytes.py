@@ -1,4 +1,4 @@
-"""What a step costs a GPU, counted without one: operations, bytes by kind of kernel, bytes kept for backward, host waits.
+"""What a step costs a GPU, counted without one: operations, bytes by kind of kernel, bytes kept for backward, waits.
 
     python benchmarks/gpu_bytes.py [--json] [--keep] [--methods NAME...] [--batch B] [--set NAME=VALUE...] [--no-waits]
 
@@ -38,10 +38,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from kinoray.backbones import load_backbone
-from kinoray.backbones.backbone import StagedBackbone, Tokens, TwoTower
+from kinoray.backbones.backbone import Tokens, TwoTower
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Recipe, build
 from kinoray.data.plan import TASK_SHIFT, StepFacts
+from kinoray.execution.run_rank import compute_repeatably
 from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, Task, TaskFacts
 from kinoray.runs.method_source import find_method, method_names, with_learner
 from kinoray.streams import ctvr, cvlm, ucl, video_ssl
@@ -87,6 +88,7 @@ class Traffic(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: Counter[str] = Counter()
+        self.fills = torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         done = function(*arguments, **(named or {}))
@@ -101,7 +103,7 @@ class Traffic(TorchDispatchMode):
         else:
             kind = "optimizer" if name.startswith("_foreach") else "elementwise"
         written = sum(map(_bytes, made.values()))
-        if deterministic.fill_uninitialized_memory and (name in FILLED or kind == "attention"):
+        if self.fills and (name in FILLED or kind == "attention"):
             self.kinds["fill"] += written
         if name.startswith(("empty", "new_empty")):
             return done
@@ -155,6 +157,8 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
         method.eval()
         method.begin_task(Task(**vars(task), encode=nothing, labels=np.arange(4096) % 10))
     method.train()
+    run: Any = SimpleNamespace(threads=torch.get_num_threads(), run=SimpleNamespace(recipe=recipe))
+    compute_repeatably(run, World(device=torch.device("cuda")))
     traffic = Traffic()
     with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
         groups = fake_weights(method)

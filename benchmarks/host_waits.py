@@ -8,7 +8,7 @@ once a step, for the numbers of the step before it (`LateLog`); any other wait l
 sent it more. Waits of backward passes are not seen: they are other threads'.
 
 Without a GPU the same steps run on the CPU, and what would wait is told by what is called (`Reads`): numbers that the
-host reads of tensors, and shapes that depend on numbers. Copies to a GPU of memory that is not pinned are not seen then.
+host reads of tensors, and shapes that depend on numbers. Copies of memory that is not pinned are not seen then.
 
 About five seconds a method.
 """

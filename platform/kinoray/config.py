@@ -109,6 +109,9 @@ class Recipe:
     """Whether they are neighbours in what a probe sees or in the space that the loss acts in (MoCo's notebook)."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
+    repeatable: bool = True
+    """Whether a GPU uses only kernels that give the same bits again. Without, pictures train up to a third faster, and a
+    resumed or repeated run is another draw: equal in its statistics, not in its bits."""
     max_steps: int = Field(default=0, ge=0)
     """Stop each task after so many steps; 0 means never."""
     planned_tasks: int = Field(default=0, ge=0)

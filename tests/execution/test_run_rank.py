@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import deterministic
 
+from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.execution import commits, run_rank
 from kinoray.execution.run_monitor import RunMonitor
@@ -23,7 +25,7 @@ from kinoray.testing.small_stream import suited
 from kinoray.training.checkpoint import Position
 from kinoray.training.distributed import World
 
-NO_BUDGET = SimpleNamespace(budget=None)
+NO_BUDGET = SimpleNamespace(budget=None, recipe=Recipe())
 
 
 def begins(*_: Any) -> None:
@@ -42,6 +44,7 @@ def test_a_gpu_takes_deterministic_kernels_or_fails(monkeypatch, device: str, as
     monkeypatch.setattr(torch, "use_deterministic_algorithms", asks)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(deterministic, "fill_uninitialized_memory", True)
     monkeypatch.setattr(run_rank, "RankSession", begins)
     spec: Any = SimpleNamespace(threads=1, folder=".", run=NO_BUDGET)
     with pytest.raises(InterruptedError):
@@ -97,8 +100,19 @@ def test_a_run_in_this_process_leaves_torch_as_it_was() -> None:
         torch.set_num_threads(threads + 1)
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = True
-    assert torch.get_num_threads() == threads
+        deterministic.fill_uninitialized_memory = False
+    assert torch.get_num_threads() == threads and deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.benchmark
+
+
+def test_a_gpu_repeats_unless_the_recipe_says_that_it_need_not(micro, tmp_path: Path) -> None:
+    for repeatable in (True, False):
+        spec = spec_of("base_moco", micro, tmp_path / str(repeatable), settings={"repeatable": repeatable})
+        with run_rank.settings_kept():
+            run_rank.compute_repeatably(spec, World(device=torch.device("cuda")))
+            assert torch.are_deterministic_algorithms_enabled() == repeatable
+            assert torch.backends.cudnn.benchmark != repeatable
+            assert not deterministic.fill_uninitialized_memory
 
 
 def test_what_a_task_encodes_has_no_graph_and_the_runs_precision(micro, tmp_path: Path) -> None:

@@ -20,7 +20,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import BlockTowers, Preprocessing, Tokens, WordTowers, drawn_between, padded, save_state
+from kinoray.backbones.backbone import (
+    BlockTowers,
+    Preprocessing,
+    Tokens,
+    WordTowers,
+    drawn_between,
+    padded,
+    save_state,
+)
+from kinoray.backbones.stream import in_stream, stream_in_half
 from kinoray.backbones.vision import loading, open_clip
 from kinoray.errors import UsageError, unknown
 from kinoray.system.folders import expanded
@@ -68,6 +77,7 @@ class ClipTowers(BlockTowers, WordTowers):
         super().__init__()
         self.model = model
         self.sizes = dict(sizes)
+        stream_in_half(model)
         self.encode = encode
         self.in_flight = InFlight()
         self.mean, self.std = mean, std
@@ -107,7 +117,7 @@ class ClipTowers(BlockTowers, WordTowers):
     def _states(self, tokens: Tokens) -> Tensor:
         """What the last block makes of each token, (B, L, W)."""
         model, length = self.model, tokens.ids.shape[1]
-        states_BLW = model.token_embedding(tokens.ids) + model.positional_embedding[:length]
+        states_BLW = in_stream(model.token_embedding(tokens.ids) + model.positional_embedding[:length])
         self.in_flight.ends = tokens.mask.sum(dim=1) - 1
         try:
             return model.transformer(states_BLW, attn_mask=model.attn_mask[:length, :length])

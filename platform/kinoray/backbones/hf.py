@@ -22,7 +22,16 @@ import torch
 from huggingface_hub import hf_hub_download
 from torch import Tensor, nn
 
-from kinoray.backbones.backbone import Backbone, BlockTowers, Preprocessing, Tokens, WordTowers, drawn_between, padded
+from kinoray.backbones.backbone import (
+    Backbone,
+    BlockTowers,
+    Preprocessing,
+    Tokens,
+    WordTowers,
+    drawn_between,
+    padded,
+)
+from kinoray.backbones.stream import stream_in_half
 from kinoray.backbones.vision import loading, transformers
 from kinoray.errors import UsageError
 
@@ -55,6 +64,7 @@ class HfTowers(BlockTowers, WordTowers):
         """model: a `CLIPModel` or `SiglipModel`. tokenizer: its own, of transformers."""
         super().__init__()
         self.model, self.tokenizer = model, tokenizer
+        stream_in_half(model)
         self.mean, self.std = mean, std  # type: ignore[assignment]
         self.multiple_px = model.config.vision_config.patch_size
         self.dim = getattr(model.config, "projection_dim", 0) or model.config.text_config.hidden_size
@@ -114,6 +124,7 @@ class HfVideo(Backbone):
         """model: a `VideoMAEModel`."""
         super().__init__()
         self.model = model
+        stream_in_half(model)
         self.mean, self.std = mean, std  # type: ignore[assignment]
         self.dim = model.config.hidden_size
         self.multiple_px = model.config.image_size

@@ -38,6 +38,7 @@ from kinoray.backbones.backbone import (
     save_state,
 )
 from kinoray.backbones.backbone import TwoTower as TwoTower  # methods may import it here
+from kinoray.backbones.stream import stream_in_half
 from kinoray.backbones.vision import transformers
 from kinoray.errors import UsageError
 
@@ -64,6 +65,7 @@ class BertTowers(WordTowers):
         pieces by id. mean, std: normalise pixels in [0, 1], per channel."""
         super().__init__()
         self.vision, self.text = vision, text
+        stream_in_half(text)
         self.vision_projection: nn.Module = nn.Linear(vision_width, dim)
         self.text_projection: nn.Module = nn.Linear(text.config.hidden_size, dim)
         self.vocabulary = vocabulary
@@ -118,6 +120,7 @@ class VitBertTowers(BertTowers, BlockTowers):
     ) -> None:
         """vision: a ViTModel of transformers; the rest as of `BertTowers`."""
         super().__init__(vision, vision.config.hidden_size, text, vocabulary, dim, mean, std)
+        stream_in_half(vision)
         self.size_px, self.multiple_px = _single(vision.config.image_size), _single(vision.config.patch_size)
 
     @property
@@ -149,6 +152,7 @@ class VitBertTowers(BertTowers, BlockTowers):
         state = self.vision.state_dict() | {"embeddings.position_embeddings": positions}
         with torch.random.fork_rng(devices=[]):  # the global random state is left as it was
             self.vision = transformers().ViTModel(config, add_pooling_layer=False)
+        stream_in_half(self.vision)
         self.vision.load_state_dict(state)
         self.size_px = size_px
 

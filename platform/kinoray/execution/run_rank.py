@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import deterministic
 
 from kinoray.execution.beginnings import hand_on
 from kinoray.execution.commits import Stores
@@ -25,27 +26,31 @@ from kinoray.training.loop import RunState, train_stream
 @contextmanager
 def settings_kept() -> Iterator[None]:
     """Give this process torch's settings back at the end, which a run changes."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    benchmark = torch.backends.cudnn.benchmark
+    threads, repeats = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    benchmark, fills = torch.backends.cudnn.benchmark, deterministic.fill_uninitialized_memory
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = benchmark
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports torch's compiler
-            torch.use_deterministic_algorithms(deterministic)
+        deterministic.fill_uninitialized_memory = fills
+        if torch.are_deterministic_algorithms_enabled() != repeats:  # the call imports torch's compiler
+            torch.use_deterministic_algorithms(repeats)
 
 
 def compute_repeatably(spec: RunSpec, world: World) -> None:
     """Let torch give the same bits every time: with the run's threads and, on a GPU, by kernels that repeat.
 
-    For these cuBLAS also needs the variable that `import kinoray` sets: torch looks once, at its first product.
+    For these cuBLAS also needs the variable that `import kinoray` sets: torch looks once, at its first product. The
+    recipe may say that a GPU may use any kernels (`Recipe.repeatable`).
     """
     torch.set_num_threads(min(spec.threads, usable_cores()))  # of this machine, which may not be the driver's
     if world.device.type == "cuda":
-        torch.backends.cudnn.benchmark = False
+        repeats = spec.run.recipe.repeatable
+        torch.backends.cudnn.benchmark = not repeats
         # With warn_only the backward pass of memory-efficient attention would not be deterministic.
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(repeats)
+        deterministic.fill_uninitialized_memory = False  # with NaN, before kernels write: a tenth of a step's bytes
 
 
 def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> bool:
