@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from host_waits import COUNTED, waits_of
+from host_waits import COUNTED, all_experts, waits_of
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -39,11 +39,13 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import Tokens, TwoTower
+from kinoray.backbones.checkpointing import checkpoint_blocks
 from kinoray.backbones.clip import ClipTowers
 from kinoray.config import Recipe, build
 from kinoray.data.plan import TASK_SHIFT, StepFacts
 from kinoray.execution.run_rank import compute_repeatably
 from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, Task, TaskFacts
+from kinoray.methods import frame_fusion_moe
 from kinoray.runs.method_source import find_method, method_names, with_learner
 from kinoray.streams import ctvr, cvlm, ucl, video_ssl
 from kinoray.training.distributed import World
@@ -147,10 +149,14 @@ class Kept:
 
 def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dict[str, float]:
     """The numbers of a step of a method; options: of its recipe."""
+    frame_fusion_moe.experts_to_sum = all_experts  # type: ignore[attr-defined]
     cls, recipe, backbone = suited(name)
     recipe = build(Recipe, {**vars(recipe), **options, **({"batch_size": batch} if batch else {})}, "the stream")
     config = cls.Config()
-    method = cls(config, load_backbone(backbone, recipe.size_px), 2)
+    towers = load_backbone(backbone, recipe.size_px)
+    if recipe.checkpoint_activations:
+        checkpoint_blocks(towers)
+    method = cls(config, towers, 2)
     for index in range(2):
         task = TaskFacts(index, "", num_tasks=2, num_samples=4096, num_classes=10, steps=100, new_classes=10)
         method.grow(task)

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from kinoray.backbones.attention import attend, attention_weights, identity_linear, input_of
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
-from kinoray.backbones.experts import experts_in_use, top_k_gates
+from kinoray.backbones.experts import Experts, experts_to_sum, top_k_gates
 from kinoray.config import Capacity, Count, Decay, Positive, Share, config
 from kinoray.equations import in_batch_nce
 from kinoray.method import BaseMethod, Batch, Needs, ParamGroup, StepOutput, Stored, Task, TaskFacts
@@ -147,8 +147,10 @@ class Routing:
     kept: Tensor | None = None
 
 
-class Tame(nn.Module):
+class Tame(Experts):
     """One adapter: lambda sum_i g_i B_i A x, with one gate for all tokens of a caption (Eqs. 4-6)."""
+
+    per_expert = ("up",)
 
     def __init__(self, width: int, config: Config, number: int, routing: Routing, in_flight: InFlight) -> None:
         super().__init__()
@@ -167,9 +169,9 @@ class Tame(nn.Module):
         if routing.bypass:
             return self.scale * (low_BLR @ self.up[0].T)
         weights_BE, chosen = top_k_gates(self.logits(x_BLW), self.top_k)
-        # An expert that no caption uses stays out of the graph: it gets no gradient, and the optimizer skips it.
-        used, _ = experts_in_use(chosen, len(self.up))
-        up_UWR, weights_BU = torch.stack([self.up[e] for e in used]), torch.stack([weights_BE[:, e] for e in used], 1)
+        self.note(chosen, len(self.up))
+        among = experts_to_sum(chosen, len(self.up))
+        up_UWR, weights_BU = torch.stack([self.up[e] for e in among]), torch.stack([weights_BE[:, e] for e in among], 1)
         mixed_BWR = torch.einsum("bu,uwr->bwr", weights_BU, up_UWR)
         return self.scale * torch.bmm(low_BLR, mixed_BWR.transpose(1, 2))
 

@@ -12,7 +12,7 @@ class tokens. Dropout takes the same features from all tokens of a row, so that 
 AvgPool's, with CLIP's own scale; the original has label smoothing and other rates for every data set.
 """
 
-# B captions or clips   T frames   L tokens   W width   R rank   E experts   K experts chosen   U experts that rows use
+# B captions or clips   T frames   L tokens   W width   R rank   E experts   K experts chosen
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight, at_ends
-from kinoray.backbones.experts import experts_in_use, times_chosen, top_k_gates
+from kinoray.backbones.experts import Experts, times_chosen, top_k_gates
 from kinoray.config import Capacity, Count, Decay, Positive, config
 from kinoray.equations import clip_contrast
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepInfo, StepOutput, Task, TaskFacts
@@ -68,8 +68,10 @@ class Routing:
     """What the block at work put into its second norm."""
 
 
-class Mixture(nn.Module):
+class Mixture(Experts):
     """What stands beside one MLP. It sees what its block's second norm sees."""
+
+    per_expert = ("down", "down_bias", "up", "up_bias")
 
     def __init__(self, width: int, config: Config, number: int, routing: Routing, in_flight: InFlight) -> None:
         super().__init__()
@@ -93,7 +95,7 @@ class Mixture(nn.Module):
         """The task's router, and the experts that do not rest."""
         names = {f"{name}.{task}": getattr(self, name)[task] for name in ("routers", "noises")}
         rests = self.get_buffer("resting").tolist()
-        for name in ("down", "down_bias", "up", "up_bias"):
+        for name in self.per_expert:
             names |= {f"{name}.{e}": p for e, p in enumerate(getattr(self, name)) if not rests[e]}
         return names
 
@@ -104,12 +106,11 @@ class Mixture(nn.Module):
         x_BLW = x_NLW.unflatten(0, (-1, frames)).flatten(1, 2)
         weights_BE, chosen_BK = top_k_gates(self.logits(x_NLW, frames), self.config.top_k)
         routing.chosen[number] = chosen_BK.detach()
-        # An expert that no row uses stays out of the graph: it gets no gradient, and the optimizer skips it.
-        experts, place_BK = experts_in_use(chosen_BK, self.config.experts)
-        down_BKRW = torch.stack([self.down[e] for e in experts])[place_BK]
-        bias_BKR = torch.stack([self.down_bias[e] for e in experts])[place_BK]
-        up_BKWR = torch.stack([self.up[e] for e in experts])[place_BK]
-        up_bias_BKW = torch.stack([self.up_bias[e] for e in experts])[place_BK]
+        self.note(chosen_BK, self.config.experts)
+        down_BKRW = torch.stack(list(self.down))[chosen_BK]
+        bias_BKR = torch.stack(list(self.down_bias))[chosen_BK]
+        up_BKWR = torch.stack(list(self.up))[chosen_BK]
+        up_bias_BKW = torch.stack(list(self.up_bias))[chosen_BK]
         gates_BK = weights_BE.gather(1, chosen_BK)
         low = F.relu(torch.einsum("blw,bkrw->bklr", x_BLW, down_BKRW) + bias_BKR[:, :, None])
         if routing.kept is not None:

@@ -112,6 +112,9 @@ class Recipe:
     repeatable: bool = True
     """Whether a GPU uses only kernels that give the same bits again. Without, pictures train up to a third faster, and a
     resumed or repeated run is another draw: equal in its statistics, not in its bits."""
+    checkpoint_activations: bool = False
+    """Whether towers keep only what goes into their blocks and compute the rest again in the backward pass: a fraction
+    of the memory for a quarter more work, and the same gradients."""
     max_steps: int = Field(default=0, ge=0)
     """Stop each task after so many steps; 0 means never."""
     planned_tasks: int = Field(default=0, ge=0)

@@ -107,15 +107,21 @@ class Payloads(nn.Module):
         have different slots, as the current rows of a step have.
         Raises: RunFailed for a slot beyond the capacity.
         """
-        is_kept = slots >= 0
-        slots = slots[is_kept]
-        if len(slots) and int(slots.max()) >= len(self.ids):
+        if not len(slots):
+            return
+        # Of fixed shapes, and asked on the CPU alone: nothing waits for a GPU.
+        if not slots.is_cuda and int(slots.max()) >= len(self.ids):
             raise RunFailed(
                 f"There is no payload slot {int(slots.max())}: make room for more than {len(self.ids)}. Rings, "
                 "reservoirs and class-balanced memories use as many slots as their capacity, exemplars as were chosen."
             )
-        self.ids[slots] = ids[is_kept]
-        self.values[slots] = values[is_kept].to(self.values.dtype)
+        is_kept = slots >= 0
+        any_kept, first = is_kept.any(), is_kept.int().argmax()
+        # Rows that are not kept write what the first kept one does; without any, slot 0 gets what it has.
+        row = torch.arange(len(slots), device=slots.device).where(is_kept, first)
+        at = slots[row].clamp(min=0)
+        self.ids[at] = ids[row].where(any_kept, self.ids[:1])
+        self.values[at] = values[row].to(self.values.dtype).where(any_kept, self.values[:1])
 
     def read(self, slots: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Payloads (n, *shape) of rows, and which are theirs, (n,) bool; the others are zeros.

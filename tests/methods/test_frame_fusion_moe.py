@@ -12,10 +12,14 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.attention import input_of
 from kinoray.backbones.backbone import Tokens
 from kinoray.backbones.clip import ClipTowers, InFlight
-from kinoray.backbones.experts import experts_in_use, times_chosen, top_k_gates
+from kinoray.backbones.experts import times_chosen, top_k_gates
+from kinoray.method import StepOutput, trainable
+from kinoray.methods import frame_fusion_moe
 from kinoray.methods.frame_fusion_moe import RELEASED, Config, FrameFusion, Method, Routing, Tame, neighbours
 from kinoray.testing.engine import fresh_session, one_step, run_spec, spec_of
 from kinoray.testing.small_stream import facts_of, suited
+from kinoray.training.distributed import World
+from kinoray.training.optim import set_gradients
 
 WIDTH, HEADS = 8, 2
 
@@ -123,12 +127,32 @@ def test_top_two_gates() -> None:
     assert top_k_gates(torch.zeros(2, 3, dtype=torch.bfloat16), 2)[0].dtype == torch.float32
 
 
-def test_experts_in_use_are_those_chosen_and_each_choice_finds_its_own() -> None:
-    chosen = torch.tensor([[4, 1], [1, 6], [4, 4]])
-    assert times_chosen(chosen, 8).tolist() == torch.bincount(chosen.flatten(), minlength=8).tolist()
-    experts, places = experts_in_use(chosen, 8)
-    assert experts == [1, 4, 6]
-    assert torch.equal(torch.tensor(experts)[places], chosen)
+@pytest.mark.parametrize("gpu", [True, False])
+def test_experts_that_no_caption_chose_get_no_gradient_and_the_others_the_sums_of_a_loop(monkeypatch, gpu) -> None:
+    if gpu:  # where all experts are summed
+        monkeypatch.setattr(frame_fusion_moe, "experts_to_sum", lambda chosen, experts: list(range(experts)))
+    torch.manual_seed(0)
+    tame = Tame(WIDTH, Config(experts=6, rank=3, top_k=2), 0, Routing(), InFlight(ends=torch.tensor([4, 2])))
+    scrambled(tame)
+    x = drawn(2, 5, WIDTH)
+    groups = {"all": trainable(tame, "tame")}
+    set_gradients(StepOutput(tame(x).square().sum()), groups, torch.zeros(1), World(), tame)
+    got = [expert.grad for expert in tame.up]
+
+    chosen = tame.logits(x).topk(2).indices
+    assert times_chosen(chosen, 6).tolist() == torch.bincount(chosen.flatten(), minlength=6).tolist()
+    total = torch.zeros(())
+    for row in range(2):
+        gates = tame.logits(x)[row, chosen[row]].softmax(dim=0)
+        low = x[row] @ tame.down.weight.T
+        added = sum(gate * low @ tame.up[int(e)].T for gate, e in zip(gates, chosen[row], strict=True))
+        total = total + (tame.scale * added).square().sum()
+    expected = torch.autograd.grad(total, list(tame.up), allow_unused=True)
+    assert [g is None for g in got] == [g is None for g in expected] and any(g is None for g in got)
+    for own, other in zip(got, expected, strict=True):
+        if other is not None:
+            torch.testing.assert_close(own, other)
+    assert tame.times is None  # asked once a step
 
 
 @pytest.mark.parametrize("told", [{}, {"prototype": drawn(WIDTH, seed=5)}, {"bypass": True}, {"noise": True}])

@@ -1,4 +1,4 @@
-"""Which experts of a mixture a sample goes to."""
+"""Which experts of a mixture a sample goes to, and which no sample went to."""
 
 # N samples   E experts   k of them chosen
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Gates:
@@ -30,8 +30,37 @@ def times_chosen(chosen: Tensor, experts: int) -> Tensor:
     return (chosen.flatten()[:, None] == torch.arange(experts, device=chosen.device)).sum(dim=0)
 
 
-def experts_in_use(chosen: Tensor, experts: int) -> tuple[list[int], Tensor]:
-    """The experts that were chosen at all, in order, and the place among them of each choice."""
-    in_use_E = times_chosen(chosen, experts) > 0
-    places = (in_use_E.cumsum(dim=0) - 1)[chosen]
-    return [expert for expert, is_in_use in enumerate(in_use_E.tolist()) if is_in_use], places
+def experts_to_sum(chosen: Tensor, experts: int) -> list[int]:
+    """The experts that a sum over them needs: all on a GPU, where the host would wait to learn who was chosen, and on a
+    CPU those chosen. The sum is the same but for rounding."""
+    return list(range(experts)) if chosen.is_cuda else chosen.unique().tolist()
+
+
+class Experts(nn.Module):
+    """A mixture that may compute with all of its experts, whoever was chosen, so that the host waits for no choice.
+
+    It says how often each was chosen (`note`). Those that no row chose have gradients of zeros, which the engine takes
+    away behind the backward pass (`used_experts`), so that the optimizer skips them.
+    """
+
+    per_expert: ClassVar[tuple[str, ...]] = ()
+    """Names of its parameter lists with an entry for each expert."""
+    times: Tensor | None = None
+    """How often each was chosen in this step, (E,)."""
+
+    def note(self, chosen: Tensor, experts: int) -> None:
+        """Rows with a gradient chose so."""
+        if torch.is_grad_enabled():
+            times = times_chosen(chosen, experts)
+            self.times = times if self.times is None else self.times + times
+
+
+def used_experts(method: nn.Module) -> tuple[list[nn.Parameter], Tensor] | None:
+    """The experts' parameters of all mixtures that were at work in this step, and whether a row of this rank used each,
+    (N,) bool on the device; None without any. It is asked once a step."""
+    at_work = [part for part in method.modules() if isinstance(part, Experts) and part.times is not None]
+    params = [param for part in at_work for name in part.per_expert for param in getattr(part, name)]
+    flags = [part.times > 0 for part in at_work for _ in part.per_expert]
+    for part in at_work:
+        part.times = None
+    return (params, torch.cat(flags)) if flags else None

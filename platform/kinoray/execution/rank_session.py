@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from kinoray.backbones import load_backbone
 from kinoray.backbones.backbone import draw_anew
+from kinoray.backbones.checkpointing import checkpoint_blocks
 from kinoray.data.manifest import SPLITS
 from kinoray.data.plan import StepFacts
 from kinoray.decoding.frame_cache import frame_cache
@@ -93,6 +94,8 @@ def built(
     towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     if run.control.is_fresh:
         draw_anew(towers, seed_of("fresh", run.seed))
+    if run.recipe.checkpoint_activations:
+        checkpoint_blocks(towers)
     method = build_method(spec, towers).to(world.device)
     feed = Feed(
         names=list(spec.train_names),

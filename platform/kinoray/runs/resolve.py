@@ -195,6 +195,11 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     for frames in (recipe.frames, recipe.test_frames):
         check_clips(backbone, recipe.size_px, frames)
+    if recipe.checkpoint_activations and cls.backbones.__name__ == "ClipTowers":
+        raise UsageError(
+            f"{source.name} works inside the blocks of CLIP, with what it is told of each batch; they cannot be computed "
+            "again. Leave checkpoint_activations out."
+        )
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = _reference(needs)

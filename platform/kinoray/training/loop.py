@@ -273,7 +273,7 @@ def train_step(
     total = total_objective(output)
     stop = torch.full((), float(around.stop_requested()), device=world.device)  # filled there: no copy to wait for
     numbers = torch.stack([total.detach().float(), *(v.detach().float() for v in output.log.values()), stop])
-    set_gradients(output, groups, numbers, world)
+    set_gradients(output, groups, numbers, world, method)
     clip_scale = apply_gradients(optimizer, recipe, rate)
     with torch.no_grad():
         in_plan_order = output.gather or partial(gather, world=world)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from kinoray.backbones.experts import used_experts
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.method import ParamGroup, StepOutput
@@ -76,12 +77,14 @@ def total_objective(output: StepOutput) -> Tensor:
     return torch.stack(objectives).sum()
 
 
-def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: World) -> None:
+def set_gradients(
+    output: StepOutput, groups: Groups, signals: Tensor, world: World, method: nn.Module | None = None
+) -> None:
     """Give each parameter the gradient of its own group's objective, summed over ranks.
 
     `signals` (any small float vector: logged values, a request to stop) rides along and is summed over ranks too.
     A parameter that no rank used, or whose group has None for an objective, keeps `grad = None`, and the optimizer
-    skips it.
+    skips it. method: whose mixtures of experts say which of those no row used.
     """
     objectives = output.objectives
     pairs: list[tuple[Tensor, list[nn.Parameter]]] = []
@@ -101,18 +104,29 @@ def set_gradients(output: StepOutput, groups: Groups, signals: Tensor, world: Wo
             # Some kernels lay gradients out channels last: norms would be summed in another order than those of a rank
             # that fills in zeros, and no method could view a gradient as a row.
             param.grad = grad if grad is None else grad.contiguous()
+    experts = used_experts(method) if method is not None else None
     if world.size > 1:
-        _sum_gradients(list(names_and_params(groups).values()), signals, world)
+        _sum_gradients(list(names_and_params(groups).values()), experts, signals, world)
+    elif experts is not None:
+        for param, used in zip(experts[0], experts[1].tolist(), strict=True):
+            if not used:
+                param.grad = None
 
 
-def _sum_gradients(params: list[nn.Parameter], signals: Tensor, world: World) -> None:
+def _sum_gradients(
+    params: list[nn.Parameter], experts: tuple[list[nn.Parameter], Tensor] | None, signals: Tensor, world: World
+) -> None:
     """Sum gradients over ranks; one flag per parameter tells whether any rank used it."""
     idle = [p for p in params if p.grad is None]
     used = torch.tensor([p.grad is not None for p in params], dtype=torch.float32, device=world.device)
+    if experts is not None:
+        place_of = {id(param): place for place, param in enumerate(params)}
+        inside = [number for number, param in enumerate(experts[0]) if id(param) in place_of]
+        used[[place_of[id(experts[0][number])] for number in inside]] *= experts[1][inside]
     for param in idle:
         param.grad = torch.zeros_like(param)
     sum_over_ranks([signals, used, *(p.grad for p in params if p.grad is not None)], world)
-    if idle:  # else every parameter was used here, and the host need not wait for the counts
+    if idle or experts is not None:  # else every parameter was used here: the host need not wait for the counts
         for param, count in zip(params, used.tolist(), strict=True):
             if count == 0:
                 param.grad = None
