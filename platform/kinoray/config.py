@@ -110,8 +110,8 @@ class Recipe:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of forward and backward passes; auto is bfloat16 on a GPU. Weights and updates stay float32."""
     repeatable: bool = True
-    """Whether a GPU uses only kernels that give the same bits again. Without, pictures train up to a third faster, and a
-    resumed or repeated run is another draw: equal in its statistics, not in its bits."""
+    """Whether a GPU uses only kernels that give the same bits again. Without, pictures train up to a third faster, and
+    a resumed or repeated run is another draw: equal in its statistics, not in its bits."""
     checkpoint_activations: bool = False
     """Whether towers keep only what goes into their blocks and compute the rest again in the backward pass: a fraction
     of the memory for a quarter more work, and the same gradients."""

@@ -151,7 +151,7 @@ def test_experts_that_no_caption_chose_get_no_gradient_and_the_others_the_sums_o
     assert [g is None for g in got] == [g is None for g in expected] and any(g is None for g in got)
     for own, other in zip(got, expected, strict=True):
         if other is not None:
-            torch.testing.assert_close(own, other)
+            torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
     assert tame.times is None  # asked once a step
 
 

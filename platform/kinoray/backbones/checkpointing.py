@@ -1,4 +1,4 @@
-"""Activation checkpointing: towers keep what goes into their blocks, and compute the rest again in the backward pass."""
+"""Activation checkpointing: towers keep what goes into their blocks, and compute the rest again when they go back."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -21,6 +21,9 @@ from numpy.lib.stride_tricks import as_strided
 from kinoray.data.process_rows import PROCESSES, process_rows
 from kinoray.data.slots import MIXED, ClipFeed, Row, SlotFeed, TrainFeed, coming, mixed, share
 from kinoray.errors import BadData, RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHECKED_GROUPS, CHECKED_SLOTS, MAX_MISSING = 8, 8, 2
 """Coming steps, spread over all, and slots of each that are looked up in the cache; how many it may lack."""
@@ -34,9 +37,10 @@ class DecodedRows:
     """One rank's rows of one step: first `num_current` of the current task, then replayed ones.
 
     task, sample, seeds, written, memory_slots (n,) int64: as of `Row`; a substitute's where a clip was bad;
-    video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors; sizes (n, 2) int64: height and width of each row's own
-    frames, which lie in the upper left corner where another row's are larger; `bad`: a record for each clip that could
-    not be read; `cached`: rows for which nothing was decoded; `trouble`: what is wrong with the cache, if anything.
+    video (n, T, H, W, 3) uint8, or (n, T, D) float32 of vectors, a tensor where it is pinned for a GPU; sizes (n, 2)
+    int64: height and width of each row's own frames, which lie in the upper left corner where another row's are larger;
+    `bad`: a record for each clip that could not be read; `cached`: rows for which nothing was decoded; `trouble`: what
+    is wrong with the cache, if anything.
     """
 
     step: int
@@ -45,7 +49,7 @@ class DecodedRows:
     seeds: np.ndarray
     written: np.ndarray
     memory_slots: np.ndarray
-    video: np.ndarray
+    video: "np.ndarray | Tensor"
     sizes: np.ndarray
     num_current: int
     bad: list[dict[str, Any]]

@@ -26,7 +26,7 @@ from kinoray.evaluation.tester import Tester
 from kinoray.execution.rank_session import RankSession
 from kinoray.execution.run import progress_of, update_bar
 from kinoray.execution.run_monitor import RunMonitor, forget_start
-from kinoray.execution.run_rank import begin, compute_repeatably, disk_named, end, settings_kept
+from kinoray.execution.run_rank import begin, compute_repeatably, end, resources_named, settings_kept
 from kinoray.execution.trackers import logged, require_trackers
 from kinoray.metrics import Cells
 from kinoray.runs.copying import copying
@@ -115,7 +115,7 @@ class OwnLoop:
     def leave(self) -> None:
         """Write how the run stands, where that is not written already."""
         if self.session is not None and not self.has_failed:
-            with disk_named(self.spec):
+            with resources_named(self.spec):
                 end(self.session, self.state, finished=not len(self))
 
     @contextmanager
@@ -126,7 +126,7 @@ class OwnLoop:
         with caught_signals() as signals, progress_of([self.run], self.quiet) as self.bar, settings_kept():
             compute_repeatably(self.spec, alone(self.spec))
             try:
-                with signals.passed_to(self.monitor.request_stop), disk_named(self.spec):
+                with signals.passed_to(self.monitor.request_stop), resources_named(self.spec):
                     yield
             except Exception as error:
                 self.has_failed = True

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
+from kinoray.config import Recipe
+from kinoray.errors import RunFailed
 from kinoray.execution.beginnings import hand_on
 from kinoray.execution.commits import Stores
 from kinoray.execution.equal_flops import count_steps
@@ -72,7 +74,7 @@ def stage_by_stage(spec: RunSpec, world: World, monitor: Any, stores: Stores | N
     may leave them here for good; the run's clock stands still meanwhile.
     """
     compute_repeatably(spec, world)
-    with disk_named(spec):
+    with resources_named(spec):
         begun = begin(spec, world, monitor, stores)
         if begun is None:
             return False
@@ -109,11 +111,27 @@ def end(session: RankSession, state: RunState, finished: bool) -> None:
 
 
 @contextmanager
-def disk_named(spec: RunSpec) -> Iterator[None]:
-    """Within the block a disk that takes no more is one line that names the run's folder. Raises: StorageFull."""
+def resources_named(spec: RunSpec) -> Iterator[None]:
+    """Within the block a disk that takes no more is one line that names the run's folder, and a GPU's memory that is
+    full one that says what takes less. Raises: StorageFull, RunFailed."""
     try:
         yield
+    except torch.OutOfMemoryError as error:
+        raise RunFailed(gpu_full(spec.run.recipe)) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         raise storage_error(error, Path(spec.folder)) from None
+
+
+def gpu_full(recipe: Recipe) -> str:
+    """What a step that does not fit says: the switches that are not on yet, those that change no number first."""
+    switches = [] if recipe.checkpoint_activations else ["--set checkpoint_activations=true (the same gradients)"]
+    switches += ["more GPUs by --num-workers (the same batches)"]
+    if recipe.precision == "float32":
+        switches += ["--set precision=bfloat16"]
+    return (
+        f"The GPU's memory is too small for a step of {recipe.batch_size} rows of {recipe.frames} frames at "
+        f"{recipe.size_px} px. What was committed stands. Less takes: {', '.join(switches)}, or a smaller "
+        "--set batch_size=..., frames=... or size_px=..."
+    )

@@ -197,8 +197,8 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         check_clips(backbone, recipe.size_px, frames)
     if recipe.checkpoint_activations and cls.backbones.__name__ == "ClipTowers":
         raise UsageError(
-            f"{source.name} works inside the blocks of CLIP, with what it is told of each batch; they cannot be computed "
-            "again. Leave checkpoint_activations out."
+            f"{source.name} works inside the blocks of CLIP, by what it is told of each batch; they cannot be computed "
+            "again later. Leave checkpoint_activations out."
         )
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other

@@ -18,6 +18,7 @@ from torch import Tensor
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.backbones.norm import norm_groups
 from kinoray.config import Order, Recipe
+from kinoray.data.ahead import made_ahead
 from kinoray.data.augment import augment_views, normalise, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN, PLAIN
@@ -36,7 +37,7 @@ from kinoray.data.process_rows import PROCESSES
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import Cache, frame_cache
 from kinoray.method import Batch, Needs, Rows
-from kinoray.on_device import clips_on_device, on_device
+from kinoray.on_device import clips_on_device, on_device, on_pinned
 from kinoray.training.distributed import (
     World,
     eval_batch,
@@ -57,6 +58,11 @@ STEP_SLOT, NORMAL_SLOTS, UNIFORM_SLOTS = -1, (-2, -3), (-4, -5)
 Batches = Iterator[tuple[StepFacts, Batch]]
 
 log = logging.getLogger(__name__)
+
+
+def pinned(rows: DecodedRows) -> DecodedRows:
+    """With frames in memory from which a GPU copies by itself: the only copy on the way there that its host makes."""
+    return replace(rows, video=on_pinned(rows.video))
 
 
 def own_processes() -> int:
@@ -155,6 +161,8 @@ class Feed:
             order=self.order,
         )
         rows = decode_rows(feed, self.decode_slots, own_processes())
+        if self.world.device.type == "cuda":
+            rows = made_ahead(rows, pinned)
         with closing(rows):
             yield self._timed(rows, plan)
 
@@ -246,7 +254,7 @@ class Feed:
             return clips
         return normalise(clips, self.preset.mean or self.towers.mean, self.preset.std or self.towers.std)
 
-    def views(self, video: np.ndarray, seeds: np.ndarray, count: int, sizes: np.ndarray) -> tuple[Tensor, ...]:
+    def views(self, video: np.ndarray | Tensor, seeds: np.ndarray, count: int, sizes: np.ndarray) -> tuple[Tensor, ...]:
         """`count` augmented views of uint8 clips in `train_form`, as float; 0 gives one plain view.
 
         Args:
@@ -267,7 +275,7 @@ class Feed:
         return augment_views(clips, seeds, self.preset, count, side, mean, std, sizes)
 
     def views_again(
-        self, video: np.ndarray, seeds: np.ndarray, written: np.ndarray, sizes: np.ndarray
+        self, video: np.ndarray | Tensor, seeds: np.ndarray, written: np.ndarray, sizes: np.ndarray
     ) -> tuple[Tensor, ...]:
         """As `views`, one for each entry of `Replay.views`."""
         clips = clips_on_device(video, self.world.device)
