@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -48,10 +49,10 @@ from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, Task, TaskFacts
 from kinoray.methods import frame_fusion_moe
 from kinoray.runs.method_source import find_method, method_names, with_learner
 from kinoray.streams import ctvr, cvlm, ucl, video_ssl
+from kinoray.training import optim
 from kinoray.training.distributed import World
 from kinoray.training.flops import with_flops
 from kinoray.training.loop import train_step
-from kinoray.training.optim import make_optimizer
 
 RESULTS = Path(__file__).parent / "results"
 FLOAT32 = {
@@ -149,7 +150,6 @@ class Kept:
 
 def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dict[str, float]:
     """The numbers of a step of a method; options: of its recipe."""
-    frame_fusion_moe.experts_to_sum = all_experts  # type: ignore[attr-defined]
     cls, recipe, backbone = suited(name)
     recipe = build(Recipe, {**vars(recipe), **options, **({"batch_size": batch} if batch else {})}, "the stream")
     config = cls.Config()
@@ -168,7 +168,7 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
     traffic = Traffic()
     with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
         groups = fake_weights(method)
-        optimizer = make_optimizer(recipe, groups)
+        optimizer = optim.make_optimizer(recipe, groups)
         rows = batch_of(method, cls.needs(config), recipe)
         kept = Kept(method)
         loss, totals = method.loss, {}
@@ -182,6 +182,8 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
 
         method.loss = watched
         around: Any = SimpleNamespace(world=World(), autocast=True, stop_requested=lambda: False)
+        stack.enter_context(patch.object(frame_fusion_moe, "experts_to_sum", all_experts))
+        stack.enter_context(patch.object(optim, "used_experts", lambda method: None))  # which fake flags cannot say
         stack.enter_context(CudaAutocast())
         stack.enter_context(traffic)
         _, flops = with_flops(lambda: train_step(method, rows, rows.step, 1e-3, groups, optimizer, recipe, around))

@@ -59,7 +59,7 @@ def test_a_consumer_that_goes_leaves_no_thread_and_no_more_is_read_than_waits() 
 
 
 def test_what_is_pinned_is_not_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pinning is torch's: here without a GPU it is told by a stand-in that, as torch does, gives back what is pinned."""
+    """Pinning is torch's: without a GPU a stand-in gives back, as torch does, what is pinned already."""
     copies: list[int] = []
 
     def pin(value: torch.Tensor) -> torch.Tensor:
