@@ -127,6 +127,10 @@ def test_a_payload_is_valid_for_the_sample_it_was_written_for() -> None:
     assert values.tolist() == [[0, 1], [4, 5], [0, 0], [0, 0], [0, 0]]
     with pytest.raises(RunFailed, match="more than 3"):
         payloads.write(torch.tensor([3]), torch.tensor([1]), torch.zeros(1, 2))
+    kept = payloads.values.clone(), payloads.ids.clone()
+    payloads.write(torch.tensor([-1, -1]), torch.tensor([7, 8]), torch.ones(2, 2))  # none of them is kept
+    payloads.write(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2))
+    assert torch.equal(payloads.values, kept[0]) and torch.equal(payloads.ids, kept[1])
     again = Payloads(3, 2)
     again.load_state_dict(payloads.state_dict())
     assert torch.equal(again.read(torch.tensor([1]), torch.tensor([10]))[0], values[:1])

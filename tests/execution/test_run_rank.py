@@ -115,6 +115,14 @@ def test_a_gpu_repeats_unless_the_recipe_says_that_it_need_not(micro, tmp_path: 
             assert not deterministic.fill_uninitialized_memory
 
 
+def test_a_gpu_that_is_full_is_one_line_with_the_switches_that_are_left() -> None:
+    for recipe, names in ((Recipe(), True), (Recipe(checkpoint_activations=True), False)):
+        spec: Any = SimpleNamespace(run=SimpleNamespace(recipe=recipe), folder=".")
+        with pytest.raises(RunFailed, match="48 rows of 4 frames at 384 px") as told, run_rank.resources_named(spec):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        assert ("checkpoint_activations=true" in str(told.value)) == names and "\n" not in str(told.value)
+
+
 def test_what_a_task_encodes_has_no_graph_and_the_runs_precision(micro, tmp_path: Path) -> None:
     session = fresh_session(replace(spec_of("base_moco", micro, tmp_path), autocast=True))
     task, seen = session.task(session.spec.stages[0]), []

@@ -45,8 +45,11 @@ class Experts(nn.Module):
 
     per_expert: ClassVar[tuple[str, ...]] = ()
     """Names of its parameter lists with an entry for each expert."""
-    times: Tensor | None = None
-    """How often each was chosen in this step, (E,)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: Tensor | None = None
+        """How often each was chosen in this step, (E,)."""
 
     def note(self, chosen: Tensor, experts: int) -> None:
         """Rows with a gradient chose so."""
