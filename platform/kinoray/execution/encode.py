@@ -95,19 +95,7 @@ def encode(
     asked = {"frames": frames, "test_frames": frames, "size_px": size_px or stream.recipe.size_px}
     recipe = build(Recipe, plain(stream.recipe) | asked, "the recipe")
     towers = _towers(name, recipe)
-    world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    feed = Feed(
-        names=[task.name for task in stream.tasks],
-        manifests=[str(task.manifest) for task in stream.tasks],
-        recipe=recipe,
-        needs=Needs(),
-        seed=0,
-        num_tasks=len(stream.tasks),
-        world=world,
-        decode_slots=0.0,
-        towers=towers.to(world.device),
-        report_bad=lambda bad: None,
-    )
+    feed = _feed(stream, recipe, towers)
     made = _made(stream, name, feed)
     if file.exists() and encoded.read_made(file) != made:
         raise UsageError(f"{file} holds other features. Give another name with -o, or remove it.")
@@ -123,6 +111,23 @@ def encode(
     clips = {(task, id): problem for task in made.data for id, (_, problem) in encoded.read_clips(file, task).items()}
     broken = [f"{task}/{id}: {problem}" for (task, id), problem in clips.items() if problem]
     return Encoded(str(file), sha256(file), len(clips), len(todo), len(stream.tasks) - len(todo), broken)
+
+
+def _feed(stream: Stream, recipe: Recipe, towers: FrameTowers) -> Feed:
+    """Reads a stream's clips as its tests see them; the towers move to the GPU, where there is one."""
+    world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return Feed(
+        names=[task.name for task in stream.tasks],
+        manifests=[str(task.manifest) for task in stream.tasks],
+        recipe=recipe,
+        needs=Needs(),
+        seed=0,
+        num_tasks=len(stream.tasks),
+        world=world,
+        decode_slots=0.0,
+        towers=towers.to(world.device),
+        report_bad=lambda bad: None,
+    )
 
 
 def _towers(backbone: str, recipe: Recipe) -> FrameTowers:

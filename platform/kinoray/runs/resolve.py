@@ -21,6 +21,7 @@ from kinoray.backbones import (
     weights_digest,
     with_home,
 )
+from kinoray.backbones.backbone import BlockTowers
 from kinoray.backbones.encoded import read_made
 from kinoray.backbones.features import encoded_file
 from kinoray.config import Recipe, build, differing, digest_of, names_of, plain, split_overrides
@@ -184,22 +185,10 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
         )
     _check_suits(cls, source.name, stream, backbone)
     _check_media(stream, backbone)
-    for task in stream.tasks:
-        for split in SPLITS:
-            if not len(read_manifest(task.manifest).clips(split)):
-                raise UsageError(
-                    f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
-                )
-    _check_held_out(stream)
+    _check_splits(stream)
     budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
-    for frames in (recipe.frames, recipe.test_frames):
-        check_clips(backbone, recipe.size_px, frames)
-    if recipe.checkpoint_activations and cls.backbones.__name__ == "ClipTowers":
-        raise UsageError(
-            f"{source.name} works inside the blocks of CLIP, by what it is told of each batch; they cannot be computed "
-            "again later. Leave checkpoint_activations out."
-        )
+    _check_recipe(recipe, cls, source.name, backbone)
     control = _checked_control(request.control, stream, backbone, recipe)
     needs = cls.needs(config)  # a rule and its learner may ask the plan for two things that exclude each other
     reference = _reference(needs)
@@ -240,8 +229,25 @@ def _features(request: RunRequest) -> str:
     return f"features:{file}"
 
 
-def _check_held_out(stream: Stream) -> None:
-    """Raises: UsageError where sets are held out that cannot be tested."""
+def _check_recipe(recipe: Recipe, cls: type[BaseMethod], name: str, backbone: str) -> None:
+    """Raises: UsageError for clips that the backbone cannot take, and blocks that cannot be computed again."""
+    for frames in (recipe.frames, recipe.test_frames):
+        check_clips(backbone, recipe.size_px, frames)
+    if recipe.checkpoint_activations and issubclass(cls.backbones, BlockTowers):
+        raise UsageError(
+            f"{name} works inside a tower's blocks, by what it is told of each batch, so they cannot be computed again "
+            "later. Leave checkpoint_activations out."
+        )
+
+
+def _check_splits(stream: Stream) -> None:
+    """Raises: UsageError for a task without clips of a split, and for held-out sets that cannot be tested."""
+    for task in stream.tasks:
+        for split in SPLITS:
+            if not len(read_manifest(task.manifest).clips(split)):
+                raise UsageError(
+                    f"Task {task.name!r} of {stream.name} has no {split} clips. Name some in its captions."
+                )
     names = [data.name for data in (*stream.tasks, *stream.held_out)]
     if stream.held_out and not load_protocol(stream.protocol).looks_ahead:
         raise UsageError(f"{stream.name} holds out sets, which the protocol {stream.protocol} does not test.")
