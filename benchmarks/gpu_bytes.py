@@ -47,6 +47,7 @@ from kinoray.data.plan import TASK_SHIFT, StepFacts
 from kinoray.execution.run_rank import compute_repeatably
 from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, Task, TaskFacts
 from kinoray.methods import frame_fusion_moe
+from kinoray.rehearsal import Payloads
 from kinoray.runs.method_source import find_method, method_names, with_learner
 from kinoray.streams import ctvr, cvlm, ucl, video_ssl
 from kinoray.training import optim
@@ -184,6 +185,9 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
         around: Any = SimpleNamespace(world=World(), autocast=True, stop_requested=lambda: False)
         stack.enter_context(patch.object(frame_fusion_moe, "experts_to_sum", all_experts))
         stack.enter_context(patch.object(optim, "used_experts", lambda method: None))  # which fake flags cannot say
+        stack.enter_context(
+            patch.object(Payloads, "write", lambda *given: None)
+        )  # nor where it writes, which is little
         stack.enter_context(CudaAutocast())
         stack.enter_context(traffic)
         _, flops = with_flops(lambda: train_step(method, rows, rows.step, 1e-3, groups, optimizer, recipe, around))

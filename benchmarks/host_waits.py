@@ -61,9 +61,13 @@ SHAPES = {
 }
 """Operators that wait: for a number, or for how many rows they make."""
 
-HOSTS = ("torch/optim/", "torch.distributions.", "transformers/masking_utils.py", "training/checkpoint.py")
+HOSTS = (
+    *("torch/optim/", "torch.distributions.", "transformers/masking_utils.py", "not slots.is_cuda"),
+    "training/checkpoint.py",
+)
 """What waits for no GPU: the optimizer's counters and single draws are the host's, masks of captions have four
-dimensions on a GPU, of which nothing is asked; and commits, which are not a step's."""
+dimensions on a GPU, of which nothing is asked, slots are looked at on a CPU alone; and commits, which are not a
+step's."""
 
 
 class Reads(TorchFunctionMode):
