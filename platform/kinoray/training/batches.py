@@ -60,9 +60,10 @@ Batches = Iterator[tuple[StepFacts, Batch]]
 log = logging.getLogger(__name__)
 
 
-def pinned(rows: DecodedRows) -> DecodedRows:
-    """With frames in memory from which a GPU copies by itself: the only copy on the way there that its host makes."""
-    return replace(rows, video=on_pinned(rows.video))
+def pinned(device: torch.device, rows: DecodedRows) -> DecodedRows:
+    """With frames in memory from which the rank's GPU copies by itself."""
+    with torch.cuda.device(device):  # a thread begins with the first GPU, and would take memory there
+        return replace(rows, video=on_pinned(rows.video))
 
 
 def own_processes() -> int:
@@ -162,7 +163,7 @@ class Feed:
         )
         rows = decode_rows(feed, self.decode_slots, own_processes())
         if self.world.device.type == "cuda":
-            rows = made_ahead(rows, pinned)
+            rows = made_ahead(rows, partial(pinned, self.world.device))
         with closing(rows):
             yield self._timed(rows, plan)
 
