@@ -4,6 +4,7 @@ They are turned once into `train.npy` and `test.npy` in the prepared folder, uin
 """
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def read(name: str, root: Path) -> Annotations:
         if pictures.ndim != 3 or labels.shape != pictures.shape[:1] or labels.max(initial=0) > 9:
             raise UsageError(f"{root}: the digits and labels of {word} do not fit. Get the files of mnist again.")
         rgb = np.repeat(pictures[..., None], 3, axis=-1)
-        keep_array(home / f"{split}.npy", rgb.shape, lambda rgb=rgb: iter([rgb]))
+        keep_array(home / f"{split}.npy", rgb.shape, partial(iter, [rgb]))
         rows += [
             {"id": f"{split}-{n:05d}", "uri": f"{split}.npy", "item": n, "label": f"{digit} - {WORDS[digit]}"}
             | {"split": split}
@@ -49,7 +50,8 @@ def _array(root: Path, name: str) -> np.ndarray:
     file = need(SETS["mnist"], root, name, f"{name}.gz", folders=FOLDERS)
     try:
         data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        shape = np.frombuffer(data, ">u4", data[3], 4).astype(int) if data[:3] == b"\0\0\x08" else []
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape)).reshape(tuple(shape))
+        axes = data[3] if data[:3] == b"\0\0\x08" else 0
+        shape = np.frombuffer(data, ">u4", axes, 4).tolist()
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError) as error:
         raise UsageError(f"{file} is no IDX file ({error!s:.80}). Get the file again.") from None
