@@ -33,7 +33,7 @@ def matrices_of(
 def numbers_of(protocol: BaseProtocol, ranks: Cells, num_tasks: int) -> dict[str, Any]:
     """The metrics, result matrices and numbers of queries that follow from a run's ranks, as result.json has them."""
     matrices, counts = matrices_of(protocol, ranks, num_tasks), _num_queries(ranks)
-    last = max((row for _, row, _ in ranks), default=0)
+    last = max((row for _, row, _ in ranks if row != BEFORE), default=0)
     final = [ranks["", last, task] for task in range(num_tasks) if ("", last, task) in ranks]
     metrics = protocol.summarise(matrices, queries=counts, final=final) if ranks else {}
     return {"metrics": metrics, "matrix": matrices, "queries": counts}
