@@ -201,7 +201,7 @@ def _own_family(source: Source) -> Family:
     from kinoray.backbones.backbone import Backbone
 
     found, stated_by_file = class_of(source, "BACKBONE", Backbone)
-    cls = whole(found, source.name)
+    cls: type[Backbone] = whole(found, source.name)
 
     def check(name: str, argument: str) -> None:
         if argument:

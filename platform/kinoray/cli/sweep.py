@@ -94,7 +94,7 @@ def winners_command(request: SweepRequest, result: "SweepResult") -> str:
     if best is None:
         return ""
     settings = result.record["settings"] | best.params
-    words = run_words(str(request.method), str(request.stream), request.backbone, settings)
+    words = run_words(str(request.method), str(request.stream), str(request.backbone or ""), settings)
     words += ["--seed", str(max(result.record["seeds"]) + 1), "--seeds", str(FRESH_SEEDS)]
     orders = result.record.get("orders", 1)
     words += ["--orders", str(orders)] if orders > 1 else []

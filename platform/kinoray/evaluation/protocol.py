@@ -227,7 +227,7 @@ def _load(name: str) -> BaseProtocol:
 @cache
 def _own_protocol(source: Source) -> BaseProtocol:
     """The protocol of a user's file or class. Raises: UsageError where it does not say what every protocol says."""
-    cls = whole(class_of(source, "Protocol", BaseProtocol)[0], source.name)
+    cls: type[Any] = whole(class_of(source, "Protocol", BaseProtocol)[0], source.name)
     if lacking := [fact for fact in ("scores", "about", "headlines", "objective") if not hasattr(cls, fact)]:
         raise UsageError(f"{source.name}: its class says no {' and no '.join(lacking)}. See `kinoray new protocol`.")
     protocol = cls()
@@ -320,7 +320,7 @@ def recorded_protocol(record: Mapping[str, Any]) -> BaseProtocol:
     name, source = record["protocol"], record.get("protocol_source")
     if source is None or isinstance(name, OwnName):
         return load_protocol(name)
-    return RecordedProtocol(name, build(Facts, source["facts"], f"the recorded protocol {name}"))
+    return RecordedProtocol(name, build(Facts, source.get("facts", {}), f"the recorded protocol {name}"))
 
 
 def matrix_name(reading: str, score: str) -> str:

@@ -84,7 +84,7 @@ Settings = Annotated[dict[str, Any], none_as_empty]
 
 # Options that a run and a sweep share
 StreamOption = Annotated[
-    AnyStream, Option("A stream's name, or FOLDER[:OPTIONS], here or s3://BUCKET/... [moving-cvlm]")
+    AnyStream, Option("A name, ./my_stream.py or FOLDER[:OPTIONS]; the folder may be s3://BUCKET/... [moving-cvlm]")
 ]
 Backbone = Annotated[AnyBackbone | None, SkipValidation, Option("A name or ./my_backbone.py. [the stream's]")]
 Log = Annotated[Names, Option("tensorboard, wandb or mlflow, live; repeatable.", list, metavar="NAME")]

@@ -57,12 +57,10 @@ def kind_of(given: Any) -> str:
     load = defined.get("load")
     if callable(load) and len(inspect.signature(load).parameters) == 2:
         return "stream"
-    kinds = [value for value in defined.values() if isinstance(value, type) and value.__module__ != Backbone.__module__]
-    if "BACKBONE" in defined or any(issubclass(kind, Backbone) for kind in kinds):
+    classes = [v for v in defined.values() if isinstance(v, type) and v.__module__ == defined["__name__"]]
+    if "BACKBONE" in defined or any(issubclass(cls, Backbone) for cls in classes):
         return "backbone"
-    return (
-        "protocol" if any(issubclass(kind, BaseProtocol) and kind is not BaseProtocol for kind in kinds) else "method"
-    )
+    return "protocol" if any(issubclass(cls, BaseProtocol) for cls in classes) else "method"
 
 
 def _loaded(given: Any, kind: str) -> OwnName:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kinoray.evaluation.protocol import BaseProtocol, Matrices
-from kinoray.metrics import Ranks, final_row
+from kinoray.metrics import Ranks, as_matrix, final_row
 from kinoray.training.stages import Stage
 
 if TYPE_CHECKING:
@@ -46,6 +46,6 @@ class Protocol(BaseProtocol):
         self, matrices: Matrices, queries: Sequence[int] = (), score: str | None = None, tasks: int | None = None
     ) -> dict[str, float | None]:
         """What follows from the result matrices."""
-        last = final_row(matrices[score or self.score][:tasks])
+        last = final_row(as_matrix(matrices[score or self.score])[:tasks])
         worst = float(last.min()) if len(last) else None
         return super().metrics_of(matrices, queries, score, tasks) | {"worst": worst}

@@ -36,8 +36,8 @@ def drawings(seed: int, task: str) -> list[Drawing]:
     generator, clips = np.random.default_rng([seed, *task.encode()]), []
     kinds = product(SPLITS, TASKS[task].items(), ("left", "right"), ("top", "middle", "bottom"))
     for number, (split, (colour, rgb), way, place) in enumerate(kinds):
-        row = {"id": f"{task}-{number}", "uri": f"clips/{number:03d}.mp4", "split": split, "label": colour}
-        row["captions"] = [f"a {colour} square moves {way} at the {place}"]
+        captions = [f"a {colour} square moves {way} at the {place}"]
+        row = {"id": f"{task}-{number}", "uri": f"clips/{number:03d}.mp4", "captions": captions, "split": split}
         top = 2 + 10 * ("top", "middle", "bottom").index(place) + int(generator.integers(-2, 3))
         clips.append(Drawing(row, partial(frames, rgb, way == "right", top), rate_fps=8))
     return clips
