@@ -247,11 +247,18 @@ def test_a_sweep_aims_at_what_an_own_protocol_computes(there: Path, micro) -> No
     assert make_plan(request).folder != plan.folder
 
 
+TOWERS = """from kinoray.backbones import tiny
+BACKBONE = tiny.BACKBONE
+def load(name, argument, size_px, seed):
+    return tiny.load("tiny", argument, size_px, seed)
+"""
+
+
 @pytest.mark.ray
 def test_own_parts_travel_to_a_ray_worker(cluster: None, there: Path) -> None:
     templates = REPOSITORY / "platform/kinoray/cli/templates"
     shutil.copy(templates / "stream.py", there / "own_stream.py")
-    (there / "towers.py").write_text("from kinoray.backbones.tiny import BACKBONE, load, weights_folder\n")
+    (there / "towers.py").write_text(TOWERS)
     result = kinoray.run(
         "base_moco",
         stream=replace(load_stream("./own_stream.py:4"), protocol="./my_protocol.py"),
