@@ -27,7 +27,7 @@ from kinoray.errors import UsageError
 from kinoray.streams import load_stream
 from kinoray.streams.own_folder import own_folder
 from kinoray.system import stand_ins
-from kinoray.system.remote import Remote, open_remote
+from kinoray.system.remote import Remote, RemoteError, open_remote
 from kinoray.system.stand_ins import fetched, opened, stand_in, uri_of
 
 URI = "s3://bucket/clips?region=x"
@@ -252,19 +252,32 @@ def test_stores_with_the_same_names_are_told_apart(there, cache):
     assert len(copies(cache)) == 2
 
 
+def test_a_process_with_another_cache_folder_says_so(there, tmp_path, monkeypatch):
+    clip = read_manifest(load_stream(URI).tasks[0].manifest).clip(0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    with pytest.raises(UnreadableStorage, match="Give all processes the same XDG_CACHE_HOME"):
+        fetch_clip(clip, Sampling("uniform", 3), 0, FrameForm(16), Cache(str(tmp_path / "frames")))
+
+
 def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(tmp_path):
     home = tmp_path / "kinoray" / "remote" / "0123456789abcdef" / "mine"
     home.mkdir(parents=True)
     (home.parent / "source.json").write_text(json.dumps({"uri": "file:///etc"}))
     (home / "passwd").write_bytes(b"mine")
+    with pytest.raises(RemoteError, match="Give all processes the same XDG_CACHE_HOME"), fetched(str(home / "passwd")):
+        pass
+    with pytest.raises(RemoteError, match="the cache folder of this process is"):
+        opened(home / "passwd")
+    assert uri_of(home) == str(home)
+    (home.parent / "source.json").unlink()
     with opened(home / "passwd") as file, fetched(str(home / "passwd")) as path:
-        assert file.read() == b"mine" and path == str(home / "passwd") and uri_of(home) == str(home)
+        assert file.read() == b"mine" and path == str(home / "passwd")
 
 
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("ftp://bucket/clips", "must be s3://BUCKET/PREFIX"),
+        ("ftp://bucket/clips", "begins so: s3://BUCKET/PREFIX"),
         ("s3://key:sesame@bucket/clips", "holds a key"),
         ("s3://bucket/clips?secret_key=sesame", "What may follow `\\?`"),
         ("s3:///clips", "names no bucket"),

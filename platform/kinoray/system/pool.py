@@ -31,6 +31,8 @@ STARTS = 3
 """How many processes in a row may end before their first answer."""
 GIVES_UP_S = 1800.0
 """How long an answer is waited for: a read that never returns, of a mount that is away, holds up its process."""
+READ_LATER = ("AWS_", "KINORAY_FETCHED_BYTES", "XDG_CACHE_HOME")
+"""How variables begin that a notebook may change between two calls: processes that began with others are not used."""
 SHARED = SAFE_PATH | {"KINORAY_POOL": "shared"}
 """Set in the environment of the processes that all callers share, by which they are told from others."""
 
@@ -128,7 +130,8 @@ def _last_words(function: Callable[..., Any]) -> str:
 def _options(variables: dict[str, str]) -> dict[str, Any]:
     """For loky's processes."""
     _start_trackers()
-    return {"timeout": IDLE_S, "initializer": _settle_in, "initargs": (os.getpid(),), "env": variables}
+    now = {name: value for name, value in os.environ.items() if name.startswith(READ_LATER)}
+    return {"timeout": IDLE_S, "initializer": _settle_in, "initargs": (os.getpid(),), "env": now | variables}
 
 
 @cache

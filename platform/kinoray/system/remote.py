@@ -144,7 +144,7 @@ def _parts(uri: str) -> tuple[SplitResult, dict[str, str]]:
         uri = f"file://{expanded(uri.removeprefix('file://'))}"
     parts = urlsplit(uri)
     if parts.scheme not in ("s3", "file"):
-        raise UsageError("The URI must be s3://BUCKET/PREFIX or file:///FOLDER.")
+        raise UsageError("Give a URI that begins so: s3://BUCKET/PREFIX or file:///FOLDER.")
     if "@" in parts.netloc:
         raise UsageError(
             "The URI holds a key, which the list of processes would show. Leave it out, and put it into "

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from kinoray.system.locks import is_at
 from kinoray.system.remote import Remote, RemoteError, open_remote
 
 STAND_INS, COPIES, SOURCE = "remote", "fetched", "source.json"
+PLACE = re.compile(rf"(.*?/kinoray/{STAND_INS})/([0-9a-f]{{16}})/[^/]+(?:/(.*))?", re.DOTALL)
+"""The path of what stands in for a file: the folder of all, the listing, the folder, the name in it."""
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".list")
 """What is read from its begin to its end, and small."""
 AT_ONCE = 16
@@ -113,8 +116,10 @@ def shown(path: Path) -> str:
 
 def known_as(path: str) -> str:
     """What tells a file from all others for ever: its path, or of one that stands in for another, its copy's."""
-    origin = _origin(path)
-    return str(_copy(*origin, os.stat(path))) if origin else path
+    with suppress(RemoteError):  # who reads it will say
+        if origin := _origin(path):
+            return str(_copy(*origin, os.stat(path)))
+    return path
 
 
 def opened(path: Path | str, buffer: int = BUFFER) -> io.BufferedReader:
@@ -181,11 +186,18 @@ def _root() -> str:
 
 
 def _origin(path: str) -> tuple[str, str] | None:
-    """The URI, and the name there, of a file that stands in for another; None for any other file."""
-    if f"{os.sep}{STAND_INS}{os.sep}" not in path or not path.startswith(f"{(root := _root())}{os.sep}"):
+    """The URI, and the name there, of a file that stands in for another; None for any other file.
+
+    Raises: RemoteError for one of another cache folder.
+    """
+    if not (found := PLACE.fullmatch(path)) or not os.path.isfile(source := f"{found[1]}/{found[2]}/{SOURCE}"):
         return None
-    key, _, *name = path[len(root) + 1 :].split(os.sep, 2)
-    return _uri(Path(root, key, SOURCE)), "".join(name)
+    if found[1] != _root():  # or made by a stranger: what it says is not read
+        raise RemoteError(
+            f"{path} stands in for a file in a store, but the cache folder of this process is {cache_folder()}. Give "
+            "all processes the same XDG_CACHE_HOME"
+        )
+    return _uri(Path(source)), found[3] or ""
 
 
 @lru_cache(maxsize=64)

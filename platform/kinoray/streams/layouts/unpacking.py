@@ -42,7 +42,8 @@ def unpacked(layout: str, folder: Path, archives: Sequence[Path], unpack: Unpack
 
 def _unpack_all(draft: Path, folder: Path, archives: Iterable[Path], unpack: Unpack) -> None:
     """Every archive into a folder of its own, and the rows of all beside."""
-    rows, left_out = {}, defaultdict(list)
+    rows: dict[str, list[Row]] = {}
+    left_out: dict[str, list[str]] = defaultdict(list)
     for archive in archives:
         name = str(archive.relative_to(folder))
         place = draft / "videos" / name.replace(os.sep, "-")
