@@ -91,3 +91,9 @@ def test_the_cores_that_a_process_may_use_are_those_that_it_is_bound_to() -> Non
     finally:
         os.sched_setaffinity(0, bound)
     assert 1 <= usable_cores() <= len(bound)
+
+
+def test_processes_have_the_variables_of_stores_as_they_are_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("one", "other"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", value)
+        assert in_pool(1, os.getenv, "AWS_ACCESS_KEY_ID").result() == value

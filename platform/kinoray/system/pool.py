@@ -191,7 +191,7 @@ def _end_working() -> None:
     if not pending:
         return
     for process in active_children():
-        if process.pid and getattr(process, "env", None) == SHARED:
+        if process.pid and SHARED.items() <= (getattr(process, "env", None) or {}).items():
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
