@@ -97,10 +97,9 @@ class Method(BaseMethod):
 
     def param_groups(self) -> dict[str, ParamGroup]:
         """Both towers' own, the projector, and the scale without decay."""
-        params = self._trained().items()
-        video = ParamGroup({f"online.{name}": p for name, p in params if name not in self.of_text})
-        text = ParamGroup({f"online.{name}": p for name, p in params if name in self.of_text}, self.config.text_rate)
-        groups = {"video": video, "text": text}
+        params, text = self._trained().items(), self.of_text
+        groups = {"video": ParamGroup({f"online.{name}": p for name, p in params if name not in text})}
+        groups["text"] = ParamGroup({f"online.{n}": p for n, p in params if n in text}, self.config.text_rate)
         if self.config.ckc_weight:
             groups["projector"] = trainable(self.projector, "projector")
         return groups | {"scale": ParamGroup({"log_scale": self.log_scale}, weight_decay=0.0)}
@@ -137,6 +136,7 @@ class Method(BaseMethod):
     def _trained(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.online.named_parameters() if p.requires_grad}
 
+    @torch.enable_grad()
     def _moved_by_text(self) -> set[str]:
         """Names of what trains in the text tower: what the embedding of a caption depends on."""
         tokens = Tokens(torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.bool))

@@ -6,9 +6,9 @@
 The baseline of C-CLIP, and a learner for rules; the contrast is CLIP's own, with its scale, which learns, too.
 
 Differs: two things go by this name, one pair for all tasks (`restart=False`) and one merged after each, the default,
-which is what C-CLIP builds on. Rank and alpha are peft's. The paper adapts W_q and W_v of language models; here all of
-attention moves, as torch's attention holds three of its four matrices in one. LoRA's dropout is left out, for what
-moves here is the matrix, not a second path beside it. At rank 0 the towers stay as they were given.
+which is what C-CLIP builds on. Rank and alpha are peft's, for the paper's text could not be read; all matrices of
+attention move, as torch holds three of the four in one. LoRA's dropout, 0 in peft, is left out, for what moves here is
+the matrix, not a second path beside it. At rank 0 the towers stay as they were given.
 """
 
 # B rows   D embedding
