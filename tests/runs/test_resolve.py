@@ -84,7 +84,7 @@ def test_weights_that_are_not_there_are_refused_before_the_start(micro, tmp_path
 
 def test_a_method_inside_the_blocks_of_clip_refuses_to_have_them_computed_again(micro, tmp_path) -> None:
     stream = replace(on_protocol(micro, "ctvr"), backbone="tiny-clip:random")
-    with pytest.raises(UsageError, match="moe_adapter works inside a tower.s blocks"):
+    with pytest.raises(UsageError, match="moe_adapter works inside a tower's blocks"):
         resolved("moe_adapter", stream, tmp_path, settings={"checkpoint_activations": True})
     assert resolved(
         "avg_pool", stream, tmp_path, settings={"checkpoint_activations": True}

@@ -260,6 +260,7 @@ class Facts:
     """Whether `galleries` gives numbers."""
     own_metrics: bool
     """Whether it computes its metrics itself."""
+    looks_ahead: bool = False
 
     def __post_init__(self) -> None:
         if unknown_ones := [name for name in (*self.headlines, self.objective) if name not in self.metrics]:
@@ -276,6 +277,8 @@ def facts_of(protocol: BaseProtocol) -> Facts:
 
 
 COLUMNS = "task_columns", "overall_columns"
+FACTS = "scores", "like", "about", "headlines", "objective", "reads_text", "readings", "pooled", "looks_ahead"
+"""What `RecordedProtocol` says as it was recorded."""
 
 
 class RecordedProtocol(BaseProtocol):
@@ -283,7 +286,7 @@ class RecordedProtocol(BaseProtocol):
 
     def __init__(self, name: str, facts: Facts) -> None:
         self.name, self.facts = name, facts
-        for fact in ("scores", "like", "about", "headlines", "objective", "reads_text", "readings", "pooled"):
+        for fact in FACTS:
             setattr(self, fact, getattr(facts, fact))
 
     @property
