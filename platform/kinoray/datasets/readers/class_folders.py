@@ -30,14 +30,14 @@ def read(name: str, root: Path) -> Annotations:
     """The pictures as rows. Raises: UsageError where the folder of classes is not there."""
     import torch
 
-    places = (HOMES[name], HOMES[name].rpartition("/")[2], ".")
-    home = next((root / place for place in places if (root / place).is_dir() and Path(place).name), None)
+    places = (HOMES[name], HOMES[name].rpartition("/")[2])
+    home = next((root / place for place in places if (root / place).is_dir()), None)
     pictures = sorted(media_files(home, PICTURES)) if home else []
     classes = {path: path.rpartition("/")[0] for path in pictures}
     if not home or not all(classes.values()) or not classes:
         raise UsageError(f"{root} has no {HOMES[name]} with a folder for each class, which {name} needs.")
-    if name == "sun397":
-        classes = {path: label.partition("/")[2] for path, label in classes.items()}  # behind its letter
+    if name == "sun397":  # a class stands behind its letter
+        classes = {path: label.partition("/")[2].replace("/", " ") for path, label in classes.items()}
     pictures = sorted((path for path in pictures if classes[path] != NO_CLASS), key=lambda path: (classes[path], path))
     order = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(42)).tolist()
     train = set(order[: int(0.8 * len(pictures))])

@@ -18,9 +18,8 @@ def facts(name: str, paper: str, source: str, layout: str, train: int, test: int
 
 
 def row(uri: str, label: str, split: str) -> dict[str, Any]:
-    """A picture by its path, which is also its id; underscores and slashes of the class are blanks."""
-    words = label.replace("_", " ").replace("/", " ").strip()
-    return {"id": uri.rpartition(".")[0], "uri": uri, "label": words, "split": split}
+    """A picture by its path, which is also its id; underscores of the class are blanks."""
+    return {"id": uri.rpartition(".")[0], "uri": uri, "label": label.replace("_", " ").strip(), "split": split}
 
 
 def annotated(data_set: DataSet, root: Path, home: Path, rows: list[dict[str, Any]], *odd: str) -> Annotations:
