@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from kinoray.backbones.experts import Experts
 from kinoray.config import Recipe
 from kinoray.errors import RunFailed
 from kinoray.method import StepOutput, trainable
+from kinoray.training import optim
 from kinoray.training.distributed import World
 from kinoray.training.loop import validation_steps
 from kinoray.training.optim import (
@@ -206,3 +208,28 @@ def test_of_a_kept_optimizer_only_what_still_trains_goes_on() -> None:
 
 def test_no_validations_are_none() -> None:
     assert validation_steps(100, 0) == set()
+
+
+class Mixture(Experts):
+    """Two experts beside a weight."""
+
+    per_expert = ("up",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.up = nn.ParameterList(nn.Parameter(torch.ones(2)) for _ in range(2))
+
+
+@pytest.mark.parametrize("other_used", [True, False])
+def test_an_expert_keeps_its_gradient_where_any_of_two_ranks_used_it(monkeypatch, other_used: bool) -> None:
+    mixture = Mixture()
+    mixture.note(torch.tensor([[1], [1]]), 2)  # no row of this rank chose expert 0
+    objective = (mixture.weight + 0 * mixture.up[0] + mixture.up[1]).sum()
+
+    def summed(tensors: list[torch.Tensor], world: World) -> None:
+        tensors[1] += torch.tensor([1.0, float(other_used), 0.0])  # the other rank's flags
+
+    monkeypatch.setattr(optim, "sum_over_ranks", summed)
+    set_gradients(StepOutput(objective), {"all": trainable(mixture, "m")}, SIGNALS, World(0, 2), mixture)
+    assert [p.grad is not None for p in mixture.parameters()] == [True, other_used, True]
