@@ -61,9 +61,12 @@ class Experts(nn.Module):
 def used_experts(method: nn.Module) -> tuple[list[nn.Parameter], Tensor] | None:
     """The experts' parameters of all mixtures that were at work in this step, and whether a row of this rank used each,
     (N,) bool on the device; None without any. It is asked once a step."""
-    at_work = [part for part in method.modules() if isinstance(part, Experts) and part.times is not None]
-    params = [param for part in at_work for name in part.per_expert for param in getattr(part, name)]
-    flags = [part.times > 0 for part in at_work for _ in part.per_expert]
-    for part in at_work:
-        part.times = None
+    params: list[nn.Parameter] = []
+    flags: list[Tensor] = []
+    for part in method.modules():
+        if isinstance(part, Experts) and part.times is not None:
+            for name in part.per_expert:
+                params += getattr(part, name)
+                flags.append(part.times > 0)
+            part.times = None
     return (params, torch.cat(flags)) if flags else None
