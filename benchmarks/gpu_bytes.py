@@ -92,7 +92,8 @@ class Traffic(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: Counter[str] = Counter()
-        self.fills = torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory
+        filling: bool = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+        self.fills = filling and torch.are_deterministic_algorithms_enabled()
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         done = function(*arguments, **(named or {}))
@@ -181,7 +182,7 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
             kept.storages.clear()
             return output
 
-        method.loss = watched
+        method.loss = watched  # type: ignore[method-assign]
         around: Any = SimpleNamespace(world=World(), autocast=True, stop_requested=lambda: False)
         stack.enter_context(patch.object(frame_fusion_moe, "experts_to_sum", all_experts))
         stack.enter_context(patch.object(optim, "used_experts", lambda method: None))  # which fake flags cannot say

@@ -29,13 +29,14 @@ from kinoray.training.loop import RunState, train_stream
 def settings_kept() -> Iterator[None]:
     """Give this process torch's settings back at the end, which a run changes."""
     threads, repeats = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    benchmark, fills = torch.backends.cudnn.benchmark, deterministic.fill_uninitialized_memory
+    benchmark = torch.backends.cudnn.benchmark
+    filling: bool = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = benchmark
-        deterministic.fill_uninitialized_memory = fills
+        deterministic.fill_uninitialized_memory = filling  # type: ignore[attr-defined]
         if torch.are_deterministic_algorithms_enabled() != repeats:  # the call imports torch's compiler
             torch.use_deterministic_algorithms(repeats)
 
@@ -52,7 +53,8 @@ def compute_repeatably(spec: RunSpec, world: World) -> None:
         torch.backends.cudnn.benchmark = not repeats
         # With warn_only the backward pass of memory-efficient attention would not be deterministic.
         torch.use_deterministic_algorithms(repeats)
-        deterministic.fill_uninitialized_memory = False  # with NaN, before kernels write: a tenth of a step's bytes
+        # Filling memory with NaN, before kernels write it, would be a tenth of a step's bytes.
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def run_rank(spec: RunSpec, world: World, monitor: Any, stores: Stores | None) -> bool:

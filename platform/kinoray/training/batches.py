@@ -247,7 +247,7 @@ class Feed:
             slots=on_device(rows.memory_slots[part], self.world.device),
         )
 
-    def test_view(self, video: np.ndarray) -> Tensor:
+    def test_view(self, video: np.ndarray | Tensor) -> Tensor:
         """uint8 clips (B, T, size, size, 3) in `test_form` as a test sees them, (B, T, 3, size, size) float; vectors of
         frames (B, T, D) as they are."""
         clips = clips_on_device(video, self.world.device)
