@@ -8,7 +8,7 @@ import numpy as np
 
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.metrics import Ranks
-from kinoray.runs.write_result import write_matrix, write_ranks, write_results
+from kinoray.runs.write_result import Columns, write_matrix, write_ranks, write_results
 from kinoray.system.durable import write_json
 
 TASKS = ["plain", "night", "zoom", "crowd", "story"]
@@ -162,7 +162,7 @@ def make_ranked_run(root: Path, method: str = "base_moco", seed: int = 0, hit: f
         folder,
         protocol=protocol,
         state="finished",
-        names=tuple(tasks),
+        names=Columns(tuple(tasks)),
         ranks=cells,
         validation={},
         queries=queries,

@@ -29,7 +29,7 @@ from kinoray.execution.vitals import Clock, Vitals
 from kinoray.method import BaseMethod, Batch, Rows, Task, TaskFacts
 from kinoray.runs.resolve import read_counted
 from kinoray.runs.run_spec import RunSpec, build_method
-from kinoray.runs.write_result import write_results
+from kinoray.runs.write_result import Columns, write_results
 from kinoray.seeds import seed_of
 from kinoray.system.progress import GOES_ON
 from kinoray.training.batches import Feed, with_extra_rows
@@ -400,8 +400,7 @@ class RankSession(StageFacts):
             self.folder,
             protocol=self.protocol,
             state=kind,
-            names=self.spec.tested_names,
-            num_tasks=len(self.spec.names),
+            names=Columns(self.spec.names, self.spec.held_out),
             ranks=state.ranks,
             validation=state.validation,
             queries=self.tester.queries,

@@ -65,9 +65,9 @@ class RunSpec:
         return tuple(task.name for task in self.run.stream.tasks)
 
     @property
-    def tested_names(self) -> tuple[str, ...]:
-        """Names of all that is tested: the tasks, then the sets that are held out."""
-        return (*self.names, *(data.name for data in self.run.stream.held_out))
+    def held_out(self) -> tuple[str, ...]:
+        """Names of the sets that are tested and not learned from."""
+        return tuple(data.name for data in self.run.stream.held_out)
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -84,9 +84,9 @@ class RunSpec:
         """What the tests need to know."""
         return TestedRun(
             folder=self.run.folder,
-            names=self.tested_names,
+            names=(*self.names, *self.held_out),
             tests=(*self.tests, *(str(data.manifest) for data in self.run.stream.held_out)),
-            held_out=len(self.run.stream.held_out),
+            held_out=len(self.held_out),
             train_names=self.train_names,
             trained=tuple(str(task.manifest) for task in self.trained),
             last_row=self.stages[-1].row,

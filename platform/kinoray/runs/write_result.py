@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinoray.config import digest_of
 from kinoray.evaluation.protocol import BaseProtocol, matrix_name
@@ -13,6 +13,13 @@ from kinoray.system.durable import whole_file, write_json
 from kinoray.system.folders import seed_label
 from kinoray.training.chain import Link, chain_of
 from kinoray.training.stages import BEFORE
+
+
+class Columns(NamedTuple):
+    """Names of what is tested: columns of the result matrices."""
+
+    tasks: tuple[str, ...]
+    held_out: tuple[str, ...] = ()
 
 
 def matrices_of(
@@ -44,7 +51,7 @@ def write_results(
     *,
     protocol: BaseProtocol,
     state: str,
-    names: tuple[str, ...],
+    names: Columns,
     ranks: Cells,
     validation: Cells,
     queries: dict[int, list[tuple[int, str]]],
@@ -53,18 +60,17 @@ def write_results(
     digest: str | None,
     links: Sequence[Link | None] = (),
     processor: str = "",
-    num_tasks: int | None = None,
 ) -> dict[str, Any]:
     """Write result.json, matrix.parquet and, at the end, ranks.parquet; returns what stands in the first.
 
     validation: ranks of the validation splits; queries: task -> (sample number, clip id) of each query; digest: of the
-    final state; links: of the stages done; processor: what computed; num_tasks: how many of the names are tasks, None
-    for all; the others are held out.
+    final state; links: of the stages done; processor: what computed.
     """
-    tasks = len(names) if num_tasks is None else num_tasks
+    tasks, held_out = len(names.tasks), len(names.held_out)
+    all_names = (*names.tasks, *names.held_out)
     numbers = numbers_of(protocol, ranks, tasks)
     validated, validation_counts = matrices_of(protocol, validation, tasks), _num_queries(validation)
-    write_matrix(folder, names, matrices_of(protocol, ranks, tasks, BEFORE, len(names) - tasks), BEFORE)
+    write_matrix(folder, all_names, matrices_of(protocol, ranks, tasks, BEFORE, held_out), BEFORE)
     if state == "finished":
         write_ranks(folder, _rank_rows(ranks, queries))
     outcome = {
@@ -75,7 +81,7 @@ def write_results(
         "validation": protocol.summarise(validated, queries=validation_counts) if validation else {},
         "validation_matrix": validated,
         "validation_queries": validation_counts,
-        "tested_ids": digest_of({names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
+        "tested_ids": digest_of({all_names[t]: sorted({c for _, c in pairs}) for t, pairs in queries.items()}),
         "cost": {name: round(value, 3) for name, value in cost.items()},
         "bad_samples": num_bad,
         "state_digest": digest,
