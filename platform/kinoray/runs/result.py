@@ -172,9 +172,9 @@ class Result:
         cells = cells[cells["metric"] == metric]
         first = BEFORE if whole and BEFORE in set(cells["after_task"]) else 0
         names = self.tasks + ([data["name"] for data in self.run.get("held_out", ())] if whole else [])
-        wanted = {"index": range(first, len(self.tasks)), "columns": range(len(names))}
-        matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(**wanted)
-        after = [self._after(row) for row in wanted["index"]]
+        numbers, places = range(first, len(self.tasks)), range(len(names))
+        matrix = cells.pivot(index="after_task", columns="task", values="value").reindex(index=numbers, columns=places)
+        after = [self._after(row) for row in numbers]
         rows, columns = pd.Index(after, name="after task"), pd.Index(names, name="task")
         return pd.DataFrame(matrix.to_numpy(dtype=float), index=rows, columns=columns)
 
