@@ -77,7 +77,7 @@ class CodaTowers(TextTowers):
 
     def __init__(self, towers: BlockTowers, config: Config, tasks: int) -> None:
         super().__init__(towers.requires_grad_(False))
-        self.blocks = take_prefixes(towers, 0, config.blocks)
+        self.blocks = take_prefixes(towers, config.blocks)
         each, width = (len(self.blocks), config.per_task), token_width(towers)
         shapes = (*each, 2 * config.length, width), (*each, towers.dim), (*each, towers.dim)
         for part, shape in zip(PARTS, shapes, strict=True):

@@ -62,7 +62,7 @@ class DualTowers(TextTowers):
         super().__init__(towers.requires_grad_(False))
         width, blocks = token_width(towers), len(towers.vision_blocks)
         first = min(config.general_blocks, max(0, blocks - config.task_blocks))
-        self.attentions = take_prefixes(towers, 0, first + config.task_blocks)
+        self.attentions = take_prefixes(towers, first + config.task_blocks)
         self.general = drawn(first, 2, config.general_length, width)
         shape = len(self.attentions) - first, 2, config.task_length, width
         self.special = nn.ParameterList(drawn(*shape) for _ in range(tasks))

@@ -46,7 +46,7 @@ def test_prefix_attention_is_the_one_worked_out_by_hand() -> None:
 @torch.no_grad()
 def test_every_row_has_its_own_keys_and_values_in_front(towers) -> None:
     """Plain loops over clips, frames, tokens and heads; the released ports mixed up keys, values and rows here."""
-    (attention,) = take_prefixes(towers, 1, 1)
+    (attention,) = take_prefixes(towers, 1)
     width = token_width(towers)
     seen: list[torch.Tensor] = []
     attention.own.register_forward_pre_hook(
@@ -79,7 +79,7 @@ def test_every_row_has_its_own_keys_and_values_in_front(towers) -> None:
 @torch.no_grad()
 def test_an_empty_prefix_is_the_tower_itself_in_every_block(towers) -> None:
     clips = drawn(2, 1, 3, 32, 32)
-    before, attentions = towers.embed_video(clips), take_prefixes(towers, 0, 99)
+    before, attentions = towers.embed_video(clips), take_prefixes(towers, 99)
     assert len(attentions) == len(towers.vision_blocks) and torch.equal(towers.embed_video(clips), before)
     nothing = torch.zeros(2, 0, token_width(towers))
     with prefixed(attentions, [(nothing, nothing)] * len(attentions)):

@@ -21,16 +21,16 @@ from kinoray.backbones.backbone import BlockTowers
 
 
 class PrefixAttention(nn.Module):
-    """In place of a block's self-attention, of torch or of transformers: its own, or with a prefix while one is set."""
+    """In place of a ViT's self-attention, of torch or of transformers: its own, or with a prefix while one is set."""
 
     def __init__(self, own: Any) -> None:
         """own: a `nn.MultiheadAttention`, or an attention with `q_proj`, `k_proj` and `v_proj`."""
         super().__init__()
         self.own = own
-        self.prefix: tuple[Tensor, Tensor] | None = None
+        self.prefix: Sequence[Tensor] | None = None  # keys, values
 
     def forward(self, *inputs: Any, **options: Any) -> tuple[Tensor, Any]:
-        """As the block's own: tokens (N, L, W) come first, or are called `hidden_states`."""
+        """As the block's own: tokens (N, L, W) come first, or are called `hidden_states`; a ViT has no mask."""
         if self.prefix is None:
             return self.own(*inputs, **options)
         own, x_NLW = self.own, inputs[0] if inputs else options["hidden_states"]
@@ -55,10 +55,10 @@ def token_width(towers: BlockTowers) -> int:
     return next(norms).normalized_shape[0]
 
 
-def take_prefixes(towers: BlockTowers, first: int, count: int) -> list[PrefixAttention]:
-    """Let so many blocks of the video tower take prefixes, from one on; fewer where the tower ends before."""
+def take_prefixes(towers: BlockTowers, count: int) -> list[PrefixAttention]:
+    """Let the first so many blocks of the video tower take prefixes; fewer where it has fewer."""
     wrapped = []
-    for block in towers.vision_blocks[first : first + count]:  # type: ignore[union-attr]
+    for block in towers.vision_blocks[:count]:  # type: ignore[union-attr]
         for name, child in block.named_children():
             if isinstance(child, nn.MultiheadAttention) or hasattr(child, "q_proj"):
                 wrapped.append(PrefixAttention(child))
@@ -67,7 +67,7 @@ def take_prefixes(towers: BlockTowers, first: int, count: int) -> list[PrefixAtt
 
 
 @contextmanager
-def prefixed(attentions: Sequence[PrefixAttention], prefixes: Sequence[tuple[Tensor, Tensor]]) -> Iterator[None]:
+def prefixed(attentions: Sequence[PrefixAttention], prefixes: Sequence[Sequence[Tensor]]) -> Iterator[None]:
     """Within it each attention has keys and values (B, P, W) of its own in front of those of its tokens."""
     for attention, prefix in zip(attentions, prefixes, strict=True):
         attention.prefix = prefix
