@@ -281,7 +281,7 @@ def test_a_folder_of_the_users_that_is_laid_out_as_a_stand_in_reaches_no_store(t
         ("s3://key:sesame@bucket/clips", "holds a key"),
         ("s3://bucket/clips?secret_key=sesame", "What may follow `\\?`"),
         ("s3:///clips", "names no bucket"),
-        ("hdfs://nowhere.invalid/clips", "hdfs://nowhere.invalid/clips: "),
+        ("gs://bucket/clips", "begins so: s3://BUCKET/PREFIX"),
         ("s3://bucket/..", "leads out of its bucket"),
         ("file:///nowhere/clips", "There is no folder /nowhere/clips"),
         ("s3://runs/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1", "s3://runs/x: .*AWS_ACCESS_KEY_ID"),

@@ -2,7 +2,6 @@
 
     s3://bucket/prefix?endpoint_override=127.0.0.1:9000&scheme=http
     file:///mnt/backup/runs
-    gs://bucket/prefix, hdfs://...            data alone, as the library reads them
 
 Keys stand in no URI, which would be seen in the list of processes: S3 clients find them in AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY, in ~/.aws/credentials, or in the machine's role.
@@ -21,8 +20,6 @@ from kinoray.system.folders import expanded
 
 OPTIONS = ("endpoint_override", "region", "scheme")
 """What may stand behind the `?` of an S3 URI."""
-OTHERS = ("gs", "gcs", "hdfs", "viewfs")
-"""Schemes that the library reads by itself; nothing of ours was tried on them. Those of `abfs` may hold keys."""
 CHUNK = 1 << 20
 CONNECT_S, REQUEST_S, TRIES = 10.0, 60.0, 3
 
@@ -120,12 +117,6 @@ def open_remote(uri: str) -> Remote:
     """The folder that a URI names. Nothing is asked of the store yet. Raises: UsageError as `check_uri`."""
     from pyarrow import fs
 
-    if uri.partition("://")[0] in OTHERS:
-        try:
-            files, base = fs.FileSystem.from_uri(uri)
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise UsageError(f"{uri.partition('?')[0]}: {' '.join(str(error).split())[:300]}") from None
-        return Remote(files, base.rstrip("/"), uri.partition("?")[0].rstrip("/"))
     parts, options = _parts(uri)
     path = unquote(parts.path).rstrip("/")
     if parts.scheme == "file":
