@@ -220,12 +220,12 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
 def _features(request: RunRequest) -> str:
     """The backbone that an encoded file is, "" where the request names none. Raises: UsageError."""
     if request.features is None:
-        named = with_home(request.backbone or "")
-        return named if encoded_file(named) else ""
+        given = with_home(request.backbone) if isinstance(request.backbone, str) else ""
+        return given if given and encoded_file(given) else ""
     file = expanded(request.features).absolute()
     read_made(file)
     if request.backbone is not None:
-        check_made_by(request.backbone, file)
+        check_made_by(str(request.backbone), file)
     return f"features:{file}"
 
 
