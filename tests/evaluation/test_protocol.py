@@ -45,6 +45,7 @@ def test_no_score_and_no_protocol_is_named_elsewhere() -> None:
     """Streams name their protocol, and papers their numbers: those are data."""
     names = re.compile(rf"R@1|[\"']({'|'.join(protocol_names())})[\"']")
     homes = ("streams/", "evaluation/protocols/", "papers/", "metrics.py", "datasets/readers/", "data/presets.py")
+    homes += ("cli/templates/",)
     places = [
         f"{path.relative_to(ROOT)}:{number}"
         for folder in ("platform/kinoray", "cluster")
