@@ -165,15 +165,15 @@ class Method(BaseMethod):
 
     def _terms(self, now: Sides, old: Sides | None, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """L + CRP and ETF of each row, (B,), and this rank's share of proto."""
-        logits = self._logits(now, batch)
-        kept_B: Tensor = sum(F.cross_entropy(x, batch.order, reduction="none") for x in logits)  # type: ignore[assignment]
-        mapped = (m(unit(side)) for m, side in zip(self.maps, now, strict=True))
-        etf_B = from_corner(*mapped, self.corners_CD[batch.labels.clamp(min=0)]) * (batch.labels >= 0)
+        logits, (text_map, video_map) = self._logits(now, batch), self.maps
+        t2v_B, v2t_B = (F.cross_entropy(x, batch.order, reduction="none") for x in logits)
+        kept_B, corner_BD = t2v_B + v2t_B, self.corners_CD[batch.labels.clamp(min=0)]
+        etf_B = from_corner(text_map(unit(now[0])), video_map(unit(now[1])), corner_BD) * (batch.labels >= 0)
         if old is None:
             return kept_B, etf_B, kept_B.new_zeros(())
         kept_B = kept_B + 5 * sum(map(kept, logits, self._logits(old, batch)))
         drawn, corner_BD = self._drawn(batch)
-        etf_B = etf_B + from_corner(*(m(x)[:, None] for m, x in zip(self.maps, drawn, strict=True)), corner_BD)
+        etf_B = etf_B + from_corner(text_map(drawn[0])[:, None], video_map(drawn[1])[:, None], corner_BD)
         text, video = (torch.cat([pooled(side), unit(x)]) for side, x in zip(now, drawn, strict=True))
         texts, videos = (torch.cat([batch.gather(half) for half in x.chunk(2)]) for x in (text, video))
         scale = self.log_scale.exp()
