@@ -182,7 +182,7 @@ def counted(name: str, options: dict[str, Any], batch: int | None = None) -> dic
             kept.storages.clear()
             return output
 
-        method.loss = watched  # type: ignore[method-assign]
+        method.loss = watched  # type: ignore[assignment, method-assign]
         around: Any = SimpleNamespace(world=World(), autocast=True, stop_requested=lambda: False)
         stack.enter_context(patch.object(frame_fusion_moe, "experts_to_sum", all_experts))
         stack.enter_context(patch.object(optim, "used_experts", lambda method: None))  # which fake flags cannot say

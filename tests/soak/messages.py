@@ -8,8 +8,8 @@ import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 from kinoray.cli.main import app
@@ -47,9 +47,9 @@ def messages(file: Path) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, text.replace("\n", "\\n")) for text in given)
 
 
-def helps(command: click.Command, words: str) -> Iterator[str]:
+def helps(command: Any, words: str) -> Iterator[str]:
     """The help of a command and of all below it."""
-    yield f"$ {words} --help\n{command.get_help(click.Context(command, info_name=words))}\n"
+    yield f"$ {words} --help\n{command.get_help(typer.Context(command, info_name=words))}\n"
     for name, below in getattr(command, "commands", {}).items():
         yield from helps(below, f"{words} {name}")
 
