@@ -123,7 +123,7 @@ def test_check_lets_prompts_train_beside_a_frozen_encoder(
     assert code == 0, out
     (tmp_path / "still.py").write_text(PROMPTED.replace("(self.prompt *", "(0 * self.prompt *"))
     code, out, _ = kino("check", "./still.py")
-    assert code == 1 and "have moved nothing that trains" in out
+    assert code == 1 and "have moved nothing" in out
 
 
 STAGES = """    def stages(self, tasks, joint=False, zero_shot=False):

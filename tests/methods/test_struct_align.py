@@ -154,7 +154,7 @@ def test_what_has_no_category_or_too_many_or_no_words_is_refused(stream, tmp_pat
             method.grow(facts)
     with pytest.raises(UsageError, match="from 2 to 64 here, but got 65"):
         built(spec_of("struct_align", stream, tmp_path, settings={"categories": 65}))
-    with pytest.raises(UsageError, match="struct_align builds on a WordTowers, but the backbone features:clip"):
+    with pytest.raises(UsageError, match="struct_align acts inside a WordTowers, but features:clip"):
         resolved("struct_align", stream, tmp_path, backbone="features:clip")
 
 
