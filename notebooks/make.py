@@ -67,15 +67,24 @@ def execute(notebook: Any, folder: Path) -> Any:
 
 
 def _without_machine(value: Any, folder: Path) -> Any:
-    """The same with this machine's folders and names taken out of every text."""
+    """The same with this machine's folders and names taken out of every text; pictures stay as they are."""
     if isinstance(value, dict):
-        return type(value)({name: _without_machine(part, folder) for name, part in value.items()})
+        kept = {name: part for name, part in value.items() if name.startswith("image/")}
+        return type(value)({name: _without_machine(part, folder) for name, part in value.items()} | kept)
     if isinstance(value, list):
         return [_without_machine(part, folder) for part in value]
     if isinstance(value, str):
-        for found, shown in ((str(folder), "."), (str(Path.home()), "~"), (socket.gethostname(), "host")):
-            value = value.replace(found, shown)
+        return "".join(part if PICTURE.fullmatch(part) else _shown(part, folder) for part in PICTURE.split(value))
     return value
+
+
+PICTURE = re.compile("(base64,[A-Za-z0-9+/=]+)")
+
+
+def _shown(text: str, folder: Path) -> str:
+    for found, shown in ((str(folder), "."), (str(Path.home()), "~"), (socket.gethostname(), "host")):
+        text = text.replace(found, shown)
+    return text
 
 
 def machine_words() -> list[str]:

@@ -37,6 +37,16 @@ def test_a_scripts_cells_are_cut_at_their_marks() -> None:
     assert [text.id, code.id] == ["cell-1", "cell-2"]
 
 
+def test_names_of_the_machine_go_from_texts_and_not_from_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = make()
+    monkeypatch.setattr(tools.socket, "gethostname", lambda: "vm")
+    output = {"text": "on vm in /here", "data": {"image/png": "ABvm", "text/html": "vm <img src=data:;base64,vm+/vm==>"}}
+    assert tools._without_machine(output, Path("/here")) == {
+        "text": "on host in .",
+        "data": {"image/png": "ABvm", "text/html": "host <img src=data:;base64,vm+/vm==>"},
+    }
+
+
 def test_there_is_a_notebook_of_every_script() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {script.stem for script in SCRIPTS}
     assert len(SCRIPTS) == 6
