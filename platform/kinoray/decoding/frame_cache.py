@@ -40,7 +40,6 @@ import itertools
 import math
 import os
 import re
-import shutil
 import stat
 import threading
 import time
@@ -60,13 +59,11 @@ from kinoray.decoding.pictures import media_of
 from kinoray.decoding.probe import file_digest
 from kinoray.decoding.read_clip import read_clip, read_frames
 from kinoray.decoding.sampling import Sampling, Timeline
-from kinoray.errors import StorageFull, UsageError
-from kinoray.system.folders import cache_folder, expanded
+from kinoray.errors import StorageFull
+from kinoray.system.folders import cache_folder, expanded, given_bound, usual_bound
 from kinoray.system.remote import RemoteError
 from kinoray.system.stand_ins import known_as
 
-MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
-"""The bound where none is set: the smaller of these, the share being of the disk's free space."""
 SALT = np.uint64(0x9E3779B97F4A7C15)
 """Keeps the checksum of an empty page from being 0, which is what an empty page says."""
 HEADER_BYTES, CODEC = 64, "raw"
@@ -179,8 +176,7 @@ class Entries:
             times.append(used)
             sizes.append(size)
         total = drafted + sum(sizes)
-        free = shutil.disk_usage(self.folder).free
-        self._bound = self.max_bytes or int(min(MOST_BYTES, FREE_SHARE * (free + total)))
+        self._bound = self.max_bytes or usual_bound(self.folder, total)
         if total + coming <= self._bound * 7 // 8 or not times:
             return
         surplus = total + coming - self._bound * 3 // 4
@@ -309,13 +305,11 @@ def frame_cache() -> Cache:
 
     Raises: UsageError where KINORAY_CACHE_BYTES is no whole number above 0.
     """
-    folder, max_bytes = os.environ.get("KINORAY_CACHE", ""), os.environ.get("KINORAY_CACHE_BYTES", "")
-    if max_bytes and not (max_bytes.isdecimal() and int(max_bytes)):
-        raise UsageError(f"KINORAY_CACHE_BYTES={max_bytes}: give the cache's bound as a whole number of bytes.")
+    folder, max_bytes = os.environ.get("KINORAY_CACHE", ""), given_bound("KINORAY_CACHE_BYTES", "the cache's bound")
     if folder == "off":
         return OFF
     path = expanded(folder).absolute() if folder else cache_folder() / "frames"
-    return Cache(str(path), int(max_bytes or 0))
+    return Cache(str(path), max_bytes)
 
 
 def fetch_clip(clip: Clip, sampling: Sampling, seed: int, form: FrameForm, cache: Cache) -> Fetched:

@@ -1,6 +1,7 @@
 """Where kinoray keeps what it made of data: one folder of the user, outside every data set."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,26 @@ def cache_folder() -> Path:
     with suppress(RuntimeError):
         return Path.home() / ".cache" / "kinoray"
     raise UsageError("There is no home folder for the cache. Set XDG_CACHE_HOME to a folder that can be written.")
+
+
+MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
+"""Bound of what a folder keeps where none is set: the smaller of these, the share being of the disk's free space."""
+
+
+def given_bound(variable: str, what: str) -> int:
+    """The bytes that an environment variable bounds `what` by; 0 where it is not set.
+
+    Raises: UsageError where it is no whole number above 0.
+    """
+    given = os.environ.get(variable, "")
+    if given and not (given.isdecimal() and int(given)):
+        raise UsageError(f"{variable}={given}: give {what} as a whole number of bytes.")
+    return int(given or 0)
+
+
+def usual_bound(folder: str | Path, held: int) -> int:
+    """The bytes that a folder which holds so many may keep, where nobody set a bound."""
+    return int(min(MOST_BYTES, FREE_SHARE * (shutil.disk_usage(folder).free + held)))
 
 
 @contextmanager

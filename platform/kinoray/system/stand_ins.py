@@ -16,7 +16,6 @@ import io
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from typing import Any
 
 from kinoray.errors import StorageFull, UsageError
 from kinoray.system.durable import OLD_DRAFT_S, whole_file, whole_folder, write_json
-from kinoray.system.folders import cache_folder, writing
+from kinoray.system.folders import cache_folder, given_bound, usual_bound, writing
 from kinoray.system.locks import is_at
 from kinoray.system.remote import Remote, RemoteError, open_remote
 
@@ -39,8 +38,6 @@ TABLES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".list")
 AT_ONCE = 16
 BUFFER = 8 << 20
 """So much of a file is read at once: a store takes a while for each answer."""
-MOST_BYTES, FREE_SHARE = 20_000_000_000, 0.1
-"""The bound where none is set: the smaller of these, the share being of the disk's free space."""
 SECOND_NS = 10**9
 """A store may tell its times in seconds."""
 KEYS = "Keys are looked for in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine's role."
@@ -250,7 +247,7 @@ def _make_room(folder: Path, coming: int) -> None:
             state = entry.stat(follow_symlinks=False)
             files.append((state.st_mtime, state.st_size, entry.path))
     held = sum(size for _, size, _ in files)
-    bound = _bound(folder, held)
+    bound = _given_bound() or usual_bound(folder, held)
     if coming > bound:
         raise StorageFull(
             f"A file of {coming:,} bytes is larger than all copies together may be, {bound:,}. Set "
@@ -262,17 +259,9 @@ def _make_room(folder: Path, coming: int) -> None:
             held -= size * _is_removed(path)
 
 
-def _bound(folder: Path, held: int) -> int:
-    """How many bytes copies may take, of which there are so many."""
-    return _given_bound() or int(min(MOST_BYTES, FREE_SHARE * (shutil.disk_usage(folder).free + held)))
-
-
 def _given_bound() -> int:
     """What the user sets, 0 for nothing. Raises: UsageError where it is no whole number above 0."""
-    given = os.environ.get("KINORAY_FETCHED_BYTES", "")
-    if given and not (given.isdecimal() and int(given)):
-        raise UsageError(f"KINORAY_FETCHED_BYTES={given}: give the bound of fetched files as a whole number of bytes.")
-    return int(given or 0)
+    return given_bound("KINORAY_FETCHED_BYTES", "the bound of fetched files")
 
 
 def _is_removed(path: str) -> bool:
