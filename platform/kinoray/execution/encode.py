@@ -149,7 +149,7 @@ def _made(stream: Stream, backbone: str, feed: Feed) -> Made:
     """What the file says of itself."""
     recipe, towers = feed.recipe, feed.towers
     sampling = test_sampling(recipe, recipe.test_frames).key()
-    mean, std = feed.preset.mean or towers.mean, feed.preset.std or towers.std
+    mean, std = feed.pixels
     return Made(
         stream=stream.source or stream.name,
         backbone=backbone,

@@ -147,10 +147,9 @@ def _comes_back(encoder: Backbone, name: str, opened: OpenedMethod) -> bool:
 
 def preprocessing(opened: OpenedMethod) -> Preprocessing:
     """What the run's tests make of a picture."""
-    form, preset, towers = opened.feed.test_form, opened.feed.preset, opened.feed.towers
+    form = opened.feed.test_form
     short_px = form.short_px if form.shape == "centre" else 0
-    pixels = preset.mean or towers.mean, preset.std or towers.std
-    return Preprocessing(opened.feed.recipe.size_px, short_px, form.interpolation, *pixels)
+    return Preprocessing(opened.feed.recipe.size_px, short_px, form.interpolation, *opened.feed.pixels)
 
 
 def _about(opened: OpenedMethod, encoder: Backbone) -> dict[str, Any]:

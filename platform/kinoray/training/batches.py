@@ -253,7 +253,12 @@ class Feed:
         clips = clips_on_device(video, self.world.device)
         if clips.is_floating_point():
             return clips
-        return normalise(clips, self.preset.mean or self.towers.mean, self.preset.std or self.towers.std)
+        return normalise(clips, *self.pixels)
+
+    @property
+    def pixels(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Mean and standard deviation by which a test's pixels are normalised."""
+        return self.preset.mean or self.towers.mean, self.preset.std or self.towers.std
 
     def views(self, video: np.ndarray | Tensor, seeds: np.ndarray, count: int, sizes: np.ndarray) -> tuple[Tensor, ...]:
         """`count` augmented views of uint8 clips in `train_form`, as float; 0 gives one plain view.
