@@ -24,7 +24,7 @@ from measured import show_lines
 
 def measure(family: str, packages: Path, kills: int, seconds: float, seed: int) -> dict[str, Any]:
     place = Path(tempfile.mkdtemp(prefix="kinoray-family-"))
-    environment = os.environ | {"KINORAY_DATA": str(place / "data"), "KINORAY_CACHE": str(place / "cache")}
+    environment = os.environ | {"KINORAY_DATA": str(place / "data"), "XDG_CACHE_HOME": str(place / "cache")}
     draws = random.Random(seed)
     waits = [seconds / kills * draws.uniform(0.1, 1) for _ in range(kills)]
     steps = [["fetch", family, "--from", str(packages)], ["prepare", family, "--json"]]

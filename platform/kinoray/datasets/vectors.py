@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import fuse_conv_bn_eval
 
 from kinoray.backbones import check_backbone, load_backbone, stored, weights_digest
 from kinoray.backbones.backbone import Tokens
@@ -52,6 +53,8 @@ FRAMES = 8
 SAMPLING = Sampling("uniform", FRAMES)
 FORM = FrameForm(SIZE_PX, "centre", SIZE_PX)
 """The short side resized, the central square cut, as in tests of streams with a centre crop."""
+FUSED = "fused"
+"""Said in a folder's name: fused norms round otherwise."""
 CLIPS = "clips"
 BUSY = "These vectors are being made by {holder}. Wait for it."
 MAX_TOKENS = 256
@@ -103,7 +106,7 @@ def make_vectors(name: str, backbone: str = NAME, workers: int | None = None, pr
         raise UsageError(f"`workers` must be 0 or more, but got {workers}.")
     whole = prepared(name)
     towers, kind = bare_towers(backbone), check_backbone(backbone)
-    rule = f"{weights_digest(backbone)} {SAMPLING.key()} {FORM} {towers.mean} {towers.std}"
+    rule = f"{weights_digest(backbone)} {SAMPLING.key()} {FORM} {towers.mean} {towers.std} {FUSED}"
     folder = stored.pointer(kind, name).parent / f"{kind}-{hashlib.sha256(rule.encode()).hexdigest()[:16]}"
     with writing(f"the vectors of {name} into {folder}"), hold(folder, BUSY), one_thread():
         (folder / CLIPS).mkdir(exist_ok=True)
@@ -130,8 +133,19 @@ def bare_towers(backbone: str) -> Lite0MiniLM:
     if not isinstance(towers, Lite0MiniLM):
         raise UsageError(f"Vectors are made by {NAME} or {NAME}:/FOLDER, not by {backbone}.")
     towers.vision_projection = towers.text_projection = nn.Identity()
+    fuse_norms(towers.vision)
     # This order of a picture's numbers is the faster one on a CPU.
     return towers.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def fuse_norms(network: nn.Module) -> None:
+    """Put each normalisation of timm's network into the convolution before it: a third of the time is theirs."""
+    modules = list(network.eval().named_modules())
+    convolutions = [(name, module) for name, module in modules if isinstance(module, nn.Conv2d)]
+    norms = [(name, module) for name, module in modules if isinstance(module, nn.BatchNorm2d)]
+    for (conv_name, conv), (norm_name, norm) in zip(convolutions, norms, strict=True):
+        network.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
+        network.set_submodule(norm_name, norm.act)
 
 
 def _file_of(manifest: Manifest, row: int) -> str:
