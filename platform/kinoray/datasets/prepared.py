@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinoray.data.manifest import Manifest, read_manifest
+from kinoray.datasets import packages
 from kinoray.errors import UsageError
+from kinoray.families import families
 from kinoray.system.folders import prepared_folder
 
 
@@ -36,8 +38,11 @@ def need_prepared(names: Iterable[str]) -> None:
     """Raise a UsageError with a command for each data set that is not prepared."""
     missing = [name for name in names if not manifest_of(name).is_file()]
     if missing:
-        commands = ", ".join(f"`kinoray data prepare {name} --root DIR`" for name in missing)
-        raise UsageError(f"Not prepared yet: {', '.join(missing)}. Run {commands}, where DIR holds the files.")
+        drawn = families(packages.__path__)
+        first, given = [name for name in missing if name in drawn], [name for name in missing if name not in drawn]
+        commands = [f"`kinoray data fetch {name}`, then `kinoray data prepare {name}`" for name in first]
+        commands += [f"`kinoray data prepare {name} --root DIR`, where DIR holds its files" for name in given]
+        raise UsageError(f"Not prepared yet: {', '.join(missing)}. Run {'; '.join(commands)}.")
 
 
 class Shortfalls(NamedTuple):
