@@ -31,11 +31,15 @@ from kinoray.system.text import show, words
 class CurveReproduction(Reproduction):
     """Metrics over a knob: `.table` has a row per point, `.curve(method, metric)` one line of the figure."""
 
-    def __init__(self, name: str, entry: CurveEntry, sweeps: Sequence[SweepResult], root: Path) -> None:
+    def __init__(
+        self, name: str, entry: CurveEntry, sweeps: Sequence[SweepResult], root: Path, worlds: Sequence[str] = ()
+    ) -> None:
+        """sweeps: of each method one, in each of the worlds."""
         record = sweeps[0].record
         runs = [run for s in sweeps for trial in s.complete for run in s.trial(trial.number).runs]
         facts = Facts(
-            stream=sweeps[0].stream,
+            stream=sweeps[0].stream.partition(":")[0] if worlds else sweeps[0].stream,
+            worlds=worlds,
             backbone=record["backbone"],
             seeds=record["seeds"],
             orders=record.get("orders", 1),
@@ -48,14 +52,22 @@ class CurveReproduction(Reproduction):
         super().__init__(name, entry, facts, root)
         self.sweeps = list(sweeps)
         self.points = list(dict.fromkeys(point for s in sweeps for point in _points(s, entry.over)))
-        self.rows = {sweep.method: _rows_of(sweep, entry.over) for sweep in sweeps}
+        self.methods = list(dict.fromkeys(sweep.method for sweep in sweeps))
+        self.rows = {m: _rows_of([s for s in sweeps if s.method == m], entry.over) for m in self.methods}
 
     @property
     def frame(self) -> pd.DataFrame:  # type: ignore[override]
         """Method, point, seed, and every metric of the run."""
-        columns = ["method", self.entry.over, "seed", *self.entry.metrics]
+        worlds = ["world"] if self.facts.worlds else []
+        columns = ["method", self.entry.over, *worlds, "seed", *self.entry.metrics]
         lines = [
-            (method, point, unit.seed, *(values.get(metric) for metric in self.entry.metrics))
+            (
+                method,
+                point,
+                *(unit.world for _ in worlds),
+                unit.seed,
+                *(values.get(metric) for metric in self.entry.metrics),
+            )
             for method, rows in self.rows.items()
             for point, row in rows.items()
             for unit, values in row.by_run.items()
@@ -81,15 +93,16 @@ class CurveReproduction(Reproduction):
         """Points without the results of all seeds, in words, and why."""
         lines = []
         for sweep in self.sweeps:
-            frame = sweep.frame
+            frame, rows = sweep.frame, _rows_of([sweep], self.entry.over)
             for point in _points(sweep, self.entry.over):
-                if len(self.rows[sweep.method][point].by_run) == len(self.seeds) * self.orders:
+                if len(rows[point].by_run) == len(self.seeds) * self.orders:
                     continue
                 known = frame[frame[self.entry.over] == point] if self.entry.over in frame else frame.head(0)
                 errors = known["error"].dropna() if "error" in known else known
                 was_complete = (known["state"] == "complete").any()
                 why = "its run folders are gone" if was_complete else errors.iloc[-1] if len(errors) else "not run yet"
-                lines.append(f"{sweep.method}, {self.entry.over} = {worded(point)}: {why}")
+                where = f"{sweep.method} on {sweep.stream}" if self.facts.worlds else sweep.method
+                lines.append(f"{where}, {self.entry.over} = {worded(point)}: {why}")
         return lines
 
     @property
@@ -97,7 +110,7 @@ class CurveReproduction(Reproduction):
         return any(sweep.states["fail"] for sweep in self.sweeps)
 
     def samples(self, claim: Claim, column: str = "") -> dict[Any, Sample]:
-        method = claim.method or self.sweeps[0].method
+        method = claim.method or self.methods[0]
         return {point: row.sample(claim.metric) for point, row in self.rows[method].items()}
 
     def curve(self, method: str, metric: str) -> dict[Any, float]:
@@ -107,7 +120,7 @@ class CurveReproduction(Reproduction):
 
     def cells(self) -> list[list[str]]:
         """Each metric with half of its interval, a line per point."""
-        entry, many = self.entry, len(self.sweeps) > 1
+        entry, many = self.entry, len(self.methods) > 1
         lines = [[*(["method"] if many else []), entry.over, *entry.panels.values(), *entry.beside]]
         for method, rows in self.rows.items():
             for point, row in rows.items():
@@ -125,9 +138,9 @@ class CurveReproduction(Reproduction):
         by_space = {name: value for name, value in record["settings"].items() if name in record["space"]}
         lines += [f"Held by the sub-space: {words(by_space)}."] if by_space else []
         for metric, label in self.entry.panels.items():
-            for sweep in self.sweeps:
-                whose = f" of {sweep.method}" if len(self.sweeps) > 1 else ""
-                lines.append(f"{label}{whose}: {course(self.curve(sweep.method, metric), self.entry.over)}.")
+            for method in self.methods:
+                whose = f" of {method}" if len(self.methods) > 1 else ""
+                lines.append(f"{label}{whose}: {course(self.curve(method, metric), self.entry.over)}.")
         return lines
 
     def plot(self) -> Figure:
@@ -138,14 +151,14 @@ class CurveReproduction(Reproduction):
             for place, (axes, (metric, label)) in enumerate(
                 zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True)
             ):
-                for sweep, colour in zip(self.sweeps, cycle(COLOURS[1:])):
-                    self._draw_points(axes, sweep.method, metric, colour)
+                for method, colour in zip(self.methods, cycle(COLOURS[1:])):
+                    self._draw_points(axes, method, metric, colour)
                 axes.set_title(plain_text(f"({chr(ord('a') + place)}) {label}"))
                 axes.set_xlabel(plain_text(self.entry.over))
                 axes.set_xticks(range(len(self.points)), [plain_text(worded(p)) for p in self.points])
                 axes.margins(x=0.06)
             figure.axes[0].set_ylabel("%, test splits")
-            if len(self.sweeps) > 1:
+            if len(self.methods) > 1:
                 figure.axes[0].legend()
         return figure
 
@@ -186,10 +199,11 @@ def _points(sweep: SweepResult, over: str) -> list[Any]:
     return [point[over] for point in grid({over: distributions(sweep.record["space"])[over]})]
 
 
-def _rows_of(sweep: SweepResult, over: str) -> dict[Any, Row]:
-    """Point -> the runs of its complete trials, of one seed the first."""
-    runs: dict[Any, dict[Unit, Result]] = {point: {} for point in _points(sweep, over)}
-    for trial in sorted(sweep.complete, key=lambda trial: trial.number):
-        for run in sweep.trial(trial.number).runs:
-            runs.setdefault(trial.params[over], {}).setdefault(unit_of(run), run)
-    return {point: Row(list(of_point.values()), sweep.protocol.score) for point, of_point in runs.items()}
+def _rows_of(sweeps: Sequence[SweepResult], over: str) -> dict[Any, Row]:
+    """Point -> the runs of its complete trials in sweeps of one method, of one seed the first."""
+    runs: dict[Any, dict[Unit, Result]] = {point: {} for point in _points(sweeps[0], over)}
+    for sweep in sweeps:
+        for trial in sorted(sweep.complete, key=lambda trial: trial.number):
+            for run in sweep.trial(trial.number).runs:
+                runs.setdefault(trial.params[over], {}).setdefault(unit_of(run), run)
+    return {point: Row(list(of_point.values()), sweeps[0].protocol.score) for point, of_point in runs.items()}

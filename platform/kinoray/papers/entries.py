@@ -26,6 +26,8 @@ class Entry:
     claims: tuple[Claim, ...]
     stream: str = "moving-conflict:9"
     """Stream by default: a world that no setting was chosen on."""
+    worlds: tuple[str, ...] = ()
+    """Worlds or splits of that stream by default, each with every seed; (): the one that it names."""
     paper_stream: str = "cvlm"
     """The stream of the paper."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -34,6 +36,8 @@ class Entry:
     """The first seed by default: none that a setting was chosen with."""
     seeds: int = 3
     """Runs per point or row by default."""
+    beside: tuple[str, ...] = ()
+    """More numbers for the table."""
     orders: int | str | None = None
     """Orders of the tasks by default, each with every seed; "all", or None: the stream's own alone."""
     best_from: str = ""
@@ -52,8 +56,6 @@ class CurveEntry(Entry):
     """The setting on the horizontal axis."""
     panels: Mapping[str, str]
     """Metric of the test splits -> what the paper calls it: one panel each."""
-    beside: tuple[str, ...] = ()
-    """More metrics for the table."""
     best_of: str = ""
     """A row of `best_from`."""
 
@@ -94,13 +96,25 @@ class MethodRow:
     def is_bound(self) -> bool:
         return self.joint or self.zero_shot
 
+    def is_plain(self, method: str) -> bool:
+        """Whether it is that method as it stands."""
+        return self.method == method and not (self.settings or self.control or self.is_bound)
 
-PUBLISHED, SHARED, TUNED = "published", "shared", "tuned"
-"""The lines of a row: the paper's own, and what was measured at the settings that all share and at its best ones."""
+    @property
+    def has_settings(self) -> bool:
+        """Whether it has settings of its own to choose."""
+        return not self.is_bound and not self.control
+
+
+PUBLISHED, SHARED, TUNED, EQUAL = "published", "shared", "tuned", "equal FLOPs"
+"""The lines of a row: the paper's own, what was measured at the settings that all share, at its best ones, and at the
+shared ones for as many FLOPs as one method takes (`TableEntry.equal_flops`)."""
 
 
 KEPT = "kept KB"
 """What a row keeps from task to task (`memory`)."""
+GFLOP = "GFLOP"
+"""Of all training steps of a run (`training.flops`)."""
 TRAINABLE = "trained M"
 """Millions of parameters that a row trains, of all tasks together."""
 DRIFT = "query drift"
@@ -116,7 +130,7 @@ FINE_TUNED_OCCLUDED = "fine-tuned, occluded"
 ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE = "entropy", "entropy occluded", "entropy rise"
 """Mean entropy of that run's predictions in nats, on complete clips, on occluded ones, and the difference."""
 LOWER_IS_BETTER = ("FR", "MedR", "MeanR", "BWF", "BWF_own", TRAINABLE, DRIFT, ENTROPY, ENTROPY_OCCLUDED, ENTROPY_RISE)
-OTHER_UNITS = (KEPT, TRAINABLE, "MedR", "MeanR")
+OTHER_UNITS = (KEPT, GFLOP, TRAINABLE, "MedR", "MeanR")
 """What depends on the size of network, data or gallery: a published difference is none to be held to elsewhere."""
 LOSS_FALL = "loss fall"
 """By how much the loss fell within a task, "2:loss fall"."""
@@ -155,6 +169,8 @@ class TableEntry(Entry):
     """Whether the rows are run a second time, each at its own best settings (`tuned`)."""
     budget: str | Mapping[str, Any] = "budget"
     """What those are searched in: the name of a sub-space that each method has, or one space for all rows."""
+    equal_flops: str = ""
+    """The method of the column `EQUAL`: rows are run once more for its FLOPs; "": there is no such column."""
     search_seeds: int = 1
     """Runs of each trial of that search, from seed 0 on: more where seeds differ by as much as settings."""
 

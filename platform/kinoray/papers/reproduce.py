@@ -11,7 +11,7 @@ from kinoray.errors import KinorayError, UsageError, unknown
 from kinoray.papers import tuned
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.curves import CurveReproduction
-from kinoray.papers.entries import SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry, filled
+from kinoray.papers.entries import EQUAL, SHARED, TUNED, CurveEntry, Entry, MapEntry, MethodRow, TableEntry, filled
 from kinoray.papers.maps import MapReproduction
 from kinoray.papers.reproduction import Facts, Reproduction, facts_of_data
 from kinoray.papers.tables import TableReproduction, Then
@@ -64,6 +64,7 @@ def reproduce(
     common: dict[str, Any] = {
         **options,
         "stream": options.get("stream") or entry.stream,
+        "worlds": () if options.get("stream") else entry.worlds,
         "seed": _given(options, "seed", entry.seed),
         "seeds": _given(options, "seeds", entry.seeds),
         "orders": _given(options, "orders", entry.orders),
@@ -149,11 +150,16 @@ def _curves(name: str, entry: CurveEntry, common: dict[str, Any], root: Path) ->
     """Every sweep of a figure over a knob."""
     # Only numbers are drawn, so no checkpoint but the last trial's need stay.
     fixed: dict[str, Any] = {"sampler": "grid", "prune": False, "keep_best": 0}
-    requests = [request_of(SweepRequest, method, common | fixed | {"space": s}) for method, s in entry.sweeps.items()]
+    worlds = common.pop("worlds")
+    requests = [
+        request_of(SweepRequest, method, common | fixed | {"space": space, "stream": stream})
+        for stream in [f"{common['stream']}:{world}" for world in worlds] or [common["stream"]]
+        for method, space in entry.sweeps.items()
+    ]
     sweeps = [sweep(request) for request in requests]
     if common.get("dry_run"):
         return {"name": name, "title": entry.title, "place": entry.place, "sweeps": sweeps}
-    return CurveReproduction(name, entry, sweeps, root)
+    return CurveReproduction(name, entry, sweeps, root, worlds)
 
 
 def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> Reproduction | dict[str, Any]:
@@ -166,20 +172,39 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
     rows = [replace(row, settings={**base.get(row.best_of, {}), **row.settings}) for row in rows]
     requests = {SHARED: {name: r for row in rows for name, r in _requests(entry, row, {}, common).items()}}
     if best:
-        competing = [row for row in rows if row.label in best and not row.is_bound]
+        competing = [row for row in rows if row.label in best and row.has_settings]
         requests[TUNED] = {
             name: r for row in competing for name, r in _requests(entry, row, best[row.label], common).items()
         }
-    flat = [request for by_name in requests.values() for request in by_name.values()]
+    if entry.equal_flops:
+        own = {"equal_flops": entry.equal_flops}
+        requests[EQUAL] = {
+            name: request
+            for row in rows
+            if not row.is_bound
+            for name, request in _requests(
+                entry, row, {}, common if row.is_plain(entry.equal_flops) else common | own
+            ).items()
+        }
+    worlds = [f"{common['stream']}:{world}" for world in common["worlds"]] or [None]
+    flat = [
+        replace(request, stream=world) if world else request
+        for by_name in requests.values()
+        for request in by_name.values()
+        for world in worlds
+    ]
     if common.get("dry_run"):
         from kinoray.execution.run import dry_run
 
         return {"name": name, "title": entry.title, "place": entry.place, "runs": [dry_run(r) for r in flat]}
     results = iter(_results(flat))
-    runs = {column: {name: next(results) for name in by_name} for column, by_name in requests.items()}
+    runs = {
+        column: {name: [run for _ in worlds for run in next(results)] for name in by_name}
+        for column, by_name in requests.items()
+    }
     facts = _facts(runs, common)
-    if _is_open(common["stream"]):
-        facts = replace(facts, stream=common["stream"])
+    if _is_open(common["stream"]) or common["worlds"]:
+        facts = replace(facts, stream=common["stream"], worlds=common["worlds"])
     finished = [result for by_name in runs.values() for of_row in by_name.values() for result in of_row]
     return TableReproduction(name, entry, runs, known, facts, root, _then(entry, finished, common))
 
@@ -228,7 +253,7 @@ def _tune(name: str, entry: TableEntry, common: Mapping[str, Any]) -> None:
     stream = family_of(_name_of(common["stream"]))  # its first world; the table is of another
     best, objective = {}, ""
     for row in entry.rows:
-        if row.is_bound:
+        if not row.has_settings:
             continue
         searched = sweep(
             SweepRequest(
@@ -271,7 +296,7 @@ def _requests(
 
 def _request(row: MethodRow, best: Mapping[str, Any], common: Mapping[str, Any]) -> RunRequest:
     """The runs of one line. Settings: the entry's and the command's, over them the row's own, over them its best."""
-    names = ("stream", "backbone", "seed", "seeds", "orders", "smoke", *CARRIED_OUT)
+    names = ("stream", "backbone", "seed", "seeds", "orders", "equal_flops", "smoke", *CARRIED_OUT)
     options = {name: common[name] for name in names if common.get(name) is not None}
     return RunRequest(
         row.method,
@@ -307,7 +332,10 @@ def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, 
     first = next(results[0] for by_label in runs.values() for results in by_label.values() if results)
     everything = [result for rows in runs.values() for results in rows.values() for result in results]
     backbones = dict.fromkeys(result.run["backbone"] for result in everything)
-    sources = [home_of(results[0].folder).name for rows in runs.values() for results in rows.values() if results]
+    by_row = [
+        dict.fromkeys(home_of(r.folder).name for r in results) for rows in runs.values() for results in rows.values()
+    ]
+    sources = [name for names in by_row for name in names]
     return Facts(
         stream=first.stream,
         backbone=", ".join(backbones),

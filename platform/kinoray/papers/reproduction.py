@@ -62,6 +62,8 @@ class Facts:
     """Whether published clips were missing."""
     orders: int = 1
     """Orders of the tasks, each with every seed."""
+    worlds: Sequence[str] = ()
+    """Worlds or splits of the stream, each with every seed; (): the one that it names."""
 
 
 def facts_of_data(results: Sequence["Result"]) -> dict[str, Any]:
@@ -98,13 +100,20 @@ class Reproduction(ABC):
 
     def unfinished(self, label: str, runs: Sequence["Result"]) -> list[str]:
         """Seeds of a line without a finished run, in each order of the tasks, in words; bounds have one order."""
-        known = {(run.order, run.seed): run.state for run in runs}
+        known = {(run.stream.partition(":")[2], run.order, run.seed): run.state for run in runs}
         orders = 1 if any(run.joint or run.zero_shot for run in runs) else self.orders
-        places = [(order, seed) for order in range(orders) for seed in self.seeds]
+        worlds = self.facts.worlds or dict.fromkeys(world for world, _, _ in known) or [""]
+        states = {
+            (world, order, seed): known.get((world, order, seed), "not run")
+            for world in worlds
+            for order in range(orders)
+            for seed in self.seeds
+        }
         return [
-            f"{label}, {f'order {order}, ' if order else ''}seed {seed}: {known.get((order, seed), 'not run')}"
-            for order, seed in places
-            if known.get((order, seed)) != "finished"
+            f"{label}, {f'world {world}, ' if self.facts.worlds else ''}{f'order {order}, ' if order else ''}"
+            f"seed {seed}: {state}"
+            for (world, order, seed), state in states.items()
+            if state != "finished"
         ]
 
     @property
@@ -199,6 +208,7 @@ class Reproduction(ABC):
             "backbone": self.facts.backbone,
             "settings": dict(self.facts.settings),
             "seeds": self.seeds,
+            **({"worlds": list(self.facts.worlds)} if self.facts.worlds else {}),
             **({"orders": self.orders} if self.orders > 1 else {}),
             "smoke": self.smoke,
             "sources": list(self.facts.sources),
@@ -236,8 +246,10 @@ class Reproduction(ABC):
         """Where and how it was measured, in words."""
         held = ", ".join(f"{name} = {worded(value)}" for name, value in self.facts.settings.items())
         own = self.stream.partition(":")[0] != self.entry.paper_stream
+        worlds = ", ".join(self.facts.worlds)
         return (
-            f"Stream {self.stream}, backbone {self.facts.backbone}, seeds {', '.join(map(str, self.seeds))}"
+            f"Stream {self.stream}{f', worlds or splits {worlds}' if worlds else ''}, backbone {self.facts.backbone}, "
+            f"seeds {', '.join(map(str, self.seeds))}"
             f"{f' in {self.orders} orders of the tasks' if self.orders > 1 else ''}"
             f"{f'; held: {held}' if held else ''}. Test splits; FR is the sum over tasks, in points. {JUDGED}"
             f"{f' The stream of the paper is {self.entry.paper_stream}: compare orders, not heights.' if own else ''}"
@@ -263,7 +275,8 @@ class Reproduction(ABC):
     def __repr__(self) -> str:
         names, *body = self.cells()
         table = pd.DataFrame(body, columns=names).to_string(index=False, justify="left", max_colwidth=None)
-        head = f"{self.name} on {self.stream}, test splits, {len(self.seeds)} seeds"
+        worlds = f" in {len(self.facts.worlds)} worlds or splits" if self.facts.worlds else ""
+        head = f"{self.name} on {self.stream}, test splits, {len(self.seeds)} seeds{worlds}"
         statements = [f"- {statement}" for statement in self.statements]
         missing = [f"Missing: {line}" for line in self.missing]
         notes = [*self.facts.cautions, *self.notes()]

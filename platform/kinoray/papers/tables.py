@@ -20,6 +20,7 @@ from kinoray.papers.entries import (
     ENTROPY,
     FINE_TUNED,
     FINE_TUNED_2,
+    GFLOP,
     KEPT,
     LATE,
     LOSS_FALL,
@@ -111,20 +112,21 @@ class TableReproduction(Reproduction):
         """Column (shared or tuned), label, seed, and every number of the run's line."""
         lines = [
             {"settings": column, "method": label, "seed": unit.seed}
+            | ({"world": unit.world.partition(":")[2]} if self.facts.worlds else {})
             | {name: values.get(name) for name in self._measured}
             | ({"order": ", ".join(unit.order)} if self.orders > 1 else {})
             for column, rows in self.rows.items()
             for label, row in rows.items()
             for unit, values in row.by_run.items()
         ]
-        order = ["order"] if self.orders > 1 else []
-        return pd.DataFrame(lines, columns=["settings", "method", "seed", *order, *self._measured])
+        places = [*(["world"] if self.facts.worlds else []), *(["order"] if self.orders > 1 else [])]
+        return pd.DataFrame(lines, columns=["settings", "method", "seed", *places, *self._measured])
 
     @property
     def _measured(self) -> list[str]:
         """The table's columns, and whatever else the claims are about."""
-        memory = [KEPT] if self.entry.picture == "memory" else []
-        return list(dict.fromkeys([*self.columns, *(claim.metric for claim in self.entry.claims), *memory]))
+        claimed = (claim.metric for claim in self.entry.claims)
+        return list(dict.fromkeys([*self.columns, *claimed, *self.entry.beside]))
 
     @property
     def _labels(self) -> list[str]:
@@ -169,9 +171,9 @@ class TableReproduction(Reproduction):
         return list(self.rows) if len(self.rows) > 1 else [""]
 
     def samples(self, claim: Claim, column: str = "") -> dict[str, Sample]:
-        """Bounds have no settings of their own to choose: in every column they are the shared ones."""
-        bounds = {row.label for row in self.entry.rows if row.is_bound}
-        rows = {label: row for label, row in self.rows[SHARED].items() if label in bounds}
+        """Bounds and controls have no settings of their own to choose: in every column they are the shared ones."""
+        fixed = {row.label for row in self.entry.rows if not row.has_settings}
+        rows = {label: row for label, row in self.rows[SHARED].items() if label in fixed}
         return {label: row.sample(claim.metric) for label, row in (rows | self.rows[column or SHARED]).items()}
 
     def effects(self, metric: str) -> dict[str, float]:
@@ -184,7 +186,7 @@ class TableReproduction(Reproduction):
     def cells(self) -> list[list[str]]:
         """Published and measured lines one above the other; overall columns with half of their 95 % interval."""
         overall = self._overall or self.columns[-3:]
-        columns = [*self.columns, *(name for name in self._measured if name == KEPT)]
+        columns = [*self.columns, *self.entry.beside]
         lines = [["method", "settings", *(_head(name) for name in columns)]]
         for label in self._labels:
             if label in self.published:
@@ -251,6 +253,8 @@ class PaperRow(Row):
             numbers[LATE] = late_score(result, self.metric)
         if DRIFT in self.wanted and (drift := query_drift(result)):
             numbers[DRIFT] = 100 * drift[-1]
+        if GFLOP in self.wanted and "flops" in result.cost:
+            numbers[GFLOP] = result.cost["flops"] / 1e9
         if TRAINABLE in self.wanted and "trainable" in result.cost:
             numbers[TRAINABLE] = 0.0 if result.zero_shot else result.cost["trainable"] / 1e6
         children = self.then.get(result.folder, ())
