@@ -43,9 +43,9 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunRequest]
             str(request.method).replace(":", "-"),
             *[f"{key}{value}" for key, value in settings.items()],
             *[n for n, on in kind.items() if on],
-            *filter(None, [request.backbone]),
+            *filter(None, [request.backbone, request.control.replace("/", "-"), str(request.equal_flops or "")]),
         ]
-        if protocol != "cvlm":
+        if protocol != "cvlm" or "moving-conflict" in str(request.stream):
             kind |= {"stream": str(request.stream), "protocol": protocol}
             parts.append(str(request.stream).replace(":", "-"))
         root = tmp_path / "made" / "-".join(parts)
