@@ -11,6 +11,7 @@ from kinoray.cli import printing
 from kinoray.cli.options import Debug, DryRun, Json, Log, Quiet, methods_like, takes_options
 from kinoray.errors import DONE, FAILED, STOPPED, UsageError
 from kinoray.runs.request import RunRequest
+from kinoray.system.text import printer
 
 if TYPE_CHECKING:
     from kinoray.runs.result import Result
@@ -54,6 +55,7 @@ def run_command(
 
 def _carried_out(requests: Sequence[RunRequest]) -> "list[Result]":
     """The results of all requests. Ray starts while what the runs need is imported."""
+    printer(requests[0].quiet)("Loading PyTorch, the methods and the stream ...")
     from kinoray.runs.result import Result
     from kinoray.system.ray_session import start_ray
 
