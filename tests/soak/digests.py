@@ -1,12 +1,14 @@
 """Does a change move a number? Nine small runs, the digests of how they end, and whether a kill moves them.
 
-    python tests/soak/digests.py [--json] [--num-workers N] [--only NAME ...] [--against FILE]
+    python tests/soak/digests.py [--json] [--num-workers N] [--only NAME ...] [--against FILE] [--loop]
     PYTHONPATH=FOLDER python tests/soak/digests.py --json > FILE        # of another version, whose package is in FOLDER
 
 Each run is carried out by `kinoray run` in a folder of its own, to its end; then once more in a fresh folder, where its
 process group gets SIGKILL as soon as it has a commit and half of its records, and the same command is given again. Both
 must end equal: `state_digest`, logged records, scores and ranks. The table has `state_digest` and a digest of the
 logged records and the result matrix. Digests are comparable on one machine only.
+
+--loop: the one that is killed, and goes on, is a loop of one's own (`kinoray.loop`).
 
 --against compares with what an earlier call printed with --json. Bar: no difference; else the script exits with 1.
 About 6 minutes, 15 with Ray.
@@ -51,6 +53,21 @@ WIDTH, FRAMES, CLIPS = 48, 6, 24
 LIMIT_S = 600.0
 """How long a command may take."""
 POLL_S = 0.005
+LOOP = """
+import sys, kinoray
+method, *words = sys.argv[1:]
+options, settings = {}, {}
+for name, value in zip(words, words[1:]):
+    if name in ("--stream", "--backbone", "--runs"):
+        options[name[2:]] = value
+    if name == "--set":
+        settings[value.partition("=")[0]] = int(value.partition("=")[2])
+with kinoray.loop(method, settings=settings, smoke="--smoke" in words, quiet=True, **options) as walk:
+    for task in walk:
+        task.train()
+        task.test()
+"""
+"""Takes the words of `kinoray run`."""
 
 
 def write_vectors(folder: Path) -> None:
@@ -68,10 +85,11 @@ def write_vectors(folder: Path) -> None:
     pq.write_table(pa.table({"video": names, "caption": captions, "task": tasks}), folder / "captions.parquet")
 
 
-def run(words: list[str], home: Path, runs: Path, until: Callable[[], bool] = lambda: False) -> int:
+def run(words: list[str], home: Path, runs: Path, until: Callable[[], bool] = lambda: False, loop: bool = False) -> int:
     """Carry out the run, or go on with it, and kill its process group as soon as `until` holds; its exit code."""
     runs.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "kinoray", "run", *words, "--runs", str(runs), "--json"]
+    begin = [sys.executable, "-c", LOOP] if loop else [sys.executable, "-m", "kinoray", "run"]
+    command = [*begin, *words, "--runs", str(runs), "--json"]
     # No Ray of the user's that is up already: a kill would not reach it.
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     environment["XDG_RUNTIME_DIR"] = str(home)
@@ -88,14 +106,14 @@ def run(words: list[str], home: Path, runs: Path, until: Callable[[], bool] = la
     return code
 
 
-def finished(words: list[str], home: Path, runs: Path) -> End:
+def finished(words: list[str], home: Path, runs: Path, loop: bool = False) -> End:
     """How the run ends. Raises: RuntimeError where it does not finish."""
-    if run(words, home, runs) or (end := end_of(runs)) is None:
+    if run(words, home, runs, loop=loop) or (end := end_of(runs)) is None:
         raise RuntimeError(f"it did not finish:\n{(runs / 'output.txt').read_text()}")
     return end
 
 
-def measured(name: str, words: list[str], num_workers: int, home: Path) -> dict[str, Any]:
+def measured(name: str, words: list[str], num_workers: int, home: Path, loop: bool) -> dict[str, Any]:
     """The digests of a run, and whether it is the same after a kill. Raises: RuntimeError."""
     words = [*words, "--num-workers", str(num_workers)]
     whole = finished(words, home, home / "runs" / name)
@@ -105,9 +123,9 @@ def measured(name: str, words: list[str], num_workers: int, home: Path) -> dict[
         committed = any(runs.glob("*/seed-0/checkpoints/*/manifest.json"))
         return committed and records(runs) >= len(whole.log) / 2
 
-    if run(words, home, runs, half_way) != -signal.SIGKILL or end_of(runs) is not None:
+    if run(words, home, runs, half_way, loop) != -signal.SIGKILL or end_of(runs) is not None:
         raise RuntimeError(f"it ended before the kill:\n{(runs / 'output.txt').read_text()}")
-    again = finished(words, home, runs)
+    again = finished(words, home, runs, loop)
     numbers = json.dumps([whole.log, whole.tests["matrix"]]).encode()
     unequal = [part for part in vars(whole) if getattr(whole, part) != getattr(again, part)]
     return {"state": whole.digest, "numbers": hashlib.sha256(numbers).hexdigest(), "unequal_after_kill": unequal}
@@ -127,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print one object last")
     parser.add_argument("--num-workers", type=int, default=0, help="of each run; 1 and more go through Ray")
+    parser.add_argument("--loop", action="store_true", help="kill and go on with `kinoray.loop`")
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS), help="names of runs")
     parser.add_argument("--against", type=Path, help="what an earlier call printed")
     options = parser.parse_args()
@@ -138,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kinoray-digests-", ignore_cleanup_errors=True) as folder:
         write_vectors(Path(folder) / VECTORS)
         for name in options.only:
-            now[name] = facts = measured(name, RUNS[name], options.num_workers, Path(folder))
+            now[name] = facts = measured(name, RUNS[name], options.num_workers, Path(folder), options.loop)
             told = f"UNEQUAL: {', '.join(facts['unequal_after_kill'])}" if facts["unequal_after_kill"] else "equal"
             print(f"{name:<10} {facts['state'][:16]} {facts['numbers'][:16]} {told}", flush=True)
     wrong = [f"{name}: killed" for name, facts in now.items() if facts["unequal_after_kill"]]
