@@ -39,13 +39,13 @@ from end_to_end import bare_loop, resolved
 from kinoray.backbones import load_backbone
 from kinoray.data import pipeline
 from kinoray.data.manifest import write_manifest
-from kinoray.data.pipeline import TrainFeed, decode_rows
+from kinoray.data.pipeline import TrainReader, decode_rows
 from kinoray.data.plan import TaskPlan
 from kinoray.decoding.forms import FrameForm
 from kinoray.decoding.frame_cache import OFF, Cache
 from kinoray.decoding.sampling import Sampling
 from kinoray.method import Needs
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 
 BATCH = 8
@@ -104,9 +104,9 @@ def epochs(folder: Path, clips: int) -> dict[str, float]:
     )
     speedups = []
     for sampling, size_px in ((Sampling("uniform", 12), 224), (Sampling("random", 12), 64)):
-        feed = TrainFeed(plan, (manifest,), ("clips",), sampling, FrameForm(size_px), cache=OFF)
-        epoch_s(replace(feed, plan=replace(plan, steps=(1,))))  # Ray's workers start and import
-        cached = replace(feed, cache=Cache(str(folder / f"frames-{sampling.kind}")))
+        reader = TrainReader(plan, (manifest,), ("clips",), sampling, FrameForm(size_px), cache=OFF)
+        epoch_s(replace(reader, plan=replace(plan, steps=(1,))))  # Ray's workers start and import
+        cached = replace(reader, cache=Cache(str(folder / f"frames-{sampling.kind}")))
         first_s = epoch_s(cached)
         second_s = sorted(epoch_s(cached) for _ in range(3))[1]
         by_ray_s = epoch_s(cached, ask=False)
@@ -116,16 +116,16 @@ def epochs(folder: Path, clips: int) -> dict[str, float]:
     return {"cache_speedup": speedups[0], "cache_speedup_whole": speedups[1]}
 
 
-def epoch_s(feed: TrainFeed, ask: bool = True) -> float:
+def epoch_s(reader: TrainReader, ask: bool = True) -> float:
     """Seconds until all rows are here; `ask` False leaves them to Ray Data wherever they are."""
     knows, pipeline._mostly_cached = pipeline._mostly_cached, pipeline._mostly_cached if ask else lambda *_: False
     try:
         began = time.perf_counter()
-        rows = sum(len(step.sample) for step in decode_rows(feed, 1))
+        rows = sum(len(step.sample) for step in decode_rows(reader, 1))
         seconds = time.perf_counter() - began
     finally:
         pipeline._mostly_cached = knows
-    assert rows == feed.plan.batch_size * feed.plan.steps[0]
+    assert rows == reader.plan.batch_size * reader.plan.steps[0]
     return seconds
 
 
@@ -166,21 +166,23 @@ def first_batches_and_waits(folder: Path, steps: int) -> dict[str, float]:
     waited_s = wall_s = 0.0
     for way in ("cold", "warm"):
         bad: list[Any] = []
-        feed = Feed(names, manifests, run.recipe, Needs(), 0, len(names), World(), 1, towers, bad.extend, print, cache)
+        reader = BatchReader(
+            names, manifests, run.recipe, Needs(), 0, len(names), World(), 1, towers, bad.extend, print, cache
+        )
         for task in (0, 1):
             began = time.perf_counter()
-            with feed.batches(feed.plan(task, []), 0) as batches:
+            with reader.batches(reader.plan(task, []), 0) as batches:
                 next(batches)
                 firsts.setdefault(way, time.perf_counter() - began)
                 if way == "cold":
                     for _ in batches:
                         pass
                     continue
-                before_s, began = feed.wait_s[names[task]], time.perf_counter()
+                before_s, began = reader.wait_s[names[task]], time.perf_counter()
                 for _, batch in batches:
                     loop.step(batch.video, batch.text.ids, batch.text.mask)
                 wall_s += time.perf_counter() - began
-                waited_s += feed.wait_s[names[task]] - before_s
+                waited_s += reader.wait_s[names[task]] - before_s
         assert not bad
     print(f"first batch of moving-cvlm: {firsts['cold']:.2f} s cold, {firsts['warm']:.2f} s warm")
     share = waited_s / wall_s
@@ -212,7 +214,7 @@ def stream_rows(rows: int, folder: Path) -> None:
     manifest = rendered(folder, 20, seconds=0.2, size=(32, 32), rows=rows)
     plan = TaskPlan(0, 0, 1, (rows,), 50, (rows // 50,))
     with started_ray():
-        epoch_s(TrainFeed(plan, (manifest,), ("rows",), Sampling("random", 4), FrameForm(32), cache=OFF), ask=False)
+        epoch_s(TrainReader(plan, (manifest,), ("rows",), Sampling("random", 4), FrameForm(32), cache=OFF), ask=False)
 
 
 def peak_bytes(root: psutil.Process) -> int:

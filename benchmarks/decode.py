@@ -181,22 +181,22 @@ def targets(manifest: Any, case: Case) -> list[tuple[str, list[int]]]:
 # Sides: each yields batches of frames, uint8 (n, T, size, size, 3), in the order of the rows.
 
 
-def clip_feed(manifest: Any, case: Case, rank: int = 0, ranks: int = 1) -> Any:
+def clip_reader(manifest: Any, case: Case, rank: int = 0, ranks: int = 1) -> Any:
     """What a rank reads: its share of the rows, nothing from a cache."""
-    from kinoray.data.slots import ClipFeed
+    from kinoray.data.slots import ClipReader
     from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
 
     rule = Sampling(case.kind, case.count)  # type: ignore[arg-type]
     rows = tuple(range(rank, len(manifest.table), ranks))
-    return ClipFeed(str(manifest.path), rows, rule, FrameForm(case.size_px), BATCH, OFF, ranks)
+    return ClipReader(str(manifest.path), rows, rule, FrameForm(case.size_px), BATCH, OFF, ranks)
 
 
 def kinoray_side(manifest: Any, case: Case, processes: int) -> Iterator[np.ndarray]:
     from kinoray.data.pipeline import decode_clips
 
-    for clips in decode_clips(clip_feed(manifest, case), processes):
+    for clips in decode_clips(clip_reader(manifest, case), processes):
         yield clips.video
 
 

@@ -39,7 +39,7 @@ from kinoray.method import Needs
 from kinoray.runs.experiment_file import parse_settings
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import Resolved, resolve
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 from kinoray.training.loop import validation_steps
 
@@ -120,20 +120,22 @@ def resolved(settings: dict[str, Any], runs: Path) -> Resolved:
 
 
 def in_memory(run: Resolved) -> Work:
-    """Decode batches and test clips into memory, by the engine's own feed."""
+    """Decode batches and test clips into memory, by the engine's own reader."""
     names, manifests = [task.name for task in run.stream.tasks], [str(task.manifest) for task in run.stream.tasks]
     towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
     bad: list[Any] = []
-    feed = Feed(names, manifests, run.recipe, Needs(), run.seed, len(names), World(), 0, towers, bad.extend, cache=OFF)
+    reader = BatchReader(
+        names, manifests, run.recipe, Needs(), run.seed, len(names), World(), 0, towers, bad.extend, cache=OFF
+    )
     batches = []
     for task in range(len(names)):
-        with feed.batches(feed.plan(task, []), 0) as stepwise:
+        with reader.batches(reader.plan(task, []), 0) as stepwise:
             first_batches = [batch for _, batch in islice(stepwise, KEPT_BATCHES)]
         batches.append([(batch.video, batch.text.ids, batch.text.mask) for batch in first_batches])
     began = time.process_time()
-    tests = [test_clips(feed, name, path, "test") for name, path in zip(names, manifests, strict=True)]
+    tests = [test_clips(reader, name, path, "test") for name, path in zip(names, manifests, strict=True)]
     per_clip_s = (time.process_time() - began) / sum(len(clips) for test in tests for clips in test.clips)
-    validation = [test_clips(feed, name, path, "validation") for name, path in zip(names, manifests, strict=True)]
+    validation = [test_clips(reader, name, path, "validation") for name, path in zip(names, manifests, strict=True)]
     assert not bad, f"clips that cannot be read: {bad}"
     decoded = sum(len(clips) for test in (*tests, *validation) for clips in test.clips)
     return Work(
@@ -148,13 +150,13 @@ def in_memory(run: Resolved) -> Work:
     )
 
 
-def test_clips(feed: Feed, name: str, path: str, split: str) -> TestClips:
+def test_clips(reader: BatchReader, name: str, path: str, split: str) -> TestClips:
     """A split's clips and captions."""
     manifest = read_manifest(path)
-    parts = [(clips.rows, clips.video) for _, clips in feed.clips(name, manifest, split, feed.recipe.test_frames)]
+    parts = [(clips.rows, clips.video) for _, clips in reader.clips(name, manifest, split, reader.recipe.test_frames)]
     rows, numbers = manifest.samples(split)
     captions = [manifest.caption(int(row), int(number)) for row, number in zip(rows, numbers, strict=True)]
-    queries = [tuple(feed.tokens(captions[first : first + 256])) for first in range(0, len(captions), 256)]
+    queries = [tuple(reader.tokens(captions[first : first + 256])) for first in range(0, len(captions), 256)]
     truth = np.searchsorted(np.concatenate([good for good, _ in parts]), rows)
     clips = [torch.from_numpy(video).permute(0, 1, 4, 2, 3) for _, video in parts]
     return TestClips(clips, queries, torch.from_numpy(truth))  # type: ignore[arg-type]

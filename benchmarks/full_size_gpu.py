@@ -3,7 +3,7 @@
     python benchmarks/full_size_gpu.py [--json] [--keep] [--methods NAME...] [--batch 48] [--peak TFLOPS]
 
 The two sets of `full_size.py`, ViT-Base/16 at 384 px and BERT-Base with random weights, batches of 48 in bfloat16, two
-tasks. The loop is the engine's own, with its feed, commits and repeatable kernels; a step is timed from its batch to
+tasks. The loop is the engine's own, with its reader, commits and repeatable kernels; a step is timed from its batch to
 the next one's, the GPU waited for on both sides. Its floating-point operations are counted by torch as it runs; its
 utilisation (MFU) is that number over the step's seconds and the card's dense bfloat16 peak by its data sheet (`--peak`,
 989 for an H100 or H200). The wait for a batch stands apart: with so few videos it says little about a real set's.

@@ -59,7 +59,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     import ray
 
     from kinoray.data.manifest import read_manifest
-    from kinoray.data.pipeline import TrainFeed, decode_rows
+    from kinoray.data.pipeline import TrainReader, decode_rows
     from kinoray.data.plan import TaskPlan, step_rows, steps_for
     from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
@@ -84,7 +84,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
     assert len(first) == 48 and len(digest) == 64
     grown_gb = (peak_bytes() - before) / 2**30
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    feed = TrainFeed(
+    reader = TrainReader(
         plan=plan,
         manifests=(str(path),),
         names=("all",),
@@ -93,7 +93,7 @@ def measure(path: Path, epochs: int, frames: int) -> dict[str, float]:
         cache=OFF,
     )
     start = time.monotonic()
-    rows = decode_rows(feed, 1.0)
+    rows = decode_rows(reader, 1.0)
     batch = next(rows)
     stream_s = time.monotonic() - start
     assert batch.video.shape == (48, frames, 32, 32, 3)

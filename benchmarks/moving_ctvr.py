@@ -32,12 +32,12 @@ def recall(opened: OpenedMethod, order: str, seed: int) -> float:
     videos, queries = [], []
     for task, (name, path) in enumerate(zip(opened.spec.names, opened.spec.tests, strict=True)):
         manifest = read_manifest(path)
-        for _, clips in opened.feed.clips(name, manifest, "test", opened.feed.recipe.test_frames):
+        for _, clips in opened.reader.clips(name, manifest, "test", opened.reader.recipe.test_frames):
             pixels = clips.video
             frames = pixels[:, ::-1] if order == "backwards" else pixels
             if order == "shuffled":
                 frames = np.stack([clip[rng.permutation(len(clip))] for clip in pixels])
-            view = opened.feed.test_view(np.ascontiguousarray(frames))
+            view = opened.reader.test_view(np.ascontiguousarray(frames))
             with torch.inference_mode():
                 videos.append(opened.method.embed_video(view, opened.seen_as(task)))
             queries += [manifest.caption(int(row), 0) for row in clips.rows]

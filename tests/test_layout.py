@@ -229,6 +229,30 @@ def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings() -> N
     assert code_lines(text) == 6
 
 
+GONE = {
+    "abreast", "aims", "attend", "courses", "deadly", "feed", "lineage", "outlook",
+}  # fmt: skip
+"""Words that the dictionary has others for (`docs/architecture.md`): concurrent, objectives, supervise,
+curves, crashing, reader, start-up summary."""
+ATTENTION = {"attend"}
+"""What a network does."""
+
+
+def test_names_are_without_the_words_that_went() -> None:
+    found = []
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = (
+                getattr(node, "name", None)
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)
+                else getattr(node, "arg", None)
+            )
+            parts = set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name or "").lower().split("_"))
+            gone = parts & (GONE - ATTENTION if ".backbones." in module else GONE)
+            found += [f"{module}: {name}" for _ in gone]
+    assert found == []
+
+
 def public_functions(tree: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
     """Public functions of a module, and public methods and constructors of its public classes."""
     functions = []

@@ -24,7 +24,7 @@ from kinoray.source import named
 from kinoray.streams import Stream, load_stream
 from kinoray.sweeps.plan import make_plan
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.study import aims
+from kinoray.sweeps.study import known_objectives
 from kinoray.testing.engine import resolved
 
 OWN = Path(__file__).parent / "support" / "own"
@@ -242,7 +242,7 @@ def test_a_sweep_aims_at_what_an_own_protocol_computes(there: Path, micro) -> No
     request = SweepRequest("base_moco", stream=replace(micro, protocol="./tested.py"), runs=there)
     plan = make_plan(request)
     assert plan.record["objectives"] == ["worst"]
-    assert aims(json.loads(json.dumps(plan.record)))["worst"] == "max"
+    assert known_objectives(json.loads(json.dumps(plan.record)))["worst"] == "max"
     (there / "tested.py").write_text((there / "tested.py").read_text() + "# edited\n")
     assert make_plan(request).folder != plan.folder
 

@@ -72,10 +72,10 @@ def test_all_real_clips_train_and_the_bad_list_is_what_their_table_implies(
     decoded: set[str] = set()
     with_frames, fetch_clip = process_rows._with_frames, slots.fetch_clip
 
-    def sent(feed, slot, row, in_cache):
-        row = with_frames(feed, slot, row, in_cache)
+    def sent(reader, slot, row, in_cache):
+        row = with_frames(reader, slot, row, in_cache)
         if row.video is not None:
-            manifest, clip_row, _ = feed.source(row)
+            manifest, clip_row, _ = reader.source(row)
             decoded.add(manifest.uri(clip_row))
         return row
 
@@ -167,7 +167,7 @@ def test_videomoco_learns_from_the_clips_for_twenty_steps(clips_folder: Path, tm
     readable = set(short) - {"corrupted.mp4"}
     taught = [row for row in manifest.clips("train") if Path(manifest.uri(row)).name in readable]
     assert taught, "short clips are learned from"
-    rows, seen = opened.feed.embed_clips("clips", manifest, "train", lambda video: video.flatten(2).mean(dim=2))
+    rows, seen = opened.reader.embed_clips("clips", manifest, "train", lambda video: video.flatten(2).mean(dim=2))
     for row in taught:
         (levels,) = seen[[list(rows).index(row)]]
         count = frames[Path(manifest.uri(row)).name]

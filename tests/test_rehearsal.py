@@ -31,7 +31,7 @@ from kinoray.training.loop import RunState
 
 
 def session_of(micro: Any, folder: Path, needs: Needs) -> RankSession:
-    """A rank whose feed delivers what `needs` says."""
+    """A rank whose reader delivers what `needs` says."""
     spec = spec_of(type("Asks", (Replays,), {"needs": classmethod(lambda cls, config: needs)}), micro, folder)
     return RankSession(spec, World(), RunMonitor(spec.folder), None)
 
@@ -157,7 +157,7 @@ def memory_of(session: RankSession, task: int, made: int, selections: Any = ()) 
         slots.extend(rows.slots.tolist())
         return rows.slots[:, None].float()
 
-    ids, features = encode(session.feed, task, selections, made, fn, "memory")
+    ids, features = encode(session.reader, task, selections, made, fn, "memory")
     assert features.flatten().tolist() == sorted(slots)
     return ids.tolist(), sorted(slots)
 

@@ -14,7 +14,7 @@ from kinoray.backbones import load_backbone
 from kinoray.backbones.features import FeatureTowers
 from kinoray.data.manifest import read_manifest
 from kinoray.data.ray_rows import _decode_block, _unpack
-from kinoray.data.slots import MIXED, ClipFeed
+from kinoray.data.slots import MIXED, ClipReader
 from kinoray.datasets.probing import probe_clip_or_picture
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.forms import FrameForm
@@ -155,13 +155,15 @@ def test_clips_of_several_widths_end_a_run(tmp_path: Path) -> None:
 def test_a_block_of_ray_holds_vectors_of_one_width(tmp_path: Path) -> None:
     stream = folder_of(tmp_path)
     manifest = read_manifest(stream.tasks[0].manifest)
-    feed = ClipFeed(str(manifest.path), tuple(manifest.clips("train").tolist()), Sampling("uniform", 2), FORM, batch=2)
+    reader = ClipReader(
+        str(manifest.path), tuple(manifest.clips("train").tolist()), Sampling("uniform", 2), FORM, batch=2
+    )
     span = {"first": np.array([0]), "count": np.array([len(manifest.clips("train"))])}
-    block = _decode_block(span, feed)
+    block = _decode_block(span, reader)
     rows = list(_unpack(block))
     assert block["video"].shape == (len(rows), 4 * 2 * 48) and not any(row.failure for row in rows)
     for row in rows:
-        expected = read_clip(manifest.clip(row.sample), feed.sampling, 0, FORM)
+        expected = read_clip(manifest.clip(row.sample), reader.sampling, 0, FORM)
         assert row.video is not None and np.array_equal(row.video, expected)
     np.save(manifest.clip(int(manifest.clips("train")[-1])).path, np.ones((6, 40), np.float32))
-    assert [row.failure for row in _unpack(_decode_block(span, feed))][-1] == ("data", MIXED)
+    assert [row.failure for row in _unpack(_decode_block(span, reader))][-1] == ("data", MIXED)

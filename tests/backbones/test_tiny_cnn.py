@@ -14,7 +14,7 @@ from kinoray.data.plan import Replay
 from kinoray.errors import UsageError
 from kinoray.method import Needs
 from kinoray.testing.engine import resolved
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 from kinoray.training.encode import encode_split
 
@@ -102,7 +102,7 @@ def test_a_stream_tested_by_text_refuses_it_before_anything_starts(micro, tmp_pa
 @pytest.mark.parametrize(("backbone", "reads"), [("tiny-cnn", False), ("tiny", True)])
 def test_captions_become_tokens_only_for_a_backbone_that_reads_them(backbone: str, reads: bool, micro) -> None:
     manifests = [str(micro.tasks[0].manifest)]
-    feed = Feed(
+    reader = BatchReader(
         names=[micro.tasks[0].name],
         manifests=manifests,
         recipe=Recipe(batch_size=4, size_px=32, max_steps=2),
@@ -114,11 +114,11 @@ def test_captions_become_tokens_only_for_a_backbone_that_reads_them(backbone: st
         towers=load_backbone(backbone, 32),
         report_bad=lambda records: None,
     )
-    with feed.batches(feed.plan(0, []), 1) as batches:
+    with reader.batches(reader.plan(0, []), 1) as batches:
         _, batch = next(batches)
     assert (batch.text is not None) == (batch.replay.text is not None) == reads
-    assert feed.towers.eval().embed_video(batch.video).shape == (4, feed.towers.dim)
+    assert reader.towers.eval().embed_video(batch.video).shape == (4, reader.towers.dim)
     seen = []
-    towers = feed.towers
-    ids, features = encode_split(feed, 0, lambda rows: seen.append(rows.text) or towers.embed_video(rows.video))
+    towers = reader.towers
+    ids, features = encode_split(reader, 0, lambda rows: seen.append(rows.text) or towers.embed_video(rows.video))
     assert len(ids) == len(features) and all((text is not None) == reads for text in seen)

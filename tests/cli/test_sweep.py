@@ -28,7 +28,7 @@ def test_help_imports_neither_torch_nor_ray_nor_optuna() -> None:
     ("words", "message"),
     [
         (["bmu_moco", "--trials", "0"], "`trials` is 0: input should be greater"),
-        (["bmu_moco", "--objective", "HM,HN"], "no metric to aim at named 'HN'"),
+        (["bmu_moco", "--objective", "HM,HN"], "no objective named 'HN'"),
         (["bmu_mocko"], "no method named 'bmu_mocko'"),
         (["bmu_moco", "--space", "bmu-fig5"], "no space of bmu_moco named 'bmu-fig5'"),
         (["bmu_moco", "--retry", "all"], "only failed trials"),

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 from kinoray.data import guarded, pipeline, process_rows, ray_rows, slots
 from kinoray.data.manifest import write_manifest
-from kinoray.data.pipeline import ClipFeed, TrainFeed, decode_clips, decode_rows, decode_slots
+from kinoray.data.pipeline import ClipReader, TrainReader, decode_clips, decode_rows, decode_slots
 from kinoray.data.plan import Replay, TaskPlan, row_seed, step_rows
 from kinoray.decoding import frame_cache as frame_caching
 from kinoray.decoding.forms import FrameForm
@@ -67,15 +67,15 @@ def manifests_of(videos, folder, bad=()):
 
 def feed_of(manifests, **changes):
     plan = TaskPlan(0, 1, 2, SAMPLES, BATCH, STEPS, changes.pop("replay", Replay("reservoir", 6, 2)))
-    return replace(TrainFeed(plan, manifests, ("one", "two"), RANDOM, form=FrameForm(8), cache=OFF), **changes)
+    return replace(TrainReader(plan, manifests, ("one", "two"), RANDOM, form=FrameForm(8), cache=OFF), **changes)
 
 
-def clip_feed(manifest, rows, batch=2, cache=OFF):
-    return ClipFeed(manifest, tuple(rows), UNIFORM, FrameForm(8), batch, cache)
+def clip_reader(manifest, rows, batch=2, cache=OFF):
+    return ClipReader(manifest, tuple(rows), UNIFORM, FrameForm(8), batch, cache)
 
 
 @pytest.fixture
-def feed(videos, tmp_path):
+def reader(videos, tmp_path):
     return feed_of(manifests_of(videos, tmp_path))
 
 
@@ -88,12 +88,12 @@ def assert_same(ours, theirs):
             assert getattr(a, name).dtype == getattr(b, name).dtype
 
 
-def test_rows_come_in_plan_order_with_their_seeds(feed):
-    steps = list(decode_rows(feed))
+def test_rows_come_in_plan_order_with_their_seeds(reader):
+    steps = list(decode_rows(reader))
     assert [rows.step for rows in steps] == list(range(STEPS[1]))
     for rows in steps:
-        assert np.array_equal(np.stack([rows.task, rows.sample], 1), step_rows(feed.plan, rows.step))
-        assert rows.seeds.tolist() == [row_seed(feed.plan, rows.step, slot) for slot in range(BATCH + 2)]
+        assert np.array_equal(np.stack([rows.task, rows.sample], 1), step_rows(reader.plan, rows.step))
+        assert rows.seeds.tolist() == [row_seed(reader.plan, rows.step, slot) for slot in range(BATCH + 2)]
         assert rows.video.shape == (BATCH + 2, 3, 8, 8, 3) and rows.video.dtype == np.uint8
         assert rows.num_current == BATCH and rows.bad == []
 
@@ -113,9 +113,9 @@ def one_process(monkeypatch):
     monkeypatch.setattr(process_rows, "in_pool", in_pool)
 
 
-def test_processes_and_starting_later_change_nothing(feed, monkeypatch):
-    whole = list(decode_rows(feed))
-    assert_same(whole[3:], list(decode_rows(replace(feed, start_step=3))))
+def test_processes_and_starting_later_change_nothing(reader, monkeypatch):
+    whole = list(decode_rows(reader))
+    assert_same(whole[3:], list(decode_rows(replace(reader, start_step=3))))
     asked: list[int] = []
     in_pool = process_rows.in_pool
 
@@ -125,14 +125,14 @@ def test_processes_and_starting_later_change_nothing(feed, monkeypatch):
 
     monkeypatch.setattr(process_rows, "in_pool", noted)
     for processes in (1, 3):
-        assert_same(whole, list(decode_rows(feed, processes=processes)))
+        assert_same(whole, list(decode_rows(reader, processes=processes)))
     assert set(asked) == {1, 3}
-    assert list(decode_rows(replace(feed, start_step=STEPS[1]))) == []
+    assert list(decode_rows(replace(reader, start_step=STEPS[1]))) == []
 
 
-def test_ranks_together_have_the_global_batch(feed):
-    whole = list(decode_rows(feed))
-    ranks = [list(decode_rows(replace(feed, rank=rank, world=2))) for rank in (0, 1)]
+def test_ranks_together_have_the_global_batch(reader):
+    whole = list(decode_rows(reader))
+    ranks = [list(decode_rows(replace(reader, rank=rank, world=2))) for rank in (0, 1)]
     for rows, first, second in zip(whole, *ranks, strict=True):
         cut = first.num_current
         assert cut == second.num_current == BATCH // 2
@@ -142,16 +142,16 @@ def test_ranks_together_have_the_global_batch(feed):
 
 
 def test_steps_before_the_memory_holds_anything_have_no_replay(videos, tmp_path):
-    feed = feed_of(manifests_of(videos, tmp_path))
-    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1])
-    sizes = [len(rows.sample) for rows in decode_rows(replace(feed, plan=plan))]
+    reader = feed_of(manifests_of(videos, tmp_path))
+    plan = replace(reader.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1])
+    sizes = [len(rows.sample) for rows in decode_rows(replace(reader, plan=plan))]
     assert sizes == [BATCH] + [BATCH + 2] * (STEPS[0] - 1)
 
 
-def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path, feed):
+def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path, reader):
     (tmp_path / "bad").mkdir()
     broken = feed_of(manifests_of(videos, tmp_path / "bad", bad={("two", 2)}))
-    whole, mended = list(decode_rows(feed)), list(decode_rows(broken))
+    whole, mended = list(decode_rows(reader)), list(decode_rows(broken))
     hits = 0
     for rows, other in zip(whole, mended, strict=True):
         hit = (rows.task == 1) & (rows.sample == 2)
@@ -172,24 +172,24 @@ def test_a_bad_clip_is_recorded_and_replaced_and_the_rest_stays(videos, tmp_path
 
 
 def test_other_captions_of_a_bad_clip_are_not_tried_again(videos, tmp_path):
-    feed = feed_of(manifests_of(videos, tmp_path, bad={("one", 0)}))
-    plan = replace(feed.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1], replay=None)
-    for rows in decode_rows(replace(feed, plan=plan)):
+    reader = feed_of(manifests_of(videos, tmp_path, bad={("one", 0)}))
+    plan = replace(reader.plan, task=0, samples=SAMPLES[:1], steps=STEPS[:1], replay=None)
+    for rows in decode_rows(replace(reader, plan=plan)):
         assert (rows.sample > 2).all()
         hit = step_rows(plan, rows.step)[:, 1] < 3
         assert len(rows.bad) == hit.sum(), "one record a row, though the clip has three samples"
 
 
 def test_a_task_without_a_readable_clip_is_one_line(videos, tmp_path):
-    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
+    reader = feed_of(manifests_of(videos, tmp_path, bad={("two", i) for i in range(6)}))
     with pytest.raises(BadData, match=r"All 6 training clips of task two are unreadable; first broken\d+.mp4: ") as e:
-        list(decode_rows(feed))
+        list(decode_rows(reader))
     assert "\n" not in str(e.value)
 
 
-def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, monkeypatch, one_process):
+def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, reader, monkeypatch, one_process):
     """A mount that blinks makes no clip bad: no substitute, no record, the same rows."""
-    expected = list(decode_rows(feed))
+    expected = list(decode_rows(reader))
     slept: list[float] = []
 
     def comes_back(wait_s):
@@ -199,62 +199,64 @@ def test_a_file_that_the_manifest_names_is_waited_for(videos, tmp_path, feed, mo
 
     monkeypatch.setattr(slots.time, "sleep", comes_back)
     (videos / "8.mp4").rename(videos / "away.mp4")
-    assert_same(list(decode_rows(feed)), expected)
+    assert_same(list(decode_rows(reader)), expected)
     assert slept == list(slots.MISSING_WAITS_S[:2])
 
 
-def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, feed, monkeypatch, one_process):
+def test_a_file_that_stays_away_stops_the_run_and_is_no_bad_clip(videos, tmp_path, reader, monkeypatch, one_process):
     monkeypatch.setattr(slots.time, "sleep", lambda wait_s: None)
     (videos / "8.mp4").rename(videos / "away.mp4")
     try:
         with pytest.raises(RunFailed, match=r"8\.mp4 \(clip two2\) is missing under .*names it\. Bring it back"):
-            list(decode_rows(feed))
+            list(decode_rows(reader))
     finally:
         (videos / "away.mp4").rename(videos / "8.mp4")
 
 
-def test_failing_storage_stops_the_run(feed, monkeypatch, one_process):
+def test_failing_storage_stops_the_run(reader, monkeypatch, one_process):
     def fails(*_):
         raise UnreadableStorage("a.mp4: reading failed 3 times")
 
     monkeypatch.setattr(slots, "fetch_clip", fails)
     with pytest.raises(RunFailed, match="reading failed"):
-        list(decode_rows(feed))
+        list(decode_rows(reader))
 
 
-def test_closing_early_leaves_the_processes_to_the_next(feed):
-    rows = decode_rows(feed)
+def test_closing_early_leaves_the_processes_to_the_next(reader):
+    rows = decode_rows(reader)
     first = next(rows)
     rows.close()
-    assert_same([first], list(islice(decode_rows(feed), 1)))
+    assert_same([first], list(islice(decode_rows(reader), 1)))
 
 
 def test_test_clips_come_in_order_without_the_bad_ones(videos, tmp_path):
     manifest = manifests_of(videos, tmp_path, bad={("one", 1), ("one", 4)})[0]
-    batches = list(decode_clips(clip_feed(manifest, [5, 4, 3, 1, 0])))
+    batches = list(decode_clips(clip_reader(manifest, [5, 4, 3, 1, 0])))
     assert [clips.rows.tolist() for clips in batches] == [[5], [3], [0]]
     assert [[record["id"] for record in clips.bad] for clips in batches] == [["one4"], ["one1"], []]
     assert all(clips.video.shape == (len(clips.rows), 4, 8, 8, 3) for clips in batches)
-    assert list(decode_clips(clip_feed(manifest, []))) == []
-    clips = next(decode_clips(clip_feed(manifest, [1, 4])))
+    assert list(decode_clips(clip_reader(manifest, []))) == []
+    clips = next(decode_clips(clip_reader(manifest, [1, 4])))
     assert len(clips.rows) == 0 and clips.video.shape == (0, 4, 8, 8, 3) and len(clips.bad) == 2
 
 
 def test_the_cache_changes_nothing_but_the_counts(videos, tmp_path):
     """Bad clips, their records and substitutes included; in the second pass nothing that can be read is decoded."""
-    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
-    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
-    without = list(decode_rows(feed))
+    reader = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    cached = replace(reader, cache=Cache(str(tmp_path / "frames")))
+    without = list(decode_rows(reader))
     first, second = list(decode_rows(cached)), list(decode_rows(cached))
     assert_same(first, without)
     assert_same(second, without)
     assert sum(rows.cached for rows in without) == 0 < sum(rows.cached for rows in first)
     assert all(rows.cached == len(rows.sample) and not rows.trouble for rows in second)
-    other = [list(decode_rows(replace(f, plan=replace(feed.plan, seed=1, replay=None)))) for f in (feed, cached)]
+    other = [list(decode_rows(replace(f, plan=replace(reader.plan, seed=1, replay=None)))) for f in (reader, cached)]
     assert_same(*other)
     assert all(rows.cached == len(rows.sample) for rows in other[1]), "another seed finds its frames too"
 
-    clips = [list(decode_clips(clip_feed(feed.manifests[0], range(6), 4, f.cache))) for f in (feed, cached, cached)]
+    clips = [
+        list(decode_clips(clip_reader(reader.manifests[0], range(6), 4, f.cache))) for f in (reader, cached, cached)
+    ]
     for a, b, c in zip(*clips, strict=True):
         assert np.array_equal(a.video, b.video) and np.array_equal(a.video, c.video) and a.bad == b.bad == c.bad
         assert (a.cached, b.cached, c.cached) == (0, 0, len(c.rows))
@@ -275,10 +277,10 @@ def test_a_run_ends_the_same_without_a_cache_and_with_one_empty_or_full(micro, t
     assert len({cost["clips_cached"] + cost["clips_decoded"] for cost in costs}) == 1
 
 
-def test_a_cache_out_of_order_is_told_and_changes_nothing(feed, tmp_path):
+def test_a_cache_out_of_order_is_told_and_changes_nothing(reader, tmp_path):
     (tmp_path / "file").touch()
-    rows = list(decode_rows(replace(feed, cache=Cache(str(tmp_path / "file" / "frames")))))
-    assert_same(rows, list(decode_rows(feed)))
+    rows = list(decode_rows(replace(reader, cache=Cache(str(tmp_path / "file" / "frames")))))
+    assert_same(rows, list(decode_rows(reader)))
     assert all("takes no more clips" in r.trouble and r.cached == 0 for r in rows)
 
 
@@ -287,31 +289,31 @@ def test_a_picture_is_repeated_for_a_stream_of_videos(tmp_path):
 
     Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "a.png")
     write_manifest([{"id": "a", "uri": "a.png", "split": "test"}], tmp_path / "m.parquet", tmp_path)
-    (clips,) = decode_clips(clip_feed(str(tmp_path / "m.parquet"), [0]))
+    (clips,) = decode_clips(clip_reader(str(tmp_path / "m.parquet"), [0]))
     assert clips.video.shape == (1, 4, 8, 8, 3) and (clips.video[..., 0] == 200).all()
 
 
 @pytest.mark.parametrize(("decode", "way"), [(partial(decode_rows, slots=1), "ray"), (decode_rows, "processes")])
-def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, monkeypatch, decode, way):
+def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(reader, tmp_path, monkeypatch, decode, way):
     """Without the cache always; with an empty one until it holds the clips; with a full one never."""
     ways = []
 
     def used(name, fill):
-        def note(feed, done, *_):
+        def note(reader, done, *_):
             ways.append((name, done))
-            return fill(feed, done, 0)
+            return fill(reader, done, 0)
 
         return note
 
-    expected = list(decode_rows(feed))
+    expected = list(decode_rows(reader))
     local = pipeline._local
     monkeypatch.setattr(pipeline, "_ray", used("ray", local))
     monkeypatch.setattr(pipeline, "_local", used("processes", local))
     monkeypatch.setattr(pipeline, "_on_demand", used("here", pipeline._on_demand))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
-    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    cached = replace(reader, cache=Cache(str(tmp_path / "frames")))
     for using, expected_ways in (
-        (feed, [way]),
+        (reader, [way]),
         (cached, [way, "here"]),
         (cached, ["here"]),
         (replace(cached, form=FrameForm(9)), [way, "here"]),
@@ -323,12 +325,12 @@ def test_rows_are_decoded_ahead_only_where_the_cache_lacks_them(feed, tmp_path, 
             assert_same(rows, expected)
 
 
-def test_ray_data_takes_over_where_the_cache_ends(feed, tmp_path, monkeypatch):
-    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+def test_ray_data_takes_over_where_the_cache_ends(reader, tmp_path, monkeypatch):
+    cached = replace(reader, cache=Cache(str(tmp_path / "frames")))
     expected = list(decode_rows(cached))
     monkeypatch.setattr(pipeline, "RECHECK_ROWS", 6)
     monkeypatch.setattr(pipeline, "_ray", pipeline._local)
-    monkeypatch.setattr(ray_rows, "rows_alone", lambda feed, slots, _: (feed.decode(*slot) for slot in slots))
+    monkeypatch.setattr(ray_rows, "rows_alone", lambda reader, slots, _: (reader.decode(*slot) for slot in slots))
     rows = decode_rows(cached, 1)
     consumed = [next(rows)]
     frame_caching._digest.cache_clear()
@@ -348,7 +350,7 @@ def test_what_a_rank_has_at_least_fills_its_share_of_a_small_object_store():
 
 
 @pytest.mark.parametrize(("world", "times"), [(1, 8.0), (2, 8.0), (4, 3.66), (1000, 2.0)])
-def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, world, times):
+def test_ranks_share_what_a_run_may_fill_of_the_object_store(reader, monkeypatch, world, times):
     """A quarter of 10 GB, in what a consumer of two blocks of 64 MB holds; enough for a few blocks in any case."""
     import ray.data
 
@@ -361,7 +363,7 @@ def test_ranks_share_what_a_run_may_fill_of_the_object_store(feed, monkeypatch, 
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"object_store_memory": 1e10})
     monkeypatch.setattr(ray.data, "from_items", looks)
     with pytest.raises(Looked) as seen:
-        next(ray_rows._execution(replace(feed, world=world), [(0, 1)], 1.0))
+        next(ray_rows._execution(replace(reader, world=world), [(0, 1)], 1.0))
     assert seen.value.args[0].downstream_capacity_backpressure_ratio == pytest.approx(times, rel=0.01)
 
 
@@ -404,7 +406,7 @@ def test_frames_that_lie_one_behind_the_other_are_not_copied():
 
 @pytest.fixture
 def shapes(tmp_path):
-    """A feed of clips of several sizes, among them one longer than 4:1, and the frames of each."""
+    """A reader of clips of several sizes, among them one longer than 4:1, and the frames of each."""
     sizes = [(36, 64), (36, 64), (64, 36), (36, 36), (36, 200), (48, 64), (36, 64)]
     rng = np.random.default_rng(0)
     rows = []
@@ -412,8 +414,8 @@ def shapes(tmp_path):
         clips.write_clip(tmp_path / f"{number}.mp4", rng.integers(0, 255, (6, *size, 3), dtype=np.uint8))
         rows.append({"id": str(number), "uri": f"{number}.mp4", "captions": ["a"], "split": "train"})
     manifest = str(write_manifest(rows, tmp_path / "shapes.parquet", tmp_path).path)
-    feed = ClipFeed(manifest, tuple(range(len(sizes))), UNIFORM, FrameForm(18, "rectangle"), 7, OFF)
-    return feed, [feed.decode(0, slot).video for slot in range(len(sizes))]
+    reader = ClipReader(manifest, tuple(range(len(sizes))), UNIFORM, FrameForm(18, "rectangle"), 7, OFF)
+    return reader, [reader.decode(0, slot).video for slot in range(len(sizes))]
 
 
 def assert_of_shapes(clips, expected):
@@ -424,39 +426,39 @@ def assert_of_shapes(clips, expected):
 
 
 def test_clips_of_several_sizes_share_a_batch_and_a_block(shapes, tmp_path):
-    feed, expected = shapes
-    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
-    for using in (feed, cached, cached):
+    reader, expected = shapes
+    cached = replace(reader, cache=Cache(str(tmp_path / "frames")))
+    for using in (reader, cached, cached):
         (clips,) = decode_clips(using)
         assert_of_shapes(clips, expected)
     assert clips.cached == len(expected)
-    block = ray_rows._decode_block({"first": np.array([0]), "count": np.array([7])}, feed)
+    block = ray_rows._decode_block({"first": np.array([0]), "count": np.array([7])}, reader)
     rows = list(ray_rows._unpack(block))
     assert all(np.array_equal(row.video, frames) for row, frames in zip(rows, expected, strict=True))
     assert block["video"].shape[1] == max(frames.nbytes for frames in expected)
-    same = list(ray_rows._unpack(ray_rows._decode_block({"first": np.array([0]), "count": np.array([2])}, feed)))
+    same = list(ray_rows._unpack(ray_rows._decode_block({"first": np.array([0]), "count": np.array([2])}, reader)))
     together, _ = pipeline._joined([row.video for row in same])
     assert np.shares_memory(together, same[0].video), "of one size they are not copied"
 
 
 @pytest.mark.ray
 def test_ray_data_sends_clips_of_several_sizes(shapes, cluster):
-    feed, expected = shapes
-    (clips,) = decode_clips(feed, 1.0)
+    reader, expected = shapes
+    (clips,) = decode_clips(reader, 1.0)
     assert_of_shapes(clips, expected)
 
 
 def test_a_row_s_bytes_follow_the_longest_clip_that_was_probed(shapes, tmp_path):
-    feed, _ = shapes
-    assert feed.row_bytes == 4 * 18 * 18 * 3 and replace(feed, form=FrameForm(8)).row_bytes == 4 * 8 * 8 * 3
+    reader, _ = shapes
+    assert reader.row_bytes == 4 * 18 * 18 * 3 and replace(reader, form=FrameForm(8)).row_bytes == 4 * 8 * 8 * 3
     for size, bytes_ in (((360, 640), 18 * 32), ((640, 360), 18 * 32), ((100, 900), 18 * 72)):
         row = {"id": "a", "uri": "0.mp4", "split": "train", "height_px": size[0], "width_px": size[1]}
         manifest = write_manifest([row], tmp_path / f"{size}.parquet", tmp_path)
-        assert replace(feed, manifest=str(manifest.path)).row_bytes == 4 * bytes_ * 3
+        assert replace(reader, manifest=str(manifest.path)).row_bytes == 4 * bytes_ * 3
 
 
 @dataclass(frozen=True)
-class KillsItsProcess(ClipFeed):
+class KillsItsProcess(ClipReader):
     """The first process that decodes clip 3 dies of it."""
 
     marker: str = ""
@@ -469,29 +471,29 @@ class KillsItsProcess(ClipFeed):
 
 
 @dataclass(frozen=True)
-class AlwaysKills(ClipFeed):
+class AlwaysKills(ClipReader):
     """Every process that decodes clip 3 dies of it."""
 
     def decode(self, group, slot):
         place = (self.manifest, self.rows[group * self.batch + slot])
-        if place[1] == 3 and place not in self.deadly:
+        if place[1] == 3 and place not in self.crashing:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().decode(group, slot)
 
 
 @dataclass(frozen=True)
-class TakesAllMemory(ClipFeed):
+class TakesAllMemory(ClipReader):
     """No process has the memory that clip 3 takes."""
 
     def decode(self, group, slot):
         place = (self.manifest, self.rows[group * self.batch + slot])
-        if place[1] == 3 and place not in self.deadly:
+        if place[1] == 3 and place not in self.crashing:
             np.empty(1 << 62, np.uint8)
         return super().decode(group, slot)
 
 
 @dataclass(frozen=True)
-class HeldUp(ClipFeed):
+class HeldUp(ClipReader):
     """Whoever reads clip 3 never comes back, and neither ends."""
 
     def decode(self, group, slot):
@@ -517,13 +519,13 @@ def by_value():
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch):
-    monkeypatch.setattr(guarded, "_deadly", set())
+    monkeypatch.setattr(guarded, "_crashing", set())
 
 
 def test_a_clip_that_kills_its_process_is_left_out(videos, tmp_path, by_value):
     """One death may be anything's; the second one is the clip's. The others' frames are as ever."""
     manifest = manifests_of(videos, tmp_path)[0]
-    expected = list(pipeline._local(clip_feed(manifest, range(6)), 0, 0))
+    expected = list(pipeline._local(clip_reader(manifest, range(6)), 0, 0))
     marker = tmp_path / "killed"
     once = KillsItsProcess(manifest, tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF, marker=str(marker))
     rows = list(pipeline._local(once, 0, 0))
@@ -541,20 +543,20 @@ def test_processes_that_cannot_start_end_the_run_with_what_they_say(videos, tmp_
     (tmp_path / "random.py").write_text(
         f"open({str(tmp_path / 'starts')!r}, 'a').write('.'); raise ImportError('this wheel is broken')"
     )
-    feed = clip_feed(manifests_of(videos, tmp_path)[0], range(6))
+    reader = clip_reader(manifests_of(videos, tmp_path)[0], range(6))
     get_reusable_executor().shutdown(kill_workers=True)  # those of the tests before
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(
         RunFailed, match=r"tried 3 times: ImportError: this wheel is broken\. Mend that \(`kinoray doctor`"
     ):
-        list(pipeline._local(feed, 0, 0))
-    assert not guarded._deadly
+        list(pipeline._local(reader, 0, 0))
+    assert not guarded._crashing
     assert 3 <= len((tmp_path / "starts").read_text()) <= 12, "those of the pool, three alone, one to be heard"
 
 
 def test_a_clip_that_takes_more_memory_than_there_is_is_left_out_as_well(videos, tmp_path, by_value):
-    feed = TakesAllMemory(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
-    rows = list(pipeline._local(feed, 0, 0))
+    reader = TakesAllMemory(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
+    rows = list(pipeline._local(reader, 0, 0))
     assert [row.video is None for row in rows] == [number == 3 for number in range(6)]
     assert rows[3].bad == KILLED
 
@@ -564,16 +566,16 @@ def test_a_read_that_never_returns_ends_the_run_with_the_clips_name(videos, tmp_
     pool.in_pool(process_rows.PROCESSES, int).result()  # their start may take longer than is waited here
     monkeypatch.setattr(pool, "GIVES_UP_S", 3.0)
     monkeypatch.setattr(pool, "LOOK_S", 0.5)
-    feed = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
+    reader = HeldUp(manifests_of(videos, tmp_path)[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
     with pytest.raises(RunFailed, match=r"Reading 3\.mp4 or a clip near it has not ended for 0\.05 minutes"):
-        list(pipeline._local(feed, 0, 0))
-    after = [row.sample for row in pipeline._local(replace(feed, rows=(0, 1, 2, 4, 5)), 0, 0)]
+        list(pipeline._local(reader, 0, 0))
+    after = [row.sample for row in pipeline._local(replace(reader, rows=(0, 1, 2, 4, 5)), 0, 0)]
     assert after == [0, 1, 2, 4, 5], "the processes that were held up hold up nobody else"
 
 
 def test_a_row_that_no_cpu_is_free_for_is_decoded_by_a_process_of_our_own(videos, tmp_path, monkeypatch, by_value):
     """As where a machine died and the ranks that are left hold all CPUs: nothing is waited for without a limit."""
-    feed = clip_feed(manifests_of(videos, tmp_path)[0], range(3))
+    reader = clip_reader(manifests_of(videos, tmp_path)[0], range(3))
     asked, cancelled = [], []
     task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *words: asked.append(words)))
     full = SimpleNamespace(
@@ -584,10 +586,10 @@ def test_a_row_that_no_cpu_is_free_for_is_decoded_by_a_process_of_our_own(videos
     )
     monkeypatch.setattr(ray_rows, "ray", full)
     monkeypatch.setattr(ray_rows, "_starved", threading.Event())
-    rows = list(ray_rows.rows_alone(feed, [(0, 0), (0, 1), (1, 0)], 1.0))
+    rows = list(ray_rows.rows_alone(reader, [(0, 0), (0, 1), (1, 0)], 1.0))
     assert len(asked) == len(cancelled) == 1, "the next ones need not wait as long to know"
     assert [row.trouble for row in rows] == [ray_rows.STARVED] * 3
-    for row, other in zip(rows, pipeline._local(feed, 0, 0), strict=True):
+    for row, other in zip(rows, pipeline._local(reader, 0, 0), strict=True):
         assert np.array_equal(row.video, other.video)
 
 
@@ -605,35 +607,35 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
     """Bad clips, replay, ranks and a later start included; then closing early, test clips, a killed task."""
     import ray
 
-    feed = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
-    expected = list(decode_rows(feed))
-    assert_same(list(decode_rows(feed, 2)), expected)
-    second = replace(feed, rank=1, world=2, start_step=2)
+    reader = feed_of(manifests_of(videos, tmp_path, bad={("two", 2), ("one", 0)}))
+    expected = list(decode_rows(reader))
+    assert_same(list(decode_rows(reader, 2)), expected)
+    second = replace(reader, rank=1, world=2, start_step=2)
     assert_same(list(decode_rows(second, 0.5)), list(decode_rows(second)))
 
-    rows = decode_rows(feed, 1)
+    rows = decode_rows(reader, 1)
     assert_same(list(islice(rows, 2)), expected[:2])
     rows.close()
     wait_until(lambda: ray.available_resources().get("CPU", 0) == 4)  # all CPUs are free again
 
-    clips = clip_feed(feed.manifests[0], range(6))
+    clips = clip_reader(reader.manifests[0], range(6))
     for ours, theirs in zip(decode_clips(clips, 1), decode_clips(clips), strict=True):
         assert np.array_equal(ours.rows, theirs.rows) and np.array_equal(ours.video, theirs.video)
         assert ours.bad == theirs.bad
 
-    cached = replace(feed, cache=Cache(str(tmp_path / "frames")))
+    cached = replace(reader, cache=Cache(str(tmp_path / "frames")))
     first, second = list(decode_rows(cached, 2)), list(decode_rows(cached, 2))
     assert_same(first, expected)
     assert_same(second, expected)
     assert all(rows.cached == len(rows.sample) for rows in second), "what Ray's tasks decode is found by this process"
 
     marker = tmp_path / "killed"
-    killing = KillsItsProcess(feed.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF, marker=str(marker))
+    killing = KillsItsProcess(reader.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF, marker=str(marker))
     assert [row.sample for row in pipeline._ray(killing, 0, 1)] == list(range(6))
     assert marker.exists()
 
-    deadly = AlwaysKills(feed.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
-    rows = list(pipeline._ray(deadly, 0, 1))
+    crashing = AlwaysKills(reader.manifests[0], tuple(range(6)), UNIFORM, FrameForm(8), 2, OFF)
+    rows = list(pipeline._ray(crashing, 0, 1))
     assert [row.sample for row in rows] == list(range(6)) and [row.video is None for row in rows] == [
         True,
         False,
@@ -643,9 +645,9 @@ def test_ray_gives_the_same_rows_as_our_own_processes(videos, tmp_path, cluster,
         False,
     ]
     assert rows[3].bad == KILLED
-    assert [row.video is None for row in pipeline._on_demand(deadly, 0, 1)] == [row.video is None for row in rows]
-    guarded._deadly.clear()
-    greedy = TakesAllMemory(feed.manifests[0], tuple(range(3, 6)), UNIFORM, FrameForm(8), 2, OFF)
+    assert [row.video is None for row in pipeline._on_demand(crashing, 0, 1)] == [row.video is None for row in rows]
+    guarded._crashing.clear()
+    greedy = TakesAllMemory(reader.manifests[0], tuple(range(3, 6)), UNIFORM, FrameForm(8), 2, OFF)
     assert [row.bad for row in pipeline._ray(greedy, 0, 1)] == [KILLED, [], []]
 
     assert decode_slots(2, 1.0) == 1 and decode_slots(4, 0.5) == 0.5 and decode_slots(1, 1.0) == 3
@@ -662,7 +664,7 @@ def test_a_cluster_that_has_no_machine_yet_is_named_as_that(monkeypatch):
 
 
 @pytest.mark.ray
-def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, monkeypatch):
+def test_where_others_hold_all_cpus_the_rows_come_all_the_same(reader, cluster, monkeypatch):
     import ray
 
     @ray.remote
@@ -672,10 +674,10 @@ def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, mo
 
     monkeypatch.setattr(ray_rows, "STARVED_S", 2.0)
     monkeypatch.setattr(ray_rows, "OWN_ROWS", 12)
-    expected = list(decode_rows(feed))
+    expected = list(decode_rows(reader))
     other = Holds.options(num_cpus=4).remote()
     ray.get(other.ready.remote())
-    rows = decode_rows(feed, 1)
+    rows = decode_rows(reader, 1)
     seen = [next(rows), next(rows)]
     assert ray_rows.STARVED in [step.trouble for step in seen]
     ray.kill(other)
@@ -683,9 +685,9 @@ def test_where_others_hold_all_cpus_the_rows_come_all_the_same(feed, cluster, mo
 
 
 @pytest.mark.ray
-def test_a_consumer_that_pauses_gets_the_same_rows(feed, cluster, monkeypatch):
+def test_a_consumer_that_pauses_gets_the_same_rows(reader, cluster, monkeypatch):
     monkeypatch.setattr(ray_rows, "STARVED_S", 0.5)
-    rows = decode_rows(feed, 2)
+    rows = decode_rows(reader, 2)
     seen = [next(rows)]
     time.sleep(2)
-    assert_same(seen + list(rows), list(decode_rows(feed)))
+    assert_same(seen + list(rows), list(decode_rows(reader)))

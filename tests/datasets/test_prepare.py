@@ -434,7 +434,7 @@ def test_failing_storage_of_the_data_stops_and_says_so(root: Path, monkeypatch: 
 # Files that end the process that reads them
 
 
-def deadly_batch(parts: Any, root: str) -> Any:
+def crashing_batch(parts: Any, root: str) -> Any:
     """As `probe_batch`, but one file ends the process that reads it."""
     if any(part.uri.endswith("v3.mp4") for part in parts):
         os._exit(1)
@@ -442,10 +442,10 @@ def deadly_batch(parts: Any, root: str) -> Any:
 
 
 @pytest.fixture
-def deadly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def crashing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import ray
 
-    monkeypatch.setattr(probing, "probe_batch", deadly_batch)
+    monkeypatch.setattr(probing, "probe_batch", crashing_batch)
     for library in (cloudpickle, ray.cloudpickle):
         library.register_pickle_by_value(sys.modules[__name__])
     yield
@@ -453,7 +453,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         library.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_a_deadly_file_is_told_from_its_neighbours(root: Path, deadly: None) -> None:
+def test_a_crashing_file_is_told_from_its_neighbours(root: Path, crashing: None) -> None:
     report = prepared(root, workers=0)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
     assert len(Journal(prepared_folder(NAME)).findings) == 7
@@ -494,7 +494,7 @@ def test_ray_finds_the_same_and_a_deadly_file_is_told_from_its_neighbours(
     assert prepared(root, workers=2).probed == 8
     assert manifest_bytes() == whole[0]
     shutil.rmtree(prepared_folder(NAME))
-    request.getfixturevalue("deadly")
+    request.getfixturevalue("crashing")
     report = prepared(root, workers=1)
     assert report.problems["corrupt"] == [f"v3\ttrain\tvideos/v3.mp4\tdecode: {probing.KILLED}"]
     assert len(Journal(prepared_folder(NAME)).findings) == 7

@@ -20,7 +20,7 @@ from PIL import Image
 from support.clips import grey_ramp, write_clip
 
 from kinoray.data.manifest import PROBED, read_manifest, write_manifest
-from kinoray.data.slots import ClipFeed
+from kinoray.data.slots import ClipReader
 from kinoray.datasets.probing import Part, probe_part
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.decode import decode_clip
@@ -300,8 +300,8 @@ def test_a_cut_whose_key_frame_is_hidden_is_read_alike_everywhere(tmp_path: Path
     part = Part("cut.mp4", None, None, state.st_size, state.st_mtime_ns)
     assert probe_part(part, str(tmp_path)) == {name: probed.get(name) for name in PROBED.names}
     everything = Sampling("uniform", len(expected))
-    feed = ClipFeed(str(manifest.path), (0,), everything, FrameForm(SIZE), 1, OFF)
-    assert np.array_equal(feed.decode(0, 0).video, expected)
+    reader = ClipReader(str(manifest.path), (0,), everything, FrameForm(SIZE), 1, OFF)
+    assert np.array_equal(reader.decode(0, 0).video, expected)
     sheet = contact_sheet._frames(clip, len(expected))
     assert np.array_equal(sheet.pixels, decode_clip(clip, every, FrameForm(contact_sheet.CELL_PX)))
 

@@ -18,7 +18,7 @@ from kinoray.report.page import write_report
 from kinoray.report.tables import compare
 from kinoray.runs.result import Result
 from kinoray.streams import Stream
-from kinoray.sweeps.study import aims, falls_behind, objectives_of
+from kinoray.sweeps.study import falls_behind, known_objectives, objectives_of
 
 PROTOCOL = '''
 """Nearest class mean: a picture belongs to the class, of all tasks so far, with the nearest mean feature."""
@@ -140,8 +140,8 @@ def test_tables_and_pages_speak_of_accuracy(coloured, tmp_path) -> None:
 def test_a_sweep_aims_at_accuracy_and_prunes_by_it(coloured, tmp_path) -> None:
     record = {"protocol": "nearest-mean"}
     assert objectives_of(None, record) == ["accuracy"]
-    assert aims(record)["accuracy"] == "max"
-    with pytest.raises(UsageError, match="no metric to aim at named 'R@1'"):
+    assert known_objectives(record)["accuracy"] == "max"
+    with pytest.raises(UsageError, match="no objective named 'R@1'"):
         objectives_of("R@1", record)
     job = job_of(coloured, tmp_path / "runs", Pictures, objectives=("accuracy",), settings={})
     reports = whole_trial(job, {"learning_rate": 1e-3})
@@ -149,4 +149,4 @@ def test_a_sweep_aims_at_accuracy_and_prunes_by_it(coloured, tmp_path) -> None:
     outcome = json.loads((Path(reports[-1]["folders"][0]) / "result.json").read_text())
     assert reports[0]["accuracy"] == outcome["validation_matrix"]["accuracy"][0][0]
     assert reports[1]["accuracy"] == pytest.approx(outcome["validation"]["accuracy"])
-    assert falls_behind(reports[0]["accuracy"], [101.0] * 4, aims(record)["accuracy"], 0.5, startup=2)
+    assert falls_behind(reports[0]["accuracy"], [101.0] * 4, known_objectives(record)["accuracy"], 0.5, startup=2)

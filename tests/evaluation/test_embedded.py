@@ -17,7 +17,7 @@ from kinoray.method import Batch, Needs, StepOutput, Stored
 from kinoray.streams import Stream
 from kinoray.testing.engine import StopAfter, digest_of_run, run_spec, spec_of
 from kinoray.testing.small_stream import on_protocol
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 
 SETTINGS = {"max_steps": 2, "validations": 0}
 
@@ -89,13 +89,13 @@ def test_a_run_stopped_again_and_again_in_its_evaluations_embeds_nothing_twice(
 ) -> None:
     method, stream = PushedByStored if protocol == "ctvr" else Replays, on_protocol(micro, protocol)
     embedded: list[tuple[Any, ...]] = []
-    original = Feed.embed_clips
+    original = BatchReader.embed_clips
 
-    def noted(self: Feed, name: str, *given: Any) -> Any:
+    def noted(self: BatchReader, name: str, *given: Any) -> Any:
         embedded.append((name, given[1]))
         return original(self, name, *given)
 
-    monkeypatch.setattr(Feed, "embed_clips", noted)
+    monkeypatch.setattr(BatchReader, "embed_clips", noted)
     whole = spec_of(method, stream, tmp_path / "whole", settings=SETTINGS)
     assert run_spec(whole)
     once, starts = list(embedded), 1

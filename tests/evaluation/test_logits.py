@@ -61,7 +61,7 @@ def test_the_accuracy_is_that_of_the_logits(coloured, tmp_path) -> None:
     right = []
     for number, task in enumerate(coloured.tasks):
         pictures = np.load(Path(task.manifest).parent / "test.npy")
-        view = opened.feed.test_view(pictures[:, None])
+        view = opened.reader.test_view(pictures[:, None])
         labels = np.repeat([2 * number, 2 * number + 1], 4)
         with torch.inference_mode():
             # A task's classes are numbered in the order of their names.
@@ -82,7 +82,7 @@ def test_logits_of_the_runs_of_a_clip_are_averaged(micro, tmp_path) -> None:
     class OneSplit:
         """Stands for a tester whose split holds these clips."""
 
-        feed, method = opened.feed, opened.method
+        reader, method = opened.reader, opened.method
 
         def embed(self, task, split, embed, trained):
             return embed(clips)

@@ -172,7 +172,7 @@ def test_a_picture_without_a_label_is_named(tmp_path: Path, monkeypatch: pytest.
     session = session_of("ucl", tmp_path)
     bank = bank_of(session.tester, [pictures(session.tester, 0, "train", 0, "features")])
     queries = pictures(session.tester, 0, "test", 0, "features")
-    monkeypatch.delitem(session.feed.classes, "green")
+    monkeypatch.delitem(session.reader.classes, "green")
     with pytest.raises(BadData, match="The test picture 'test-4' of task 'task-0' has no label"):
         places_in(session.tester, bank, queries)
 
@@ -180,7 +180,7 @@ def test_a_picture_without_a_label_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_a_training_picture_without_a_label_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of("ucl", tmp_path)
     train = pictures(session.tester, 0, "train", 0, "features")
-    monkeypatch.delitem(session.feed.classes, "green")
+    monkeypatch.delitem(session.reader.classes, "green")
     with pytest.raises(BadData, match="'task-0/train-6' has no label"):
         bank_of(session.tester, [train])
 

@@ -87,7 +87,7 @@ def test_classes_and_captions_are_ranked_as_plain_loops_rank_them(
     method, tester = session.method.eval(), session.tester
 
     def texts_of(texts: list[str]) -> Tensor:
-        ids, mask = session.feed.towers.tokenize(texts, session.recipe.max_tokens)
+        ids, mask = session.reader.towers.tokenize(texts, session.recipe.max_tokens)
         with torch.inference_mode():
             return method.embed_text(Tokens(torch.from_numpy(ids), torch.from_numpy(mask)), 0)
 

@@ -29,7 +29,7 @@ from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
 from kinoray.runs.result import Result
 from kinoray.streams import load_stream
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 
 MODEL, SIZE, FRAMES = "ViT-S-32", 64, 4
@@ -110,7 +110,7 @@ def check_zero_shot(result: Result, squashed_fails: bool) -> None:
     opened: Any = kinoray.open_method(result)
     manifest = read_manifest(opened.spec.tests[0])
     rows = manifest.clips("test")
-    config = open_clip().get_model_preprocess_cfg(opened.feed.towers.model)
+    config = open_clip().get_model_preprocess_cfg(opened.reader.towers.model)
     transform = open_clip().image_transform(SIZE, is_train=False, mean=config["mean"], std=config["std"])
     paths = [manifest.clip(int(row)).path for row in rows]
     source = transformed(manifest, transform, FRAMES)
@@ -122,7 +122,7 @@ def check_zero_shot(result: Result, squashed_fails: bool) -> None:
         return opened.method.embed_video(view, 0)
 
     with torch.inference_mode():
-        _, features = opened.feed.embed_clips("one", manifest, "test", embed)
+        _, features = opened.reader.embed_clips("one", manifest, "test", embed)
     ours = torch.cat(views)
     assert rms(255 * std * ours, 255 * std * source) < 1
 
@@ -185,7 +185,7 @@ def test_zero_shot_clip_sees_real_videos_as_open_clip_s_own_script_does(clips_fo
 def test_video_moco_s_test_clips_are_torchvision_s_own(folder: Path) -> None:
     manifest = read_manifest(load_stream(f"{folder}:ctvr").tasks[0].manifest)
     towers: Any = load_backbone("tiny-3d", 112).eval()
-    feed = Feed(
+    reader = BatchReader(
         names=["one"], manifests=[str(manifest.path)], needs=Needs(views=1), seed=0, num_tasks=1, world=World(),
         decode_slots=0, towers=towers, report_bad=lambda records: None, cache=OFF,
         recipe=Recipe(augmentation="video-moco", size_px=112, frames=12, test_frames=12, sampling="uniform"),
@@ -201,7 +201,7 @@ def test_video_moco_s_test_clips_are_torchvision_s_own(folder: Path) -> None:
         return towers.embed_video(view)
 
     with torch.inference_mode():
-        _, features = feed.embed_clips("one", manifest, "test", embed)
+        _, features = reader.embed_clips("one", manifest, "test", embed)
         script = torch.cat([towers.embed_video(clip[None]) for clip in source])
     assert rms(255 * 0.225 * torch.cat(views), 255 * 0.225 * source) < 1 and len(source) == CLIPS
     agreement = centred(features) @ centred(script).T

@@ -53,7 +53,7 @@ def test_a_clips_beginning_looks_for_its_own_end(settings, first, last, unlabell
         return torch.stack([opened.method.embed_video(video[:, slice(*part)], 1) for part in (first, last)], dim=1)
 
     with torch.inference_mode():
-        _, ends = opened.feed.embed_clips(task.name, manifest, "test", embed)
+        _, ends = opened.reader.embed_clips(task.name, manifest, "test", embed)
     scores = ends[:, 0] @ ends[:, 1].T
     better = (scores > scores.diagonal()[:, None]).sum(dim=1).tolist()
     ranks = result.ranks

@@ -182,8 +182,8 @@ def test_drift_is_the_relative_distance_from_each_average_of_the_encoder() -> No
 def test_vitals_count_training_alone_and_only_where_a_step_was_made() -> None:
     clock = SimpleNamespace(now=0.0, eval_s=0.0, commits_s=0.0)
     clock.now_s = lambda: clock.now
-    feed = SimpleNamespace(cached=6, decoded=2, wait_s={"a": 1.0})
-    vitals = Vitals(Encoding(), feed, clock, batch_size=8)  # type: ignore[arg-type]
+    reader = SimpleNamespace(cached=6, decoded=2, wait_s={"a": 1.0})
+    vitals = Vitals(Encoding(), reader, clock, batch_size=8)  # type: ignore[arg-type]
     vitals.steps, clock.now, clock.eval_s = 4, 10.0, 2.0
     looked = vitals()
     assert looked["drift"].keys() == {"near", "far"}
@@ -205,8 +205,8 @@ def test_a_gradients_length_is_that_of_all_weights_together() -> None:
 
 def test_looks_at_weights_that_take_long_are_rarer(monkeypatch) -> None:
     clock = SimpleNamespace(now_s=lambda: 0.0, eval_s=0.0, commits_s=0.0)
-    feed = SimpleNamespace(cached=0, decoded=0, wait_s={})
-    vitals = Vitals(Encoding(), feed, clock, batch_size=4)  # type: ignore[arg-type]
+    reader = SimpleNamespace(cached=0, decoded=0, wait_s={})
+    vitals = Vitals(Encoding(), reader, clock, batch_size=4)  # type: ignore[arg-type]
     now, looks = [100.0], []
     monkeypatch.setattr("kinoray.execution.vitals.time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -234,8 +234,8 @@ def test_the_gates_of_one_training_step_are_looked_at_and_queues_count_what_a_st
     method = Encoding()
     method.queue = Queue(12, 2)
     clock = SimpleNamespace(now_s=lambda: 0.0, eval_s=0.0, commits_s=0.0)
-    feed = SimpleNamespace(cached=0, decoded=0, wait_s={})
-    vitals = Vitals(method, feed, clock, batch_size=4)  # type: ignore[arg-type]
+    reader = SimpleNamespace(cached=0, decoded=0, wait_s={})
+    vitals = Vitals(method, reader, clock, batch_size=4)  # type: ignore[arg-type]
 
     def step(sends: bool = False) -> dict[str, Any]:
         """As in a run: a step's numbers are sent before it is counted."""

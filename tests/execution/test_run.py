@@ -20,7 +20,7 @@ from kinoray.data import pipeline
 from kinoray.data.manifest import read_manifest, write_table
 from kinoray.errors import CheckpointCorrupt, ConfigMismatch, Damaged, RunFailed, StorageFull, UsageError
 from kinoray.execution.commits import Commits
-from kinoray.execution.run import _outlook, dry_run, run
+from kinoray.execution.run import _startup_summary, dry_run, run
 from kinoray.execution.run_monitor import RunMonitor
 from kinoray.method import StepInfo
 from kinoray.runs.record import open_run
@@ -353,7 +353,7 @@ def test_a_run_says_and_records_which_way_it_takes_and_why(micro, tmp_path) -> N
         (ray_workers(2, why_workers(3, None, False)), "on 2 Ray workers, the default where there are GPUs ("),
         (IN_PROCESS, "in this process, as --num-workers 0 asks (no Ray; "),
     ):
-        assert message in _outlook([ours], way, 4)
+        assert message in _startup_summary([ours], way, 4)
 
 
 def test_a_finished_run_says_where_its_clips_came_from(micro, tmp_path, monkeypatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinoray.execution.run import attend
+from kinoray.execution.run import supervise
 from kinoray.system.actors import start_actor
 
 
@@ -29,7 +29,7 @@ def warned(monkeypatch: pytest.MonkeyPatch, begun: list[bool]) -> list[str]:
     monitor = SimpleNamespace(latest=latest)
     bar = SimpleNamespace(warn_once=messages.extend, show=lambda *_: None)
     run = SimpleNamespace(label="run/seed-0")
-    attend(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    supervise(lambda: over.wait(10), {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
     return messages
 
 
@@ -65,7 +65,7 @@ def test_a_monitor_that_is_taken_away_while_it_is_asked_leaves_no_words_of_rays(
         ray.kill(monitor)
 
     bar, run = SimpleNamespace(warn_once=lambda _: None), SimpleNamespace(label="slow/seed-0")
-    attend(work, {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
+    supervise(work, {"run": (run, monitor)}, bar, SimpleNamespace(number=None))  # type: ignore[arg-type,dict-item]
     time.sleep(2)  # for Ray to tell
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""

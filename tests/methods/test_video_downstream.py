@@ -146,8 +146,8 @@ def test_shuffled_frames_cost_a_trained_encoder_accuracy(tmp_path: Path) -> None
             return opened.method.embed_video(video[:, order], 0)
 
         with torch.inference_mode():
-            rows, scores = opened.feed.embed_clips("downstream", manifest, "test", logits)
-        truth = np.array([opened.feed.classes[str(label)] for label in manifest.labels(rows)])
+            rows, scores = opened.reader.embed_clips("downstream", manifest, "test", logits)
+        truth = np.array([opened.reader.classes[str(label)] for label in manifest.labels(rows)])
         return 100 * float(np.mean(scores.argmax(dim=1).numpy() == truth))
 
     generator = torch.Generator().manual_seed(0)

@@ -21,7 +21,7 @@ from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import load_protocol
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.claims import ZERO, above, higher, lower, peak_inside
-from kinoray.papers.curves import CurveReproduction, course
+from kinoray.papers.curves import CurveReproduction, trend
 from kinoray.papers.entries import CurveEntry
 from kinoray.papers.reproduce import reproduce
 from kinoray.papers.statements import counted, judged
@@ -41,7 +41,7 @@ FIG4 = REPRODUCTIONS["bmu-fig4"]
 SPACE = load_space(find_method("bmu_moco"), "bmu-fig4")
 POINTS: list[Any] = SPACE["m_hat"]["choices"]
 PUBLISHED = [(40, 37), (48, 44), (54, 48), (58, 50), (60, 47), (62, 40), (63, 35)]
-"""(R@1 of each task when learned, R@1 of all but the last at the end), from m_hat = 0.9 to 1: the paper's course."""
+"""(R@1 of each task when learned, R@1 of all but the last at the end), from m_hat = 0.9 to 1: the paper's curve."""
 RISING = [(40 + 3 * i, 30 + 3 * i) for i in range(7)]
 MODULE = "kinoray.papers.reproduce"
 
@@ -216,12 +216,12 @@ def test_each_sentence_counts_once_in_each_column() -> None:
 
 
 def test_the_course_of_a_curve_in_words() -> None:
-    assert course({0.9: 1.0, 0.99: 2.0, 1.0: 4.0}, "m") == (
+    assert trend({0.9: 1.0, 0.99: 2.0, 1.0: 4.0}, "m") == (
         "rises throughout, highest at m = 1 (4.0), lowest at 0.9 (1.0)"
     )
-    assert course({0.9: 3.0, 0.99: 2.0, 1.0: np.nan}, "m").startswith("falls throughout, highest at m = 0.9 (3.0)")
-    assert course({0.9: 3.0, 0.99: 2.0, 1.0: 2.5}, "m").startswith("rises and falls")
-    assert course({0.9: np.nan}, "m") == "not measured"
+    assert trend({0.9: 3.0, 0.99: 2.0, 1.0: np.nan}, "m").startswith("falls throughout, highest at m = 0.9 (3.0)")
+    assert trend({0.9: 3.0, 0.99: 2.0, 1.0: 2.5}, "m").startswith("rises and falls")
+    assert trend({0.9: np.nan}, "m") == "not measured"
 
 
 # The numbers and what they say

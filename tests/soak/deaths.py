@@ -1,7 +1,8 @@
 """Clips whose decoding ends the process in the middle: by a signal, or because it gets no more memory.
 
-A clip is deadly by the name of its file, `NUMBER-HOW.mp4`, with one of HOWS. `make_deadly` is called where rows are
-asked for; it sends those who decode a function by value, so that it works in processes that know nothing of this file.
+A clip crashes its process by the name of its file, `NUMBER-HOW.mp4`, with one of HOWS. `make_crashing` is called where
+rows are asked for; it sends those who decode a function by value, so that it works in processes that do not know this
+file.
 """
 
 import faulthandler
@@ -26,8 +27,8 @@ def how_of(uri: str) -> str:
     return how if how in HOWS else ""
 
 
-def make_deadly() -> None:
-    """Let deadly clips be deadly to all who decode for this process, with and without Ray."""
+def make_crashing() -> None:
+    """Let such clips crash all who decode for this process, with and without Ray."""
     import cloudpickle
     import ray.cloudpickle
 
@@ -40,14 +41,14 @@ def make_deadly() -> None:
 
 
 def _where_deadly(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module, called in a process to which deadly clips are deadly."""
+    """A function of a module, called in a process that such clips crash."""
 
     def function(*args: Any, **options: Any) -> Any:
         import importlib
 
         from kinoray.data import slots
 
-        if not getattr(slots.try_clip, "deadly", False):
+        if not getattr(slots.try_clip, "crashing", False):
             slots.try_clip = _armed(slots.try_clip)
         return getattr(importlib.import_module(module), name)(*args, **options)
 
@@ -55,7 +56,7 @@ def _where_deadly(module: str, name: str) -> Callable[..., Any]:
 
 
 def _armed(read: Callable[..., Any]) -> Callable[..., Any]:
-    """`try_clip`, of which deadly clips are the end."""
+    """`try_clip`, of which crashing clips are the end."""
 
     def read_or_die(manifest: Any, row: int, *rest: Any) -> Any:
         how = how_of(manifest.uri(row))
@@ -81,7 +82,7 @@ def _armed(read: Callable[..., Any]) -> Callable[..., Any]:
             sys.setprofile(None)
             resource.setrlimit(resource.RLIMIT_AS, limits)
 
-    read_or_die.deadly = True  # type: ignore[attr-defined]
+    read_or_die.crashing = True  # type: ignore[attr-defined]
     return read_or_die
 
 

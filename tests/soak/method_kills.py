@@ -1,6 +1,6 @@
 """Does every method survive? Kill its run at random moments, go on with the same command, compare the end bit by bit.
 
-    python tests/soak/method_kills.py [--json] [--kills 5] [--seed S] [--abreast 2] [--only NAME ...] [--keep FOLDER]
+    python tests/soak/method_kills.py [--json] [--kills 5] [--seed S] [--concurrent 2] [--only NAME ...] [--keep FOLDER]
 
 Every method that comes with kinoray, and every rule around every learner that a protocol joins it with, on a small
 stream of two tasks under the first protocol that it suits, in one process (`num_workers=0`); VideoMoCo also on a 3D
@@ -309,7 +309,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object of {name: number} last")
     parser.add_argument("--kills", type=int, default=5, help="of each row")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
-    parser.add_argument("--abreast", type=int, default=2, help="rows at a time")
+    parser.add_argument("--concurrent", type=int, default=2, help="rows at a time")
     parser.add_argument("--only", nargs="+", default=[], help="names of rows")
     parser.add_argument("--keep", type=Path, help="folder of all runs, which stays")
     options = parser.parse_args()
@@ -324,7 +324,7 @@ def main() -> None:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinoray-kills-")))
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         fork = multiprocessing.get_context("fork")
-        pool = stack.enter_context(ProcessPoolExecutor(options.abreast, mp_context=fork))
+        pool = stack.enter_context(ProcessPoolExecutor(options.concurrent, mp_context=fork))
         pool.submit(small_stream, folder / "cache").result()  # rendered before two ask for it at once
         work = partial(suffer, folder / "cache", folder, options.kills, seed)
         for done in as_completed([pool.submit(work, row) for row in rows]):

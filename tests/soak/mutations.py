@@ -9,10 +9,10 @@ by seeking must be the same bits. What may happen: frames, or a `VideoError`. Wh
 crash of the process, more than 10 s, other bits. Other bits are "unrepeated" where reading the same file in both ways
 again and again gives some bits in common: FFmpeg's decoder of VP8 patches up some damage with what is in memory.
 
-One mutation in a hundred is deadly: in the middle of decoding it the process gets SIGKILL or SIGSEGV, or no more memory
+One mutation in a hundred crashes its process: in the middle of decoding it gets SIGKILL or SIGSEGV, or no more memory
 than it has. These go, each among a few others, the engine's own way (`data.process_rows`): the clip must be left out
-and named, the others not. Then `--runs` runs over whole folders of deadly clips, by turns without and with a Ray
-worker: each run must finish and name every deadly clip in `bad_samples.jsonl`.
+and named, the others not. Then `--runs` runs over whole folders of crashing clips, by turns without and with a Ray
+worker: each run must finish and name every crashing clip in `bad_samples.jsonl`.
 
 Takes about ten minutes on two cores. Without the folder of real clips it mutates clips that it renders.
 """
@@ -35,18 +35,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from deaths import HOWS, how_of, make_deadly
+from deaths import HOWS, how_of, make_crashing
 
 HANG_S = 10.0
 """A clip must be done by then; on a busy machine later."""
 REPEATS = 40
 """How often a clip is decoded again that gave other bits."""
 DEATHS = 12
-"""A deadly one may take so many times as long: processes are started four or five times."""
+"""A crashing one may take so many times as long: processes are started four or five times."""
 DEADLY, AMONG = 100, 4
-"""One mutation in so many is deadly, and goes among so many that follow it."""
+"""One mutation in so many crashes its process, and goes among so many that follow it."""
 RUN_CLIPS, RUN_S = (12, 24, 12), 900.0
-"""Deadly, damaged and sound clips of a run, and how long it may take."""
+"""Crashing, damaged and sound clips of a run, and how long it may take."""
 START_S = 60.0
 """A new process must be ready by then."""
 ADDRESS_BYTES = 4 << 30
@@ -148,24 +148,24 @@ def outcome(path: Path, seed: int) -> str:
         return f"escaped: {type(error).__name__}: {error}"
 
 
-def deadliness(number: int) -> str:
-    """One of HOWS for a deadly mutation, else ""."""
+def crash_of(number: int) -> str:
+    """One of HOWS for a crashing mutation, else ""."""
     return HOWS[number // DEADLY % len(HOWS)] if number % DEADLY == DEADLY // 2 else ""
 
 
 def written(clips: list[Path], seed: int, number: int, folder: Path) -> Path:
-    """The file of a mutation; its name tells how it is deadly, if it is."""
+    """The file of a mutation; its name tells how it crashes its process, if it does."""
     name, data = mutated(clips, seed, number)
-    path = folder / f"{number}-{deadliness(number)}{Path(name).suffix}"
+    path = folder / f"{number}-{crash_of(number)}{Path(name).suffix}"
     path.write_bytes(data)
     return path
 
 
 def guarded_outcome(clips: list[Path], seed: int, number: int, folder: Path) -> str:
-    """Read a deadly clip and a few others as the engine does: "named", or what else came of it."""
+    """Read a crashing clip and a few others as the engine does: "named", or what else came of it."""
     from kinoray.data.manifest import write_manifest
     from kinoray.data.process_rows import process_rows
-    from kinoray.data.slots import ClipFeed, coming
+    from kinoray.data.slots import ClipReader, coming
     from kinoray.decoding.forms import FrameForm
     from kinoray.decoding.frame_cache import OFF
     from kinoray.decoding.sampling import Sampling
@@ -174,16 +174,16 @@ def guarded_outcome(clips: list[Path], seed: int, number: int, folder: Path) -> 
     entries = [{"id": path.name, "uri": path.name, "split": "test"} for path in paths]
     manifest = write_manifest(entries, folder / f"{number}.parquet", folder).path
     sampling, rows = Sampling("uniform", 4), tuple(range(len(paths)))
-    feed = ClipFeed(str(manifest), rows, sampling, FrameForm(SIZE_PX), len(paths), OFF)
+    reader = ClipReader(str(manifest), rows, sampling, FrameForm(SIZE_PX), len(paths), OFF)
     try:
-        deadly, *others = list(process_rows(feed, coming(feed, 0)))
+        crashing, *others = list(process_rows(reader, coming(reader, 0)))
     except Exception as error:  # whatever comes out is what this looks for
         return f"escaped: {type(error).__name__}: {error}"
     finally:
         for path in (*paths, manifest):
             path.unlink()
-    if [record["id"] for record in deadly.bad] != [paths[0].name]:
-        return f"unnamed: {deadly.bad}"
+    if [record["id"] for record in crashing.bad] != [paths[0].name]:
+        return f"unnamed: {crashing.bad}"
     wrong = [row.bad for row in others if row.bad and row.bad[0]["error"] == "ProcessDied"]
     return f"innocent named: {wrong}" if wrong else "named"
 
@@ -198,8 +198,8 @@ def work(clips: list[Path], seed: int) -> None:
         print(json.dumps("ready"), flush=True)
         for line in sys.stdin:
             number = int(line)
-            if deadliness(number):
-                make_deadly()
+            if crash_of(number):
+                make_crashing()
                 result = guarded_outcome(clips, seed, number, Path(folder))
             else:
                 path = written(clips, seed, number, Path(folder))
@@ -224,7 +224,7 @@ class Worker:
         assert self.process.stdin
         self.process.stdin.write(f"{number}\n")
         self.process.stdin.flush()
-        return self._answer(DEATHS * self.hang_s if deadliness(number) else self.hang_s)
+        return self._answer(DEATHS * self.hang_s if crash_of(number) else self.hang_s)
 
     def _answer(self, limit_s: float) -> Any:
         assert self.process.stdout
@@ -259,8 +259,8 @@ def campaign(
                         return
                     begun = time.monotonic()
                     result = worker.ask(number)
-                    if deadliness(number):
-                        print(f"deadly mutation {number}: {result['outcome']}", flush=True)
+                    if crash_of(number):
+                        print(f"crashing mutation {number}: {result['outcome']}", flush=True)
                     results.append((number, result, time.monotonic() - begun))
                     if worker.process.poll() is not None or result["outcome"] == "hang":
                         worker.end()
@@ -282,23 +282,23 @@ def campaign(
         "escaped": kinds["escaped"],
         "differs": kinds["differs"],
         "unrepeated": kinds["unrepeated"],
-        "deadly": sum(bool(deadliness(number)) for number, _, _ in results),
+        "crashing": sum(bool(crash_of(number)) for number, _, _ in results),
         "named": kinds["named"],
         "peak_memory_mb": max(result["peak_bytes"] for _, result, _ in results) // 2**20,
-        "slowest_s": round(max(took for number, _, took in results if not deadliness(number)), 2),
-        "slowest_deadly_s": round(max((took for number, _, took in results if deadliness(number)), default=0.0), 2),
+        "slowest_s": round(max(took for number, _, took in results if not crash_of(number)), 2),
+        "slowest_deadly_s": round(max((took for number, _, took in results if crash_of(number)), default=0.0), 2),
         "outcomes": dict(kinds),
         "bad": sorted((number, result["outcome"]) for number, result, _ in results if result["outcome"] not in allowed),
     }
 
 
 def run_over_deaths(index: int, seed: int, clips: list[Path], place: Path, workers: int) -> dict[str, Any]:
-    """A run over deadly, damaged and sound clips: whether it finished, and what it named."""
-    num_deadly, num_damaged, num_sound = RUN_CLIPS
+    """A run over crashing, damaged and sound clips: whether it finished, and what it named."""
+    num_crashing, num_damaged, num_sound = RUN_CLIPS
     folder = place / f"clips-{index}"
     folder.mkdir()
-    first = index * num_deadly
-    numbers = [DEADLY * n + DEADLY // 2 for n in range(first, first + num_deadly)]
+    first = index * num_crashing
+    numbers = [DEADLY * n + DEADLY // 2 for n in range(first, first + num_crashing)]
     numbers += [DEADLY * n + 1 for n in range(first * 2, first * 2 + num_damaged)]
     names = [written(clips, seed, number, folder).name for number in numbers]
     for n in range(num_sound):
@@ -321,7 +321,7 @@ def run_over_deaths(index: int, seed: int, clips: list[Path], place: Path, worke
     return {
         "workers": workers,
         "finished": process.returncode == 0,
-        "deadly": num_deadly,
+        "crashing": num_crashing,
         "named": sum(bool(how_of(name)) for name in bad),
         "sound_named": sum(name.startswith("sound") for name in bad),
         "seconds": round(time.monotonic() - begun),
@@ -338,7 +338,7 @@ def drive(folder: Path, runs: Path, workers: int) -> None:
     from kinoray.runs.result import Result
 
     class Method(base_moco.Method):
-        """Makes deadly clips deadly where it trains: decoding is asked for there."""
+        """Makes clips crash where it trains: decoding is asked for there."""
 
         @config
         class Config(base_moco.Config):
@@ -346,7 +346,7 @@ def drive(folder: Path, runs: Path, workers: int) -> None:
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
-            make_deadly()
+            make_crashing()
 
     settings: dict[str, Any] = {"max_bad_fraction": 1.0, "epochs": 2, "batch_size": 8, "validations": 1}
     result = kinoray.run(Method, stream=str(folder), num_workers=workers, runs=runs, settings=settings, quiet=True)
@@ -360,7 +360,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--hang-s", type=float, default=HANG_S, help="how long a mutation may take")
-    parser.add_argument("--runs", type=int, default=4, help="runs over folders of deadly clips")
+    parser.add_argument("--runs", type=int, default=4, help="runs over folders of crashing clips")
     parser.add_argument("--clips", type=Path, default=REAL_CLIPS)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", nargs="+", type=Path, help=argparse.SUPPRESS)
@@ -386,10 +386,10 @@ def main() -> None:
     for end in ends:
         print(", ".join(f"{name} {value}" for name, value in end.items()))
     numbers["runs"], numbers["runs_finished"] = len(ends), sum(end["finished"] for end in ends)
-    numbers["deadly_in_runs"], numbers["named_in_runs"] = (sum(end[k] for end in ends) for k in ("deadly", "named"))
+    numbers["crashing_in_runs"], numbers["named_in_runs"] = (sum(end[k] for end in ends) for k in ("crashing", "named"))
     if options.json:
         print(json.dumps(numbers))
-    wrong = [e for e in ends if not e["finished"] or e["named"] != e["deadly"] or e["sound_named"]]
+    wrong = [e for e in ends if not e["finished"] or e["named"] != e["crashing"] or e["sound_named"]]
     sys.exit(1 if bad or wrong else 0)
 
 

@@ -24,7 +24,7 @@ import decode
 
 from kinoray.data.pipeline import decode_clips, decode_slots
 from kinoray.data.ray_rows import MAX_AHEAD, task_bytes
-from kinoray.data.slots import ClipFeed
+from kinoray.data.slots import ClipReader
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.probe import probe_clip
 
@@ -34,8 +34,8 @@ ROWS, READ_ROWS, CPUS, RANK_CPUS = 3000, 320, 2, 0.01
 class Rank:
     """Reads some of its clips, and then only holds on."""
 
-    def __init__(self, feed: ClipFeed, slots: float) -> None:
-        self.batches: Iterator[Any] = decode_clips(feed, slots)
+    def __init__(self, reader: ClipReader, slots: float) -> None:
+        self.batches: Iterator[Any] = decode_clips(reader, slots)
 
     def read(self, rows: int) -> None:
         while rows > 0:
@@ -67,8 +67,8 @@ def main() -> None:
         )
         case, actor = decode.CASES[1], ray.remote(Rank).options(num_cpus=RANK_CPUS)
         slots = decode_slots(options.ranks, RANK_CPUS)
-        feeds = [decode.clip_feed(manifest, case, rank, options.ranks) for rank in range(options.ranks)]
-        ranks: list[Any] = [actor.remote(feed, slots) for feed in feeds]
+        readers = [decode.clip_reader(manifest, case, rank, options.ranks) for rank in range(options.ranks)]
+        ranks: list[Any] = [actor.remote(reader, slots) for reader in readers]
         ray.get([rank.read.remote(READ_ROWS // options.ranks) for rank in ranks])
         time.sleep(options.seconds)
         store = get_memory_info_reply(get_state_from_address(ray.get_runtime_context().gcs_address)).store_stats

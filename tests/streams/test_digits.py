@@ -17,7 +17,7 @@ from kinoray.method import Needs
 from kinoray.streams import Stream, load_stream
 from kinoray.streams.digits import pictures
 from kinoray.streams.task_manifests import class_order
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 
 
@@ -58,7 +58,7 @@ def test_every_class_is_split_alike_and_no_picture_is_in_two_splits() -> None:
 
 
 def test_pictures_reach_a_step_at_the_runs_size_in_grey(stream: Stream) -> None:
-    feed = Feed(
+    reader = BatchReader(
         names=[stream.tasks[0].name],
         manifests=[str(stream.tasks[0].manifest)],
         recipe=replace(stream.recipe, batch_size=4, max_steps=2),
@@ -70,7 +70,7 @@ def test_pictures_reach_a_step_at_the_runs_size_in_grey(stream: Stream) -> None:
         towers=load_backbone("tiny-cnn"),
         report_bad=lambda records: None,
     )
-    with feed.batches(feed.plan(0, []), 1) as batches:
+    with reader.batches(reader.plan(0, []), 1) as batches:
         _, batch = next(batches)
     for view in (*batch.views, batch.plain):
         assert view.shape == (4, 1, 3, 32, 32)

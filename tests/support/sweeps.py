@@ -6,7 +6,7 @@ from typing import Any
 from kinoray.runs.method_source import find_method
 from kinoray.runs.request import RunRequest
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import aims, open_study
+from kinoray.sweeps.study import known_objectives, open_study
 from kinoray.sweeps.study_search import PruneRule, StudySearch
 from kinoray.sweeps.trial import Job, TrialRun
 
@@ -43,8 +43,9 @@ class Fake:
         self.study, self.store = open_study(folder, record, create=True)
         self.events: list[tuple[Any, ...]] = []
         self.search = StudySearch(
-            self.study, self.store, distributions(space), record["objectives"], aims(record), sampler=sampler, seed=0,
-            num_tasks=3, tell=lambda event, number, **facts: self.events.append((event, number)),
+            self.study, self.store, distributions(space), record["objectives"], known_objectives(record),
+            sampler=sampler, seed=0, num_tasks=3,
+            tell=lambda event, number, **facts: self.events.append((event, number)),
         )  # fmt: skip
         self.rule = PruneRule(self.search, 0.5)
         self.begun = 0

@@ -14,7 +14,7 @@ from kinoray.runs.result import Result
 from kinoray.streams import Stream, moving_actions
 from kinoray.sweeps.plan import make_plan
 from kinoray.sweeps.request import SweepRequest
-from kinoray.sweeps.study import aims, objectives_of
+from kinoray.sweeps.study import known_objectives, objectives_of
 from kinoray.sweeps.trial import Job
 
 SETTINGS = {"queue_size": 32, "max_steps": 2}
@@ -72,8 +72,8 @@ def test_its_metrics_stand_beside_the_pretexts_own(stream: Stream, tmp_path: Pat
     record = {"protocol": "video-ssl", "then": ["classify", "classification"]}
     assert objectives_of(None, record) == ["classify/accuracy"]
     assert objectives_of(["R@1", "classify/accuracy"], record) == ["R@1", "classify/accuracy"]
-    assert aims(record)["classify/accuracy"] == "max"
-    assert "classify/accuracy" not in aims({"protocol": "video-ssl"})
+    assert known_objectives(record)["classify/accuracy"] == "max"
+    assert "classify/accuracy" not in known_objectives({"protocol": "video-ssl"})
     plan = make_plan(SweepRequest("video_moco", stream=stream, space="decay", then="classify", runs=tmp_path))
     plain = make_plan(SweepRequest("video_moco", stream=stream, space="decay", runs=tmp_path))
     assert plan.record["prune"] == 1.0 and plain.record["prune"] < 1.0

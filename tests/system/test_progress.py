@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from kinoray.system.progress import MANY, Course, RunProgress
+from kinoray.system.progress import MANY, RunProgress, RunSteps
 from kinoray.system.text import clock
 
 
@@ -23,7 +23,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
     console, file = plain_console()
     times = iter(range(1000))
     with RunProgress(
-        {"base_moco": Course(["a", "b"], [20, 10])}, console=console, now=lambda: float(next(times))
+        {"base_moco": RunSteps(["a", "b"], [20, 10])}, console=console, now=lambda: float(next(times))
     ) as bar:
         for task, steps in ((0, 20), (1, 10)):
             for step in range(steps):
@@ -38,7 +38,7 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds_and_at_the_end() -> N
 def test_what_a_run_does_between_steps_is_a_line_and_its_details_one_now_and_then() -> None:
     console, file = plain_console()
     times = iter(range(0, 1000, 4))
-    with RunProgress({"a": Course(["t"], [9])}, console=console, now=lambda: float(next(times))) as bar:
+    with RunProgress({"a": RunSteps(["t"], [9])}, console=console, now=lambda: float(next(times))) as bar:
         for doing in ("building", "building", "testing", "testing: x", "testing: y", "testing: z", "goes on at step 3"):
             bar.show("a", doing)
         bar.update("a", 0, 1, 1.0, 8)
@@ -50,7 +50,7 @@ def test_what_a_run_does_between_steps_is_a_line_and_its_details_one_now_and_the
 def test_where_a_run_goes_on_stays_to_be_read_in_a_terminal() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80)
-    with RunProgress({"a": Course(["t"], [9])}, console=console) as bar:
+    with RunProgress({"a": RunSteps(["t"], [9])}, console=console) as bar:
         bar.show("a", "goes on at task 1/1 t")
         bar.show("a", "testing")
     assert "a goes on at task 1/1 t" in file.getvalue()
@@ -58,7 +58,7 @@ def test_where_a_run_goes_on_stays_to_be_read_in_a_terminal() -> None:
 
 def test_the_last_line_is_not_printed_again_while_a_finished_run_is_tested() -> None:
     console, file = plain_console()
-    with RunProgress({"base_moco": Course(["a"], [2])}, console=console) as bar:
+    with RunProgress({"base_moco": RunSteps(["a"], [2])}, console=console) as bar:
         for step in (1, 2, 2, 2):
             bar.update("base_moco", 0, step, 1.0, 8)
     assert len(lines_of(file)) == 2
@@ -67,7 +67,7 @@ def test_the_last_line_is_not_printed_again_while_a_finished_run_is_tested() -> 
 def test_runs_side_by_side_have_a_line_each() -> None:
     console, file = plain_console()
     with RunProgress(
-        dict.fromkeys(["base_moco/seed-0", "base_moco/seed-1"], Course(["a"], [5])), console=console
+        dict.fromkeys(["base_moco/seed-0", "base_moco/seed-1"], RunSteps(["a"], [5])), console=console
     ) as bar:
         bar.update("base_moco/seed-1", 0, 1, 1.0, 8)
         bar.update("base_moco/seed-0", 0, 1, 1.0, 8)
@@ -75,8 +75,8 @@ def test_runs_side_by_side_have_a_line_each() -> None:
 
 
 def many(console: Console, now: Callable[[], float]) -> RunProgress:
-    courses = {f"run {n}": Course(["a"], [10]) for n in range(MANY + 1)} | {"zero-shot": Course(["a"], [])}
-    return RunProgress(courses, console=console, now=now)
+    runs = {f"run {n}": RunSteps(["a"], [10]) for n in range(MANY + 1)} | {"zero-shot": RunSteps(["a"], [])}
+    return RunProgress(runs, console=console, now=now)
 
 
 def test_many_runs_say_how_many_are_done_and_when_all_will_be() -> None:
@@ -114,7 +114,7 @@ def test_in_a_terminal_only_those_of_many_runs_that_are_on_have_a_bar() -> None:
 
 def test_quiet_shows_warnings_only() -> None:
     console, file = plain_console()
-    with RunProgress({"base_moco": Course(["a"], [5])}, quiet=True, console=console) as bar:
+    with RunProgress({"base_moco": RunSteps(["a"], [5])}, quiet=True, console=console) as bar:
         bar.update("base_moco", 0, 1, 1.0, 8)
         bar.warn("code changed since")
     assert lines_of(file) == ["Warning: code changed since"]
@@ -122,7 +122,7 @@ def test_quiet_shows_warnings_only() -> None:
 
 def test_names_from_data_reach_the_terminal_without_control_characters() -> None:
     console, file = plain_console()
-    with RunProgress({"m": Course(["\x1b]0;x[red]"], [5])}, console=console) as bar:
+    with RunProgress({"m": RunSteps(["\x1b]0;x[red]"], [5])}, console=console) as bar:
         bar.update("m", 0, 1, 1.0, 8)
         bar.warn("\x1b[2J")
     assert "\x1b" not in file.getvalue() and "[red]" in file.getvalue()
@@ -130,7 +130,7 @@ def test_names_from_data_reach_the_terminal_without_control_characters() -> None
 
 def test_in_a_terminal_the_bars_are_live() -> None:
     file = io.StringIO()
-    with RunProgress({"m": Course(["a"], [5])}, console=Console(file=file, force_terminal=True, width=160)) as bar:
+    with RunProgress({"m": RunSteps(["a"], [5])}, console=Console(file=file, force_terminal=True, width=160)) as bar:
         bar.update("m", 0, 5, 1.25, 8, epoch=1)
     assert "loss 1.250" in file.getvalue() and "100 %" in file.getvalue()
 

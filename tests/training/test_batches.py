@@ -14,7 +14,7 @@ from kinoray.decoding.frame_cache import OFF
 from kinoray.method import Needs
 from kinoray.training import batches as batching
 from kinoray.training import distributed
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import EVAL_BATCH, EVAL_PIXELS, World, eval_batch
 from kinoray.training.encode import encode_split, total
 
@@ -38,7 +38,7 @@ def wide_manifest(folder, probed=True):
 
 
 def feed_of(manifest, **changes):
-    return Feed(
+    return BatchReader(
         names=["one"],
         manifests=[str(manifest.path)],
         recipe=replace(RECIPE, **changes),
@@ -60,29 +60,29 @@ def blue_alone(views):
 
 def test_the_test_crop_is_the_true_centre_square_of_a_wide_clip(tmp_path) -> None:
     manifest = wide_manifest(tmp_path)
-    feed, seen = feed_of(manifest), []
-    feed.embed_clips("one", manifest, "test", lambda view: seen.append(view) or view.mean(dim=(1, 2, 3, 4)))
-    encode_split(feed, 0, lambda rows: seen.append(rows.plain) or rows.plain.mean(dim=(1, 2, 3, 4)))
-    with feed.batches(feed.plan(0, []), 0) as batches:
+    reader, seen = feed_of(manifest), []
+    reader.embed_clips("one", manifest, "test", lambda view: seen.append(view) or view.mean(dim=(1, 2, 3, 4)))
+    encode_split(reader, 0, lambda rows: seen.append(rows.plain) or rows.plain.mean(dim=(1, 2, 3, 4)))
+    with reader.batches(reader.plan(0, []), 0) as batches:
         seen += [batch.plain for _, batch in batches]
     assert len(seen) == 3 and all(map(blue_alone, seen))
 
 
 def test_training_crops_keep_the_true_ratios_of_a_wide_clip(tmp_path, monkeypatch) -> None:
     manifest = wide_manifest(tmp_path)
-    feed, given = feed_of(manifest), []
+    reader, given = feed_of(manifest), []
     monkeypatch.setattr(batching, "augment_views", lambda *args: given.append(args[-1]) or augment_views(*args))
-    with feed.batches(feed.plan(0, []), 0) as batches:
+    with reader.batches(reader.plan(0, []), 0) as batches:
         assert len(list(batches)) == 1
-    encode_split(feed, 0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
+    encode_split(reader, 0, lambda rows: rows.views[0].mean(dim=(1, 2, 3, 4)), views=1)
     assert [sizes.tolist() for sizes in given] == [[[18, 32]] * 4] * 2  # 16 px views from 18 x 18 / 36 x 64
 
 
 def test_clips_that_were_never_probed_have_the_same_views(tmp_path) -> None:
     views = []
     for probed in (True, False):
-        feed = feed_of(wide_manifest(tmp_path, probed=probed))
-        with feed.batches(feed.plan(0, []), 0) as batches:
+        reader = feed_of(wide_manifest(tmp_path, probed=probed))
+        with reader.batches(reader.plan(0, []), 0) as batches:
             views += [torch.stack([*batch.views, batch.plain]) for _, batch in batches]
     assert torch.equal(*views)
 
@@ -103,18 +103,20 @@ def test_evaluation_takes_no_more_clips_at_a_time(tmp_path, monkeypatch) -> None
     whole, counts = feed_of(manifest), []
     rows, features = whole.embed_clips("one", manifest, "test", lambda view: view.mean(dim=(1, 3, 4)))
     monkeypatch.setattr(distributed, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)  # three clips of two frames
-    feed = feed_of(manifest)
-    again = feed.embed_clips("one", manifest, "test", lambda view: counts.append(len(view)) or view.mean(dim=(1, 3, 4)))
-    encode_split(feed, 0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
+    reader = feed_of(manifest)
+    again = reader.embed_clips(
+        "one", manifest, "test", lambda view: counts.append(len(view)) or view.mean(dim=(1, 3, 4))
+    )
+    encode_split(reader, 0, lambda rows: counts.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)))
     assert counts == [3, 1, 3, 1]
     assert again[0].tolist() == rows.tolist() and again[1].equal(features)
 
 
 def test_a_total_is_the_sum_over_all_batches(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(distributed, "EVAL_PIXELS", 3 * 2 * 16**2 + 1)
-    feed, sizes = feed_of(wide_manifest(tmp_path)), []
-    _, features = encode_split(feed, 0, lambda rows: rows.plain.mean(dim=(1, 3, 4)))
-    summed = total(feed, 0, lambda rows: sizes.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)).sum(dim=0))
+    reader, sizes = feed_of(wide_manifest(tmp_path)), []
+    _, features = encode_split(reader, 0, lambda rows: rows.plain.mean(dim=(1, 3, 4)))
+    summed = total(reader, 0, lambda rows: sizes.append(len(rows.ids)) or rows.plain.mean(dim=(1, 3, 4)).sum(dim=0))
     assert sizes == [3, 1] and summed.dtype == torch.float64
     torch.testing.assert_close(summed, features.double().sum(dim=0), rtol=1e-6, atol=1e-6)
 
@@ -122,20 +124,20 @@ def test_a_total_is_the_sum_over_all_batches(tmp_path, monkeypatch) -> None:
 def test_no_training_clips_are_kept_as_if_they_were_a_split(tmp_path) -> None:
     """Not even none: a rank may have no clip of a memory at one time, and some of them later."""
     manifest = wide_manifest(tmp_path)
-    feed = feed_of(manifest)
+    reader = feed_of(manifest)
     rows = manifest.clips("train")
     for only in (rows[:0], rows[:2], rows):
-        assert sum(len(clips.rows) for _, clips in feed.clips("one", manifest, "train", 2, only)) == len(only)
-    assert not feed.cached_splits
+        assert sum(len(clips.rows) for _, clips in reader.clips("one", manifest, "train", 2, only)) == len(only)
+    assert not reader.cached_splits
 
 
 def test_a_rank_decodes_in_as_many_processes_as_it_has_threads_and_in_two_at_least(tmp_path, monkeypatch) -> None:
     asked: list[int] = []
     decode_clips = batching.decode_clips
 
-    def noted(feed, slots, processes):
+    def noted(reader, slots, processes):
         asked.append(processes)
-        return decode_clips(feed, slots, 2)
+        return decode_clips(reader, slots, 2)
 
     monkeypatch.setattr(batching, "decode_clips", noted)
     manifest = wide_manifest(tmp_path)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kinoray.data.slots import KILLED, Place, Row, SlotFeed
+from kinoray.data.slots import KILLED, Place, Row, SlotReader
 from kinoray.errors import RunFailed, VideoError
 from kinoray.system import pool
 from kinoray.system.pool import BrokenProcessPool, done_of, in_pool, one_process
@@ -19,14 +19,14 @@ from kinoray.system.pool import BrokenProcessPool, done_of, in_pool, one_process
 TRIES = 2
 """How often a row is tried alone before its clip is at fault."""
 MOST = 1000
-"""Deadly clips in a row: it is not the clips."""
+"""Crashing clips in a row: it is not the clips."""
 
-_deadly: set[Place] = set()
+_crashing: set[Place] = set()
 """What this process has learned."""
 
 Answer = TypeVar("Answer")
-AnyFeed = TypeVar("AnyFeed", bound=SlotFeed)
-Alone = Callable[[SlotFeed, int, int], Row]
+AnyReader = TypeVar("AnyReader", bound=SlotReader)
+Alone = Callable[[SlotReader, int, int], Row]
 """Decodes the row of a group's slot in a process that does nothing else. Raises: ProcessDied."""
 
 
@@ -34,40 +34,40 @@ class ProcessDied(Exception):
     """Of the process that was reading."""
 
 
-def without_deadly(feed: AnyFeed) -> AnyFeed:
-    """The feed, told of the deadly clips that are known by now."""
-    known: Any = feed  # a dataclass, which a protocol cannot say
-    return replace(known, deadly=feed.deadly | frozenset(_deadly)) if _deadly - feed.deadly else feed
+def without_crashing(reader: AnyReader) -> AnyReader:
+    """The reader, told of the crashing clips that are known by now."""
+    known: Any = reader  # a dataclass, which a protocol cannot say
+    return replace(known, crashing=reader.crashing | frozenset(_crashing)) if _crashing - reader.crashing else reader
 
 
-def guarded_rows(feed: SlotFeed, slots: Iterable[tuple[int, int]], alone: Alone) -> Iterator[Row]:
+def guarded_rows(reader: SlotReader, slots: Iterable[tuple[int, int]], alone: Alone) -> Iterator[Row]:
     """The rows of some slots, one after the other. Raises: RunFailed where nearly every clip ends its process."""
     for group, slot in slots:
         for _ in range(MOST):
-            feed = without_deadly(feed)
-            row = _tried(alone, feed, group, slot)
+            reader = without_crashing(reader)
+            row = _tried(alone, reader, group, slot)
             if row is not None:
                 yield row
                 break
-            place = feed.next_clip(group, slot)
+            place = reader.next_clip(group, slot)
             if place is None:
                 raise RunFailed(f"Reading ends the process also where nothing is read (row {slot} of step {group}).")
-            _deadly.add(place)
+            _crashing.add(place)
         else:
             raise RunFailed(f"{MOST} clips in a row ended the processes that read them. Is there memory?")
 
 
-def _tried(alone: Alone, feed: SlotFeed, group: int, slot: int) -> Row | None:
+def _tried(alone: Alone, reader: SlotReader, group: int, slot: int) -> Row | None:
     """The row of a slot, None where its process died every time."""
     for _ in range(TRIES):
         try:
-            return alone(feed, group, slot)
+            return alone(reader, group, slot)
         except ProcessDied:
             continue
     return None
 
 
-def apart(read: Callable[..., Answer], *arguments: Any) -> Answer:
+def isolated(read: Callable[..., Answer], *arguments: Any) -> Answer:
     """A call that reads a single clip, in another process, which the next calls find again for a minute.
 
     Raises: what the call raises; VideoError where the clip ended its process twice, the second time one that no other

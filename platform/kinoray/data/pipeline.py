@@ -1,7 +1,7 @@
 """Rows in plan order, decoded ahead of the consumer: with Ray Data, or by processes of this run's own.
 
 A **slot** is one place in the sequence of rows that a rank consumes, known by its number alone. Every way fills a slot
-with the same function (`decode` of a feed), so their rows are bitwise the same, and one may take over from the other
+with the same function (`decode` of a reader), so their rows are bitwise the same, and one may take over from the other
 between steps.
 
 Both are for decoding, which may end the process that does it (`guarded`). A clip in the cache takes 0.1 ms, less than
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from kinoray.data.process_rows import PROCESSES, process_rows
-from kinoray.data.slots import MIXED, ClipFeed, Row, SlotFeed, TrainFeed, coming, mixed, share
+from kinoray.data.slots import MIXED, ClipReader, Row, SlotReader, TrainReader, coming, mixed, share
 from kinoray.errors import BadData, RunFailed, UsageError
 
 if TYPE_CHECKING:
@@ -69,15 +69,19 @@ class DecodedClips:
     trouble: str
 
 
-def decode_rows(feed: TrainFeed, slots: float = 0.0, processes: int = PROCESSES) -> Generator[DecodedRows, None, None]:
+def decode_rows(
+    reader: TrainReader, slots: float = 0.0, processes: int = PROCESSES
+) -> Generator[DecodedRows, None, None]:
     """Rows of the remaining steps, decoded by Ray tasks on so many CPUs (see `decode_slots`); with 0, by so many
     processes of this one's own."""
-    return _steps(feed, _groups(feed, slots, processes))
+    return _steps(reader, _groups(reader, slots, processes))
 
 
-def decode_clips(feed: ClipFeed, slots: float = 0.0, processes: int = PROCESSES) -> Generator[DecodedClips, None, None]:
+def decode_clips(
+    reader: ClipReader, slots: float = 0.0, processes: int = PROCESSES
+) -> Generator[DecodedClips, None, None]:
     """Clips by row number, in order, a batch at a time; decoded as `decode_rows` says."""
-    return _clip_batches(feed, _groups(feed, slots, processes))
+    return _clip_batches(reader, _groups(reader, slots, processes))
 
 
 def decode_slots(workers: int, cpus_per_worker: float) -> float:
@@ -102,22 +106,22 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     return free // workers if free >= workers else free / workers
 
 
-def _groups(feed: SlotFeed, slots: float, processes: int) -> Groups:
+def _groups(reader: SlotReader, slots: float, processes: int) -> Groups:
     """Rows by group, and the end of everything where a row says so; `slots` 0 keeps Ray out of it."""
     done = 0
-    while done < len(feed.groups):
-        is_cached = _mostly_cached(feed, done)
-        rows = (_on_demand if is_cached else _ray if slots else _local)(feed, done, slots, processes)
+    while done < len(reader.groups):
+        is_cached = _mostly_cached(reader, done)
+        rows = (_on_demand if is_cached else _ray if slots else _local)(reader, done, slots, processes)
         unchecked_rows = misses = 0
         with closing(rows):
-            for group in feed.groups[done:]:
-                group_rows = list(islice(rows, feed.slots_of(group)))
-                _check(group_rows, group, feed.slots_of(group))
+            for group in reader.groups[done:]:
+                group_rows = list(islice(rows, reader.slots_of(group)))
+                _check(group_rows, group, reader.slots_of(group))
                 yield group, group_rows
                 done, unchecked_rows = done + 1, unchecked_rows + len(group_rows)
                 misses += sum(not row.cached for row in group_rows)
                 if unchecked_rows >= RECHECK_ROWS:
-                    if (misses or not is_cached) and _mostly_cached(feed, done) != is_cached:
+                    if (misses or not is_cached) and _mostly_cached(reader, done) != is_cached:
                         break
                     unchecked_rows = misses = 0
 
@@ -132,48 +136,48 @@ def _check(rows: list[Row], group: int, count: int) -> None:
         raise BadData(MIXED)
 
 
-def _mostly_cached(feed: SlotFeed, done: int) -> bool:
+def _mostly_cached(reader: SlotReader, done: int) -> bool:
     """Whether the cache holds the clips of a sample of the coming slots."""
-    coming = feed.groups[done:]
+    coming = reader.groups[done:]
     missing = 0
     for group in coming[:: -(-len(coming) // CHECKED_GROUPS) or 1]:
-        count = feed.slots_of(group)
+        count = reader.slots_of(group)
         for slot in range(0, count, -(-count // CHECKED_SLOTS) or 1):
-            missing += not feed.holds(group, slot)
+            missing += not reader.holds(group, slot)
             if missing > MAX_MISSING:
                 return False
     return True
 
 
-def _on_demand(feed: SlotFeed, done: int, slots: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
+def _on_demand(reader: SlotReader, done: int, slots: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, each when the consumer wants it: reading from the cache holds the lock, so a
     thread that did it ahead would stop training just as long, and longer. What the cache lacks others decode."""
-    for group, slot in coming(feed, done):
-        row = feed.cached(group, slot)
+    for group, slot in coming(reader, done):
+        row = reader.cached(group, slot)
         if row is not None:
             yield row
         elif slots:
             from kinoray.data.ray_rows import rows_alone
 
-            yield from rows_alone(feed, [(group, slot)], slots)
+            yield from rows_alone(reader, [(group, slot)], slots)
         else:
-            yield from process_rows(feed, [(group, slot)], processes)
+            yield from process_rows(reader, [(group, slot)], processes)
 
 
-def _local(feed: SlotFeed, done: int, _: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
+def _local(reader: SlotReader, done: int, _: float, processes: int = PROCESSES) -> Generator[Row, None, None]:
     """All rows after so many groups, a fixed number of them ahead, from processes of our own."""
-    return process_rows(feed, coming(feed, done), processes)
+    return process_rows(reader, coming(reader, done), processes)
 
 
-def _ray(feed: SlotFeed, done: int, slots: float, _: int = 0) -> Generator[Row, None, None]:
+def _ray(reader: SlotReader, done: int, slots: float, _: int = 0) -> Generator[Row, None, None]:
     """The same rows from Ray Data."""
     from kinoray.data.ray_rows import ray_rows
 
-    return ray_rows(feed, done, slots)
+    return ray_rows(reader, done, slots)
 
 
-def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None]:
-    num_current = len(share(feed, feed.plan.batch_size))
+def _steps(reader: TrainReader, groups: Groups) -> Generator[DecodedRows, None, None]:
+    num_current = len(share(reader, reader.plan.batch_size))
     with closing(groups):
         for step, rows in groups:
             numbers = [(row.task, row.sample, row.seed, row.written, row.memory_slot) for row in rows]
@@ -185,9 +189,9 @@ def _steps(feed: TrainFeed, groups: Groups) -> Generator[DecodedRows, None, None
             )
 
 
-def _clip_batches(feed: ClipFeed, groups: Groups) -> Generator[DecodedClips, None, None]:
-    side = feed.form.cut_px or feed.form.short_px
-    none = np.empty((0, feed.sampling.count, side, side, 3), np.uint8), np.empty((0, 2), np.int64)
+def _clip_batches(reader: ClipReader, groups: Groups) -> Generator[DecodedClips, None, None]:
+    side = reader.form.cut_px or reader.form.short_px
+    none = np.empty((0, reader.sampling.count, side, side, 3), np.uint8), np.empty((0, 2), np.int64)
     with closing(groups):
         for _, rows in groups:
             good = [(row.sample, row.video) for row in rows if row.video is not None]

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_deadly
+from kinoray.data.guarded import Alone, ProcessDied, guarded_rows, without_crashing
 from kinoray.data.manifest import read_manifest
-from kinoray.data.slots import Row, SlotFeed, as_ordered, holds
+from kinoray.data.slots import Row, SlotReader, as_ordered, holds
 from kinoray.decoding.frame_cache import fetch_clip
 from kinoray.errors import RunFailed
 from kinoray.system import pool
@@ -32,32 +32,32 @@ Sent = tuple[Row, bool]
 """A row, and whether its frames are to be read from the cache."""
 
 
-def process_rows(feed: SlotFeed, slots: Iterable[Slot], processes: int = PROCESSES) -> Generator[Row, None, None]:
+def process_rows(reader: SlotReader, slots: Iterable[Slot], processes: int = PROCESSES) -> Generator[Row, None, None]:
     """The rows of some slots (group, slot), in order, a fixed number of them ahead."""
     # A process takes several rows at once: to send for one costs about as much as to read it.
-    batch_rows = max(1, feed.slots_per_group // (4 * processes))
+    batch_rows = max(1, reader.slots_per_group // (4 * processes))
     places = iter(slots)
     ahead: deque[tuple[list[Slot], Future[list[Sent]]]] = deque()
     try:
         while True:
-            feed = without_deadly(feed)
-            while len(ahead) * batch_rows < AHEAD * feed.slots_per_group:
+            reader = without_crashing(reader)
+            while len(ahead) * batch_rows < AHEAD * reader.slots_per_group:
                 if not (batch := list(islice(places, batch_rows))):
                     break
-                ahead.append((batch, in_pool(processes, _decode, feed, batch)))
+                ahead.append((batch, in_pool(processes, _decode, reader, batch)))
             if not ahead:
                 return
             batch, future = ahead.popleft()
             try:
-                sent = _answer(future, feed, batch)
+                sent = _answer(future, reader, batch)
             except BrokenProcessPool:
                 in_flight = [slot for waiting, _ in [(batch, None), *ahead] for slot in waiting]
                 ahead.clear()
                 with alone_in_a_process() as alone:
-                    yield from guarded_rows(feed, in_flight, alone)
+                    yield from guarded_rows(reader, in_flight, alone)
             else:
                 for slot, answer in zip(batch, sent, strict=True):
-                    yield _with_frames(feed, slot, *answer)
+                    yield _with_frames(reader, slot, *answer)
     finally:
         for _, future in ahead:
             future.cancel()
@@ -68,14 +68,14 @@ def alone_in_a_process() -> Iterator[Alone]:
     """Decodes a row at a time in a process of its own; another one where it died."""
     own: list[ProcessPoolExecutor] = []
 
-    def decode(feed: SlotFeed, group: int, slot: int) -> Row:
+    def decode(reader: SlotReader, group: int, slot: int) -> Row:
         own[:] = own or [one_process(_decode)]
         try:
-            ((row, in_cache),) = _answer(own[0].submit(_decode, feed, [(group, slot)]), feed, [(group, slot)])
+            ((row, in_cache),) = _answer(own[0].submit(_decode, reader, [(group, slot)]), reader, [(group, slot)])
         except BrokenProcessPool as error:
             own.clear()
             raise ProcessDied from error
-        return _with_frames(feed, (group, slot), row, in_cache)
+        return _with_frames(reader, (group, slot), row, in_cache)
 
     try:
         yield decode
@@ -84,11 +84,11 @@ def alone_in_a_process() -> Iterator[Alone]:
             process.shutdown(kill_workers=True)
 
 
-def _answer(future: Future[list[Sent]], feed: SlotFeed, slots: list[Slot]) -> list[Sent]:
+def _answer(future: Future[list[Sent]], reader: SlotReader, slots: list[Slot]) -> list[Sent]:
     """What a process sent. Raises: BrokenProcessPool; RunFailed where it is held up for good."""
     if done_of([future]):
         return future.result()
-    place = feed.next_clip(*slots[0])
+    place = reader.next_clip(*slots[0])
     clip = "the clips" if place is None else f"{read_manifest(place[0]).uri(place[1])} or a clip near it"
     raise RunFailed(
         f"Reading {clip} has not ended for {pool.GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same "
@@ -97,23 +97,23 @@ def _answer(future: Future[list[Sent]], feed: SlotFeed, slots: list[Slot]) -> li
 
 
 @ends_without_memory
-def _decode(feed: SlotFeed, slots: list[Slot]) -> list[Sent]:
+def _decode(reader: SlotReader, slots: list[Slot]) -> list[Sent]:
     """What a process does: frames that the cache holds by now are left there."""
     answers = []
     for group, slot in slots:
-        row, in_cache = feed.decode(group, slot), False
+        row, in_cache = reader.decode(group, slot), False
         if row.video is not None:
-            manifest, clip_row, _ = feed.source(row)
-            in_cache = holds(manifest, clip_row, feed.sampling, feed.form, feed.cache)
+            manifest, clip_row, _ = reader.source(row)
+            in_cache = holds(manifest, clip_row, reader.sampling, reader.form, reader.cache)
         if in_cache:
             row.video = None
         answers.append((row, in_cache))
     return answers
 
 
-def _with_frames(feed: SlotFeed, slot: Slot, row: Row, in_cache: bool) -> Row:
+def _with_frames(reader: SlotReader, slot: Slot, row: Row, in_cache: bool) -> Row:
     if in_cache:
-        manifest, clip_row, seed = feed.source(row)
-        fetched = fetch_clip(manifest.clip(clip_row), feed.sampling, seed, feed.form, feed.cache)
-        row.video = as_ordered(fetched.video, feed, row.seed, row.sample)
+        manifest, clip_row, seed = reader.source(row)
+        fetched = fetch_clip(manifest.clip(clip_row), reader.sampling, seed, reader.form, reader.cache)
+        row.video = as_ordered(fetched.video, reader, row.seed, row.sample)
     return row

@@ -28,9 +28,9 @@ from ray.exceptions import (
 )
 from ray.util.annotations import RayDeprecationWarning
 
-from kinoray.data.guarded import ProcessDied, guarded_rows, without_deadly
+from kinoray.data.guarded import ProcessDied, guarded_rows, without_crashing
 from kinoray.data.process_rows import alone_in_a_process, process_rows
-from kinoray.data.slots import MIXED, Row, SlotFeed, coming, mixed
+from kinoray.data.slots import MIXED, Row, SlotReader, coming, mixed
 from kinoray.system.pool import GIVES_UP_S, ends_without_memory
 
 TASK_BYTES, SMALL_TASK_BYTES = 64 << 20, 16 << 20
@@ -73,7 +73,7 @@ FEWEST_ROWS = 4
 """Of the last tasks: between two tasks a process waits 0.1 s for Ray Data's loop."""
 
 
-def ray_rows(feed: SlotFeed, done: int, slots: float) -> Generator[Row, None, None]:
+def ray_rows(reader: SlotReader, done: int, slots: float) -> Generator[Row, None, None]:
     """The same rows from ordered streaming executions inside this process: `streaming_split` would put the executor
     in an actor of its own, behind which every batch waits.
 
@@ -81,27 +81,27 @@ def ray_rows(feed: SlotFeed, done: int, slots: float) -> Generator[Row, None, No
     clip at fault; then executions go on behind them. Where no CPU is free for a task, processes of our own decode for
     as long: two runs may each hold one of two CPUs, or a node may have died.
     """
-    max_rows = max(1, min(TASK_ROWS, task_bytes(ray.cluster_resources(), feed.world) // feed.row_bytes))
+    max_rows = max(1, min(TASK_ROWS, task_bytes(ray.cluster_resources(), reader.world) // reader.row_bytes))
     in_flight = max_rows * 2 * _tasks_at_once(slots)
-    places, tasks = coming(feed, done), FIRST_TASKS
+    places, tasks = coming(reader, done), FIRST_TASKS
     here = next(places, None)
     while here is not None:
         group, slot = here
         spans = _spans(
-            (group - feed.groups[0]) * feed.slots_per_group + slot,
-            len(feed.groups) * feed.slots_per_group,
+            (group - reader.groups[0]) * reader.slots_per_group + slot,
+            len(reader.groups) * reader.slots_per_group,
             max_rows,
             slots,
-            feed.slots_per_group,
+            reader.slots_per_group,
         )
         if _still_starved(slots):
-            for row in process_rows(feed, [here, *islice(places, OWN_ROWS - 1)]):
+            for row in process_rows(reader, [here, *islice(places, OWN_ROWS - 1)]):
                 yield replace(row, trouble=row.trouble or STARVED)
             here = next(places, None)
             continue
         try:
             while batch := list(islice(spans, tasks)):
-                for row in _execution(without_deadly(feed), batch, slots):
+                for row in _execution(without_crashing(reader), batch, slots):
                     yield row
                     here = next(places, None)
                 tasks = MORE_TASKS
@@ -111,7 +111,7 @@ def ray_rows(feed: SlotFeed, done: int, slots: float) -> Generator[Row, None, No
         except RayError as error:
             if here is None or not _died(error):
                 raise
-            yield from rows_alone(feed, [here, *islice(places, in_flight - 1)], slots)
+            yield from rows_alone(reader, [here, *islice(places, in_flight - 1)], slots)
             here = next(places, None)
 
 
@@ -126,15 +126,15 @@ def _free_cpu(slots: float) -> bool:
     return ray.available_resources().get("CPU", 0.0) >= min(1.0, slots)
 
 
-def rows_alone(feed: SlotFeed, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
+def rows_alone(reader: SlotReader, places: Sequence[tuple[int, int]], slots: float) -> Iterator[Row]:
     """The rows of some slots, each by a Ray task of its own; where no CPU is free for it, by a process of our own."""
     task = ray.remote(_decode_alone).options(num_cpus=min(1.0, slots), max_retries=0)
 
     with alone_in_a_process() as own:
 
-        def alone(feed: SlotFeed, group: int, slot: int) -> Row:
+        def alone(reader: SlotReader, group: int, slot: int) -> Row:
             if not _still_starved(slots):
-                answer = task.remote(feed, group, slot)
+                answer = task.remote(reader, group, slot)
                 try:
                     # A task that takes so long may have the last CPU itself: it is then done here once more.
                     for _ in range(round(GIVES_UP_S / STARVED_S)):  # a read may never return
@@ -148,15 +148,15 @@ def rows_alone(feed: SlotFeed, places: Sequence[tuple[int, int]], slots: float) 
                     raise ProcessDied from error
                 ray.cancel(answer)
                 _starved.set()
-            row = own(feed, group, slot)
+            row = own(reader, group, slot)
             return replace(row, trouble=row.trouble or STARVED)
 
-        yield from guarded_rows(feed, places, alone)
+        yield from guarded_rows(reader, places, alone)
 
 
 @ends_without_memory
-def _decode_alone(feed: Any, group: int, slot: int) -> Row:
-    return feed.decode(group, slot)
+def _decode_alone(reader: Any, group: int, slot: int) -> Row:
+    return reader.decode(group, slot)
 
 
 def _died(error: BaseException) -> bool:
@@ -202,7 +202,7 @@ def _store_share(cluster: dict[str, float], world: int) -> float:
     return STORE_SHARE * cluster.get("object_store_memory", 0.0) / world
 
 
-def _execution(feed: SlotFeed, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
+def _execution(reader: SlotReader, spans: list[tuple[int, int]], slots: float) -> Iterator[Row]:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # it warns that it was switched off
     context = DataContext.get_current().copy()
@@ -210,21 +210,21 @@ def _execution(feed: SlotFeed, spans: list[tuple[int, int]], slots: float) -> It
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.execution_no_progress_timeout_s = STARVED_S
-    context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to feed
+    context.op_resource_reservation_enabled = False  # it keeps half of few CPUs idle: there is one operator to reader
     # Without reservation Ray Data heeds no limit in bytes, only this one.
-    context.downstream_capacity_backpressure_ratio = ahead(ray.cluster_resources(), feed.world)
+    context.downstream_capacity_backpressure_ratio = ahead(ray.cluster_resources(), reader.world)
     at_once = _tasks_at_once(slots)
     # Ray 2.60 has no other way to bound the retries of a task, and says that this one will go.
     with DataContext.current(context), warnings.catch_warnings(action="ignore", category=RayDeprecationWarning):
         tasks = [{"first": first, "count": count} for first, count in spans]
         rows = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
-            partial(_decode_block, feed=feed),
+            partial(_decode_block, reader=reader),
             batch_size=None,
             num_cpus=min(1.0, slots) * max(1, int(slots)) / at_once,
             compute=ray.data.TaskPoolStrategy(size=at_once),
             max_retries=RETRIES,
         )
-        rows.set_name(NO_NAME.sub("-", feed.label))
+        rows.set_name(NO_NAME.sub("-", reader.label))
         blocks = iter(rows.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=1))  # it lags as many
     try:
         for block in blocks:
@@ -234,16 +234,16 @@ def _execution(feed: SlotFeed, spans: list[tuple[int, int]], slots: float) -> It
 
 
 @ends_without_memory
-def _decode_block(span: dict[str, np.ndarray], feed: SlotFeed) -> dict[str, np.ndarray]:
+def _decode_block(span: dict[str, np.ndarray], reader: SlotReader) -> dict[str, np.ndarray]:
     """Runs in a Ray task: the rows of some slots as columns; slots that stay empty give none."""
     first, count = int(span["first"][0]), int(span["count"][0])
-    places = (divmod(number, feed.slots_per_group) for number in range(first, first + count))
-    filled = [(feed.groups[group], slot) for group, slot in places if slot < feed.slots_of(feed.groups[group])]
+    places = (divmod(number, reader.slots_per_group) for number in range(first, first + count))
+    filled = [(reader.groups[group], slot) for group, slot in places if slot < reader.slots_of(reader.groups[group])]
     one: np.ndarray | None = None
     video = np.empty((len(filled), 0), np.uint8)
     numbers, notes = np.empty((len(filled), 6), dtype=np.int64), np.empty(len(filled), dtype=object)
     for place, slot in enumerate(filled):
-        row = feed.decode(*slot)
+        row = reader.decode(*slot)
         if row.video is not None:
             one = row.video if one is None else one
             if mixed([one, row.video]):

@@ -86,18 +86,18 @@ class Planned(NamedTuple):
     """As of `Row`."""
 
 
-class SlotFeed(ABC):
+class SlotReader(ABC):
     """What rows are read by: of a rank in training, or of some clips.
 
-    world: ranks that decode side by side. deadly: clips whose reading ended its process, which are left out like others
-    that cannot be read.
+    world: ranks that decode concurrently. crashing: clips whose reading ended its process, which are left out like
+    others that cannot be read.
     """
 
     sampling: Sampling
     form: FrameForm
     cache: Cache
     world: int
-    deadly: frozenset[Place]
+    crashing: frozenset[Place]
     order: Order
 
     @property
@@ -147,10 +147,10 @@ class SlotFeed(ABC):
         return self._row(group, slot, decodes=False)
 
     def next_clip(self, group: int, slot: int) -> Place | None:
-        """The first clip that would be tried, of those that are not known to be deadly."""
+        """The first clip that would be tried, of those that are not known to crash."""
         planned = self.planned(group, slot)
         places = ((planned.path, row) for _, row in self.candidates(group, planned))
-        return next((place for place in places if place not in self.deadly), None)
+        return next((place for place in places if place not in self.crashing), None)
 
     def holds(self, group: int, slot: int) -> bool:
         """Whether the clip that is wanted needs no decoding."""
@@ -166,7 +166,7 @@ class SlotFeed(ABC):
         for sample, row in self.candidates(group, planned):
             if row in bad:  # another caption of a clip that was tried
                 continue
-            if (planned.path, row) in self.deadly:
+            if (planned.path, row) in self.crashing:
                 outcome: Any = _record(manifest, row, "decode", "ProcessDied", KILLED)
             else:
                 outcome = try_clip(manifest, row, self.sampling, planned.written, self.form, self.cache, decodes)
@@ -187,7 +187,7 @@ class SlotFeed(ABC):
 
 
 @dataclass(frozen=True)
-class TrainFeed(SlotFeed):
+class TrainReader(SlotReader):
     """What one rank trains on during one task; manifests and names run over tasks 0..task."""
 
     plan: TaskPlan
@@ -199,7 +199,7 @@ class TrainFeed(SlotFeed):
     world: int = 1
     start_step: int = 0
     cache: Cache = field(default_factory=frame_cache)
-    deadly: frozenset[Place] = frozenset()
+    crashing: frozenset[Place] = frozenset()
     order: Order = ""
 
     @property
@@ -238,7 +238,7 @@ class TrainFeed(SlotFeed):
 
 
 @dataclass(frozen=True)
-class ClipFeed(SlotFeed):
+class ClipReader(SlotReader):
     """Clips of one manifest by row number, in groups of `batch`; where frames are drawn, always with seed 0."""
 
     manifest: str
@@ -248,7 +248,7 @@ class ClipFeed(SlotFeed):
     batch: int
     cache: Cache = field(default_factory=frame_cache)
     world: int = 1
-    deadly: frozenset[Place] = frozenset()
+    crashing: frozenset[Place] = frozenset()
     order: Order = ""
 
     @property
@@ -281,14 +281,14 @@ class ClipFeed(SlotFeed):
         return read_manifest(self.manifest), row.sample, row.written
 
 
-def coming(feed: SlotFeed, done: int) -> Iterator[tuple[int, int]]:
+def coming(reader: SlotReader, done: int) -> Iterator[tuple[int, int]]:
     """Group and slot of all rows after so many groups."""
-    return ((group, slot) for group in feed.groups[done:] for slot in range(feed.slots_of(group)))
+    return ((group, slot) for group in reader.groups[done:] for slot in range(reader.slots_of(group)))
 
 
-def share(feed: TrainFeed, count: int) -> range:
+def share(reader: TrainReader, count: int) -> range:
     """This rank's part of `count` global rows."""
-    return range(count)[rank_slice(count, feed.rank, feed.world)]
+    return range(count)[rank_slice(count, reader.rank, reader.world)]
 
 
 def _row_bytes(manifests: Sequence[str], sampling: Sampling, form: FrameForm) -> int:
@@ -299,13 +299,13 @@ def _row_bytes(manifests: Sequence[str], sampling: Sampling, form: FrameForm) ->
     return sampling.count * frame_bytes(form, 1000, math.ceil(1000 * longest))
 
 
-def _place(feed: TrainFeed, slot: int) -> int:
+def _place(reader: TrainReader, slot: int) -> int:
     """Where a slot of this rank stands in the global batch."""
-    current = share(feed, feed.plan.batch_size)
+    current = share(reader, reader.plan.batch_size)
     if slot < len(current):
         return current[slot]
-    replayed = share(feed, replay_rows(feed.plan))
-    return feed.plan.batch_size + replayed[slot - len(current)]
+    replayed = share(reader, replay_rows(reader.plan))
+    return reader.plan.batch_size + replayed[slot - len(current)]
 
 
 @lru_cache(maxsize=64)
@@ -344,17 +344,17 @@ def _record(manifest: Manifest, row: int, stage: str, error: str, message: str) 
     return {"id": id, "uri": uri, "stage": stage, "error": error, "message": message}
 
 
-def as_ordered(video: np.ndarray, feed: SlotFeed, seed: int, sample: int) -> np.ndarray:
-    """The frames that a row shows, (T, ...), in the feed's order; the one of a picture as often as frames are wanted.
+def as_ordered(video: np.ndarray, reader: SlotReader, seed: int, sample: int) -> np.ndarray:
+    """The frames that a row shows, (T, ...), in the reader's order; the one of a picture as often as frames are wanted.
 
     seed, sample: those of the row, which draw the order anew for each clip.
     """
-    if len(video) != feed.sampling.count:
-        video = np.repeat(video, feed.sampling.count, axis=0)
-    if not feed.order:
+    if len(video) != reader.sampling.count:
+        video = np.repeat(video, reader.sampling.count, axis=0)
+    if not reader.order:
         return video
-    runs = video.reshape(max(1, feed.sampling.clips), -1, *video.shape[1:])
-    if feed.order == "first":
+    runs = video.reshape(max(1, reader.sampling.clips), -1, *video.shape[1:])
+    if reader.order == "first":
         return np.repeat(runs[:, :1], runs.shape[1], axis=1).reshape(video.shape)
     draws = generator(seed, sample)
     return np.concatenate([run[draws.permutation(len(run))] for run in runs])

@@ -105,7 +105,7 @@ def _class_ranks(tester: Tester, clips: Clips, classes_CF: Tensor, classes: Sequ
 
 def class_scores(tester: Tester, classes_CF: Tensor, clips_VF: Tensor) -> Tensor:
     """The method's score of every class's text for every clip, (V, C) float32 on the CPU."""
-    device, score = tester.feed.world.device, tester.method.score
+    device, score = tester.reader.world.device, tester.method.score
     texts = classes_CF.to(device)
     parts = []
     with torch.inference_mode(), torch.autocast(device.type, enabled=False):

@@ -148,7 +148,7 @@ def with_ones(features_NF: Tensor) -> Tensor:
 
 def validate_by_votes(tester: Tester, task: int) -> Ranks:
     """Ranks of the classes of a trained task's validation pictures, by the votes of its training pictures."""
-    recipe = tester.feed.recipe
+    recipe = tester.reader.recipe
     bank = bank_of(tester, [pictures(tester, task, "train", task, recipe.knn_space, trained=True)])
     queries = pictures(tester, task, "validation", task, recipe.knn_space, trained=True)
     (ranks,) = tester.on_first_rank(partial(ranks_by_votes, tester, bank, queries, [recipe.knn_k]))
@@ -161,7 +161,7 @@ def votes_within_tasks(tester: Tester, stage: Stage, split: str) -> dict[str, di
     The bank of a task is its own training pictures or, at knn_bank=all, those of all the stage's tasks. Then a method
     that has an encoder per task is asked for the newest one's features: those of different encoders do not compare.
     """
-    recipe = tester.feed.recipe
+    recipe = tester.reader.recipe
     alone, space = recipe.knn_bank == "task", recipe.knn_space
     ks = {"": recipe.knn_k, "released": min(recipe.knn_k, len(stage.tests))}
     ranks: dict[str, dict[int, Ranks]] = {reading: {} for reading in ks}
@@ -184,7 +184,7 @@ def probe_of_all_classes(tester: Tester, stage: Stage, split: str) -> dict[str, 
     Both learn from the training pictures of all the stage's tasks. A method that has an encoder per task is asked for
     the newest one's features: nobody says here which task a picture is of.
     """
-    recipe, tasks, newest = tester.feed.recipe, stage.tests, stage.grown
+    recipe, tasks, newest = tester.reader.recipe, stage.tests, stage.grown
 
     def of(split: str, space: str) -> list[Clips]:
         return [pictures(tester, task, split, newest, space) for task in tasks]
@@ -230,7 +230,7 @@ def bank_of(tester: Tester, parts: Sequence[Clips]) -> Bank:
 
 def probe_of(tester: Tester, bank: Bank) -> LinearProbe:
     """The linear probe of a bank, on the run's device."""
-    device = tester.feed.world.device
+    device = tester.reader.world.device
     return fit_probe(Bank(bank.features.to(device), bank.places.to(device), bank.classes))
 
 
@@ -241,8 +241,8 @@ def ranks_by_probe(tester: Tester, probe: LinearProbe, bank: Bank, queries: Clip
 
 def ranks_by_votes(tester: Tester, bank: Bank, queries: Clips, ks: Sequence[int]) -> list[Ranks]:
     """Ranks of the queries' classes by the votes of their k nearest neighbours in the bank, for each k."""
-    temperature, truth = tester.feed.recipe.knn_temperature, places_in(tester, bank, queries)
-    similarity, place = nearest(queries.features, bank.features.to(tester.feed.world.device), max(ks))
+    temperature, truth = tester.reader.recipe.knn_temperature, places_in(tester, bank, queries)
+    similarity, place = nearest(queries.features, bank.features.to(tester.reader.world.device), max(ks))
     of_class = bank.places[place]
     scores = (votes(similarity[:, :k], of_class[:, :k], len(bank.classes), temperature) for k in ks)
     return [ranks_among(part, truth) for part in scores]

@@ -54,7 +54,7 @@ class BaseProtocol(ABC):
     headlines: ClassVar[tuple[str, ...]]
     """Metrics that a page or a notebook shows, the most important first."""
     objective: ClassVar[str]
-    """What a sweep aims at where it is not told."""
+    """What a sweep optimises where it is not told."""
     default_learner: ClassVar[str] = "base_moco"
     """The method that a rule wraps where it is not told."""
     reads_text: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class BaseProtocol(ABC):
 
     @property
     def objectives(self) -> dict[str, str]:
-        """The metrics that a sweep can aim at -> "max" or "min": those that follow from result matrices."""
+        """The metrics that a sweep can optimise -> "max" or "min": those that follow from result matrices."""
         return {name: better for name, better in self.metrics.items() if not name.startswith(OF_RANKS)}
 
     def task_columns(self, score: str) -> tuple[str, ...]:

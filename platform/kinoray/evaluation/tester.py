@@ -19,7 +19,7 @@ from kinoray.evaluation.gallery import QUERIES, FeatureStore
 from kinoray.evaluation.ranking import TestSet, embed_queries, rank_queries
 from kinoray.method import BaseMethod, Stored
 from kinoray.metrics import Ranks
-from kinoray.training.batches import Feed, StoredRows
+from kinoray.training.batches import BatchReader, StoredRows
 from kinoray.training.distributed import gather_objects
 from kinoray.training.stages import Stage
 
@@ -65,8 +65,8 @@ class Clips:
 class Tester:
     """Embeds and ranks for the protocol, and remembers what was tested."""
 
-    def __init__(self, run: TestedRun, method: BaseMethod, feed: Feed) -> None:
-        self.run, self.method, self.feed = run, method, feed
+    def __init__(self, run: TestedRun, method: BaseMethod, reader: BatchReader) -> None:
+        self.run, self.method, self.reader = run, method, reader
         self.store = run.folder / "features"
         self.features: dict[str, Fact] = {}
         """Feature file of each "split/task" that was stored."""
@@ -107,7 +107,7 @@ class Tester:
         self.show(f"{split} clips of {names[task]}")
         self.method.eval()
         with torch.inference_mode(), self._precision():
-            work = partial(self.feed.embed_clips, names[task], manifest, split, embed)
+            work = partial(self.reader.embed_clips, names[task], manifest, split, embed)
             name = f"{'trained' if trained else 'tested'}/{split}/{task}/{kind}"
             rows, features = self.embedded.get(name, work) if self.embedded else work()
         if not len(rows):
@@ -129,14 +129,14 @@ class Tester:
 
     def on_first_rank(self, make: Callable[[], T]) -> T:
         """What the first rank makes, on all ranks: two machines may round differently, and all must know the same."""
-        (made, *_) = gather_objects(make() if self.feed.world.is_first else None, self.feed.world)
+        (made, *_) = gather_objects(make() if self.reader.world.is_first else None, self.reader.world)
         assert made is not None
         return made
 
     def labels(self, clips: Clips) -> np.ndarray:
         """Class number of each clip, counted through the trained tasks in order; -1 for a label never trained, (V,)."""
         labels = clips.manifest.labels(clips.rows)
-        return np.array([self.feed.classes.get(label or "", -1) for label in labels], dtype=np.int64)
+        return np.array([self.reader.classes.get(label or "", -1) for label in labels], dtype=np.int64)
 
     def keep(self, clips: Clips, stage: Stage) -> None:
         """Store features as those of a stage's model, in place of an older model's."""
@@ -158,7 +158,7 @@ class Tester:
         if stored is None or task == 0:
             return None
         store = FeatureStore(self.store, self.run.names, self.features)
-        count = stored.rows or self.feed.recipe.batch_size
+        count = stored.rows or self.reader.recipe.batch_size
         return lambda step: store.rows(stored.split, step * count, count, before_task=task)
 
     def tidy(self) -> None:
@@ -190,9 +190,9 @@ class Tester:
 
     def tokens(self, texts: list[str]) -> Tokens:
         """Tokens of some texts, (N, L) on the CPU."""
-        towers = self.feed.towers
+        towers = self.reader.towers
         assert isinstance(towers, TwoTower), "retrieval by text was refused for other backbones"
-        ids, mask = towers.tokenize(texts, self.feed.recipe.max_tokens)
+        ids, mask = towers.tokenize(texts, self.reader.recipe.max_tokens)
         return Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
 
     def query_features(self, test: TestSet, own: int, seen_as: Sequence[int]) -> list[Tensor]:
@@ -200,7 +200,7 @@ class Tester:
 
         Only a method that says `per_block` embeds them again for each block; else once, as of their `own` task.
         """
-        world = self.feed.world
+        world = self.reader.world
         with self._precision():
             if self.method.per_block:
                 return [embed_queries(self.method, test, index, world) for index in seen_as]
@@ -213,11 +213,11 @@ class Tester:
 
     def rank(self, queries: Sequence[Tensor], blocks: Sequence[Tensor], truth: np.ndarray) -> Ranks:
         """Ranks by the method's score (`rank_queries`)."""
-        return rank_queries(self.method.score, queries, blocks, truth, self.feed.world)
+        return rank_queries(self.method.score, queries, blocks, truth, self.reader.world)
 
     def note_queries(self, task: int, samples: Sequence[int] | np.ndarray, clip_ids: Sequence[str]) -> None:
         """Remember which sample and clip each test query of a task is, in the order of its ranks."""
         self.queries[task] = [(int(sample), clip) for sample, clip in zip(samples, clip_ids, strict=True)]
 
     def _precision(self) -> torch.autocast:
-        return torch.autocast(self.feed.world.device.type, torch.bfloat16, enabled=self.run.autocast)
+        return torch.autocast(self.reader.world.device.type, torch.bfloat16, enabled=self.run.autocast)

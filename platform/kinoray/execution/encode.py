@@ -1,7 +1,7 @@
 """`kinoray data encode`: what a backbone's towers see of a stream's clips and captions, made once, into one file.
 
-Clips are read and cut as a run's tests see them (`training.batches.Feed`), through Ray Data; the towers are in this
-process, on its GPU if it has one, in float32. A task is a part: what is killed goes on with the next one.
+Clips are read and cut as a run's tests see them (`training.batches.BatchReader`), through Ray Data; the towers are in
+this process, on its GPU if it has one, in float32. A task is a part: what is killed goes on with the next one.
 """
 
 # B clips   T frames   D embedding
@@ -39,7 +39,7 @@ from kinoray.system.durable import sha256
 from kinoray.system.folders import expanded
 from kinoray.system.locks import hold
 from kinoray.system.progress import counting_bar
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import World
 
 CAPTIONS_AT_ONCE = 256
@@ -95,8 +95,8 @@ def encode(
     asked = {"frames": frames, "test_frames": frames, "size_px": size_px or stream.recipe.size_px}
     recipe = build(Recipe, plain(stream.recipe) | asked, "the recipe")
     towers = _towers(name, recipe)
-    feed = _feed(stream, recipe, towers)
-    made = _made(stream, name, feed)
+    reader = _reader(stream, recipe, towers)
+    made = _made(stream, name, reader)
     if file.exists() and encoded.read_made(file) != made:
         raise UsageError(f"{file} holds other features. Give another name with -o, or remove it.")
     todo = []
@@ -105,7 +105,7 @@ def encode(
         with hold(parts, BUSY):
             places = [parts / f"{digest_of([asdict(made), task.name])[:16]}.parquet" for task in stream.tasks]
             todo = [(task, part) for task, part in zip(stream.tasks, places, strict=True) if not part.is_file()]
-            _make(todo, feed, workers, progress)
+            _make(todo, reader, workers, progress)
             encoded.write_tables(file, chain.from_iterable(map(encoded.read_tables, places)), made)
         shutil.rmtree(parts)
     clips = {(task, id): problem for task in made.data for id, (_, problem) in encoded.read_clips(file, task).items()}
@@ -113,10 +113,10 @@ def encode(
     return Encoded(str(file), sha256(file), len(clips), len(todo), len(stream.tasks) - len(todo), broken)
 
 
-def _feed(stream: Stream, recipe: Recipe, towers: FrameTowers) -> Feed:
+def _reader(stream: Stream, recipe: Recipe, towers: FrameTowers) -> BatchReader:
     """Reads a stream's clips as its tests see them; the towers move to the GPU, where there is one."""
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    return Feed(
+    return BatchReader(
         names=[task.name for task in stream.tasks],
         manifests=[str(task.manifest) for task in stream.tasks],
         recipe=recipe,
@@ -145,17 +145,17 @@ def _towers(backbone: str, recipe: Recipe) -> FrameTowers:
     return towers.eval().requires_grad_(False)
 
 
-def _made(stream: Stream, backbone: str, feed: Feed) -> Made:
+def _made(stream: Stream, backbone: str, reader: BatchReader) -> Made:
     """What the file says of itself."""
-    recipe, towers = feed.recipe, feed.towers
+    recipe, towers = reader.recipe, reader.towers
     sampling = test_sampling(recipe, recipe.test_frames).key()
-    mean, std = feed.pixels
+    mean, std = reader.pixels
     return Made(
         stream=stream.source or stream.name,
         backbone=backbone,
         weights=weights_digest(backbone),
         dim=towers.dim,
-        view=f"{sampling} {feed.test_form} {[*mean]} {[*std]}",
+        view=f"{sampling} {reader.test_form} {[*mean]} {[*std]}",
         recipe={
             "frames": recipe.frames,
             "test_frames": recipe.frames,
@@ -168,7 +168,7 @@ def _made(stream: Stream, backbone: str, feed: Feed) -> Made:
     )
 
 
-def _make(todo: Sequence[tuple[TaskData, Path]], feed: Feed, workers: int | None, progress: bool) -> None:
+def _make(todo: Sequence[tuple[TaskData, Path]], reader: BatchReader, workers: int | None, progress: bool) -> None:
     """Write the parts of some tasks."""
     total = sum(read_manifest(task.manifest).table.num_rows for task, _ in todo)
     with ExitStack() as stack:
@@ -176,16 +176,16 @@ def _make(todo: Sequence[tuple[TaskData, Path]], feed: Feed, workers: int | None
             from kinoray.system.ray_session import num_cpus, ray_session
 
             stack.enter_context(ray_session("data encode"))
-            feed.decode_slots = workers or max(1.0, num_cpus() - 1)
+            reader.decode_slots = workers or max(1.0, num_cpus() - 1)
         advance = stack.enter_context(counting_bar("Encoding", total, progress))
         for task, part in todo:
-            encoded.write_tables(part, _tables(task, feed, advance))
+            encoded.write_tables(part, _tables(task, reader, advance))
 
 
 @torch.inference_mode()
-def _tables(task: TaskData, feed: Feed, advance: Callable[[int, int], None]) -> Iterator[Any]:
+def _tables(task: TaskData, reader: BatchReader, advance: Callable[[int, int], None]) -> Iterator[Any]:
     """The clips of a task in the order of its manifest, then its captions."""
-    manifest, towers = read_manifest(task.manifest), feed.towers
+    manifest, towers = read_manifest(task.manifest), reader.towers
     assert isinstance(towers, FrameTowers)
     seen: dict[str, Any] = dict.fromkeys(manifest.table["id"].to_pylist(), (None, None))
 
@@ -197,14 +197,14 @@ def _tables(task: TaskData, feed: Feed, advance: Callable[[int, int], None]) -> 
         advance(len(video), 0)
         return towers.embed_frames(video)
 
-    feed.report_bad = note
+    reader.report_bad = note
     for split in SPLITS:
-        rows, frames_NTD = feed.embed_clips(task.name, manifest, split, embed)
+        rows, frames_NTD = reader.embed_clips(task.name, manifest, split, embed)
         seen |= {
             manifest.id(row): (frames_NTD[n].flatten().half().numpy(), None) for n, row in enumerate(rows.tolist())
         }
     yield encoded.table_of(task.name, "clip", seen)
     captions = captions_of(manifest)
     lots = [captions[first : first + CAPTIONS_AT_ONCE] for first in range(0, len(captions), CAPTIONS_AT_ONCE)]
-    texts_ND = torch.cat([towers.project_text(feed.tokens(lot)).half().cpu() for lot in lots]).numpy()
+    texts_ND = torch.cat([towers.project_text(reader.tokens(lot)).half().cpu() for lot in lots]).numpy()
     yield encoded.table_of(task.name, "caption", {caption: (texts_ND[n], None) for n, caption in enumerate(captions)})

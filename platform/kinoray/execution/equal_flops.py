@@ -122,8 +122,8 @@ class CountingSession(RankSession):
 
     def evaluate(self, stage: Stage, state: RunState) -> bool:
         """Nothing but the features that later tasks read."""
-        if self.feed.needs.stored is not None and stage.train is not None:
-            self.tester.keep_for_later(self.feed.needs.stored, stage)
+        if self.reader.needs.stored is not None and stage.train is not None:
+            self.tester.keep_for_later(self.reader.needs.stored, stage)
         return True
 
     def commit(self, state: RunState, optimizer: Optimizer | None, groups: Groups) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from kinoray.backbones.backbone import TwoTower
-from kinoray.data.guarded import apart
+from kinoray.data.guarded import isolated
 from kinoray.data.presets import test_sampling
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.pictures import picture_frames
@@ -30,7 +30,7 @@ from kinoray.runs.result import Result
 from kinoray.runs.run_spec import RunSpec, alone, describe_ranks
 from kinoray.streams import Stream
 from kinoray.system.folders import expanded
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.checkpoint import load_weights, newest
 from kinoray.training.loop import grow
 
@@ -53,13 +53,13 @@ class OpenedMethod(nn.Module):
         run: Result,
         method: BaseMethod,
         spec: RunSpec,
-        feed: Feed,
+        reader: BatchReader,
         learned: tuple[str, ...],
         stored: Mapping[str, Fact],
     ) -> None:
         """learned: the tasks that the weights were last tested on. stored: the feature files that the commit names."""
         super().__init__()
-        self.run, self.method, self.spec, self.feed = run, method, spec, feed
+        self.run, self.method, self.spec, self.reader = run, method, spec, reader
         self.learned, self.stored = learned, stored
         self.eval()
 
@@ -77,9 +77,9 @@ class OpenedMethod(nn.Module):
 
         Raises: UsageError where the backbone reads no text.
         """
-        if not isinstance(self.feed.towers, TwoTower):
+        if not isinstance(self.reader.towers, TwoTower):
             raise UsageError(f"{label_of(self.run)} has the backbone {self.spec.run.backbone}, which reads no text.")
-        ids, mask = self.feed.tokens([texts] if isinstance(texts, str) else list(texts))
+        ids, mask = self.reader.tokens([texts] if isinstance(texts, str) else list(texts))
         tokens = Tokens(ids.to(self.device), mask.to(self.device))
         with torch.inference_mode():
             return self.method.embed_text(tokens, self.seen_as(task)).float().cpu()
@@ -105,7 +105,7 @@ class OpenedMethod(nn.Module):
 
         Raises: As `encode_video`.
         """
-        recipe, form = self.feed.recipe, self.feed.test_form
+        recipe, form = self.reader.recipe, self.reader.test_form
         sampling = test_sampling(recipe, recipe.test_frames)
         if isinstance(video, Image.Image):
             return picture_frames(video, form)
@@ -114,7 +114,7 @@ class OpenedMethod(nn.Module):
         if not isinstance(video, Clip):
             path = expanded(video).absolute()
             video = Clip(path.name, str(path))
-        return apart(read_clip, video, sampling, 0, form)
+        return isolated(read_clip, video, sampling, 0, form)
 
     def attention_maps(self, frames: np.ndarray) -> dict[str, np.ndarray]:
         """Where the method looks in a clip given by `frames_of`: weights (T, rows, columns) by name of the attention.
@@ -129,7 +129,7 @@ class OpenedMethod(nn.Module):
 
     def view(self, frames: np.ndarray) -> Tensor:
         """Frames uint8 (T, S, S, 3) as the method takes them, a batch of one."""
-        return self.feed.test_view(frames[None]).to(self.device)
+        return self.reader.test_view(frames[None]).to(self.device)
 
 
 def open_method(run: str | Path | Result, *, stream: str | Stream | None = None, method: Any = None) -> OpenedMethod:
@@ -148,8 +148,8 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     checkpoint = newest(result.folder / "checkpoints", say=logging.getLogger(__name__).warning)
     if checkpoint is None:
         raise UsageError(f"{label_of(result)} has committed nothing yet.")
-    opened, feed = built(spec, world)
-    facts = StageFacts(spec, feed, world)
+    opened, reader = built(spec, world)
+    facts = StageFacts(spec, reader, world)
     for stage in facts.stages_grown(checkpoint.position):
         grow(opened, stage, facts)
     try:
@@ -161,4 +161,4 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
         ) from None
     done = spec.stages[: checkpoint.position.stage]
     learned = tuple(spec.names[task] for task in done[-1].tests) if done else ()
-    return OpenedMethod(result, opened, spec, feed, learned, checkpoint.state["tested"]["features"])
+    return OpenedMethod(result, opened, spec, reader, learned, checkpoint.state["tested"]["features"])

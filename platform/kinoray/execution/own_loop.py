@@ -195,7 +195,7 @@ class LoopTask:
             method = copy.deepcopy(session.method)
             if walk.state.position == Position(self.number):  # else it has grown, in what was left
                 grow(method, self.stage, session)
-            tester = Tester(replace(walk.spec.tested, folder=Path(folder)), method, session.feed)
+            tester = Tester(replace(walk.spec.tested, folder=Path(folder)), method, session.reader)
             tester.restore(copy.deepcopy(session.tester.facts()))
             between_steps(method, session.seed(self.stage, "evaluate"), session.world.device)
             ranks = session.protocol.test(tester, self.stage, "test")[""]

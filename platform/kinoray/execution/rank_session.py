@@ -32,7 +32,7 @@ from kinoray.runs.run_spec import RunSpec, build_method
 from kinoray.runs.write_result import Columns, write_results
 from kinoray.seeds import seed_of
 from kinoray.system.progress import GOES_ON
-from kinoray.training.batches import Feed, with_extra_rows
+from kinoray.training.batches import BatchReader, with_extra_rows
 from kinoray.training.chain import Link, leaves_of, links_in, processor_of, ranks_link, state_link
 from kinoray.training.checkpoint import (
     Checkpoint,
@@ -54,8 +54,8 @@ from kinoray.training.stages import Stage
 class StageFacts:
     """Seeds and facts of a run's stages; enough to let a method grow (`training.loop.grow`)."""
 
-    def __init__(self, spec: RunSpec, feed: Feed, world: World) -> None:
-        self.spec, self.feed, self.world = spec, feed, world
+    def __init__(self, spec: RunSpec, reader: BatchReader, world: World) -> None:
+        self.spec, self.reader, self.world = spec, reader, world
 
     def seed(self, stage: Stage, verb: str) -> int:
         """Seed of what a method draws between steps."""
@@ -63,8 +63,8 @@ class StageFacts:
 
     def facts(self, stage: Stage) -> TaskFacts:
         """What the method grows by; zero-shot grows for the first task."""
-        labels = self.feed.class_numbers(stage.grown)
-        classes, earlier = np.unique(labels[labels >= 0]), map(self.feed.class_numbers, range(stage.grown))
+        labels = self.reader.class_numbers(stage.grown)
+        classes, earlier = np.unique(labels[labels >= 0]), map(self.reader.class_numbers, range(stage.grown))
         return TaskFacts(
             index=stage.grown,
             name=self.spec.train_names[stage.grown],
@@ -72,7 +72,7 @@ class StageFacts:
             num_samples=len(labels),
             num_classes=len(classes),
             new_classes=len(set(classes.tolist()).difference(*earlier)),
-            steps=self.feed.steps(stage.grown) if stage.train is not None else 0,
+            steps=self.reader.steps(stage.grown) if stage.train is not None else 0,
         )
 
     def stages_grown(self, position: Position) -> tuple[Stage, ...]:
@@ -88,7 +88,7 @@ def built(
     world: World,
     report_bad: Callable[[list[dict[str, str]]], None] = lambda bad: None,
     note: Callable[[str], None] = lambda text: None,
-) -> tuple[BaseMethod, Feed]:
+) -> tuple[BaseMethod, BatchReader]:
     """A run's method with its initial weights, on a rank's device, and the rank's reader of the run's stream."""
     run = spec.run
     towers = load_backbone(run.backbone, run.recipe.size_px, run.seed)
@@ -97,7 +97,7 @@ def built(
     if run.recipe.checkpoint_activations:
         checkpoint_blocks(towers)
     method = build_method(spec, towers).to(world.device)
-    feed = Feed(
+    reader = BatchReader(
         names=list(spec.train_names),
         manifests=[str(task.manifest) for task in spec.trained],
         recipe=run.recipe,
@@ -114,7 +114,7 @@ def built(
         order=run.control.order,
         planned=tuple(run.steps) if run.budget else (),
     )
-    return method, feed
+    return method, reader
 
 
 NO_STEP = 1 << 60
@@ -135,12 +135,12 @@ class RankSession(StageFacts):
             self.folder, spec.num_clips, self.recipe.max_bad_fraction, partial(self.client.call, "report_bad")
         )
         self._show("building the method")
-        self.method, feed = built(spec, world, bad_clips.report, partial(self.client.call, "note"))
-        super().__init__(spec, feed, world)
+        self.method, reader = built(spec, world, bad_clips.report, partial(self.client.call, "note"))
+        super().__init__(spec, reader, world)
         self.given = GivenWeights(self.method)
         self.attributes = AttributeWatch()
         self.protocol = load_protocol(spec.run.stream.protocol)
-        self.tester = Tester(spec.tested, self.method, self.feed)
+        self.tester = Tester(spec.tested, self.method, self.reader)
         self.tester.show = self._detail
         self.processor = processor_of(world.device)
         self.commits = Commits(self.folder, world, self.clock, stores)
@@ -148,7 +148,7 @@ class RankSession(StageFacts):
         """Of each stage that is done (`training/chain.py`)."""
         self.leaves: dict[str, str] = {}
         """Digests of all tensors at the end of the last of them."""
-        self.client.vitals = self.vitals = Vitals(self.method, self.feed, self.clock, self.recipe.batch_size)
+        self.client.vitals = self.vitals = Vitals(self.method, self.reader, self.clock, self.recipe.batch_size)
 
     # Resume and commit
 
@@ -231,7 +231,7 @@ class RankSession(StageFacts):
             self.client.call("note", warning)
         tensors = state.optimizer if optimizer is None else optimizer_tensors(optimizer, groups)
         bad = self.client.call("bad_records")
-        facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.feed), "bad": bad}
+        facts = {"tested": self.tester.facts(), "cost": self.clock.cost(self.reader), "bad": bad}
         between_stages = state.position == Position(state.position.stage)
         if between_stages:
             self._add_link(state, tensors)
@@ -254,7 +254,7 @@ class RankSession(StageFacts):
 
     def lasting(self) -> dict[str, Fact]:
         """The feature files that later stages read; others are kept to be looked at."""
-        stored = self.feed.needs.stored
+        stored = self.reader.needs.stored
         splits = SPLITS if self.protocol.gallery_grows else [stored.split] if stored is not None else []
         return {name: fact for name, fact in self.tester.features.items() if name.partition("/")[0] in splits}
 
@@ -263,7 +263,7 @@ class RankSession(StageFacts):
     def steps(self, stage: Stage) -> int:
         """Optimizer steps of the stage."""
         assert stage.train is not None
-        return self.feed.steps(stage.train)
+        return self.reader.steps(stage.train)
 
     def batches(
         self, stage: Stage, start: int, state: RunState
@@ -272,27 +272,27 @@ class RankSession(StageFacts):
         assert stage.train is not None
         self._show(f"{self._named(stage)}, reading its first clips")
         self.attributes.start(self.method)
-        plan = self.feed.plan(stage.train, state.selections)
-        stored = self.tester.stored_rows(self.feed.needs.stored, stage.train)
-        return with_extra_rows(self.feed.batches(plan, start), self.feed, plan, start, stored)
+        plan = self.reader.plan(stage.train, state.selections)
+        stored = self.tester.stored_rows(self.reader.needs.stored, stage.train)
+        return with_extra_rows(self.reader.batches(plan, start), self.reader, plan, start, stored)
 
     def task(self, stage: Stage, selections: Sequence[list[int]] = (), made: int = 0) -> Task:
         """The handle that the method sees, with so many of the task's steps made."""
         assert stage.train is not None
         self._show(f"{self._named(stage)}, {'consolidating' if made else 'beginning'}")
-        labels = self.feed.class_numbers(stage.train)
+        labels = self.reader.class_numbers(stage.train)
         train = stage.train
 
         @torch.no_grad()
         def encoded(fn: Callable[[Rows], Tensor], split: str = "train", views: int = 0) -> Encoded:
             with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.autocast):
-                ids, features = encode(self.feed, train, selections, made, fn, split, views)
+                ids, features = encode(self.reader, train, selections, made, fn, split, views)
             return ids, features.float() if features.dtype == torch.bfloat16 else features
 
         @torch.no_grad()
         def totalled(fn: Callable[[Rows], Tensor]) -> Tensor:
             with torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.autocast):
-                return total(self.feed, train, fn)
+                return total(self.reader, train, fn)
 
         return Task(**vars(self.facts(stage)), encode=encoded, total=totalled, labels=labels)
 
@@ -357,8 +357,8 @@ class RankSession(StageFacts):
                     for row in (stage.row, *stage.same_rows):
                         cells |= {(reading, row, task): ranks for task, ranks in of_tasks.items()}
             # Also after the last task: the run may be extended. Joint training has no later task.
-            if self.feed.needs.stored is not None and stage.train is not None and not stage.one_for_all:
-                self.tester.keep_for_later(self.feed.needs.stored, stage)
+            if self.reader.needs.stored is not None and stage.train is not None and not stage.one_for_all:
+                self.tester.keep_for_later(self.reader.needs.stored, stage)
 
     def work(self, state: RunState) -> dict[str, float]:
         """Optimizer steps and training clips of the whole run, bytes of the method's state, parameters that train;
@@ -387,7 +387,7 @@ class RankSession(StageFacts):
         """Write what `Result` reads (rank 0)."""
         if not self.world.is_first:
             return
-        digest, cost = None, self.clock.cost(self.feed) | self.work(state)
+        digest, cost = None, self.clock.cost(self.reader) | self.work(state)
         if kind == "finished":
             self.tester.tidy()
             ranks = {

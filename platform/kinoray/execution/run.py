@@ -44,7 +44,7 @@ from kinoray.streams.encoded import as_encoded
 from kinoray.streams.orders import in_order
 from kinoray.system.folders import home_of
 from kinoray.system.pool import usable_cores
-from kinoray.system.progress import Course, RunProgress
+from kinoray.system.progress import RunProgress, RunSteps
 from kinoray.system.signals import Signals, Stopped, caught_signals, in_thread, is_interactive, threads
 from kinoray.system.text import one_line, printer
 from kinoray.system.variables import environment
@@ -149,7 +149,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             say(f"Note: {line}")
     with caught_signals() as signals:
         if num_workers == 0:
-            say(_outlook(runs, IN_PROCESS, usable_cores()))
+            say(_startup_summary(runs, IN_PROCESS, usable_cores()))
             groups, heirs = in_turn(runs)
             _each(chain(*groups), lambda run: _in_process(run, heirs[run.folder], quiet, signals, say), say)
             return
@@ -161,7 +161,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             cpus, gpus = num_cpus(), num_gpus(say)
             groups, heirs = in_turn(seen_by_all(runs))
             if num_workers is None and len(runs) > 1 and not gpus and not per_worker:
-                say(_outlook(runs, SIDE_BY_SIDE, cpus))
+                say(_startup_summary(runs, SIDE_BY_SIDE, cpus))
                 _side_by_side(groups, heirs, request, signals, say)
                 return
             workers = num_workers or default_workers(runs, gpus)
@@ -171,7 +171,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
                     f"num_workers={default_workers(runs, gpus)}."
                 )
             way = ray_workers(workers, why_workers(len(runs), num_workers, bool(per_worker)))
-            say(_outlook(runs, way, cpus))
+            say(_startup_summary(runs, way, cpus))
 
             def carry_out(run: Resolved) -> None:
                 on_workers(run, workers, way, quiet, signals, say, None, watch, per_worker, heirs[run.folder])
@@ -180,7 +180,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
         signals.check(runs[-1].label)
 
 
-def _outlook(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
+def _startup_summary(runs: Sequence[Resolved], way: Way, cpus: float) -> str:
     """What the start will cost, and which way it takes, in one line; how long it takes, the first steps tell."""
     run = runs[0]
     folder = home_of(run.folder)
@@ -243,7 +243,7 @@ def on_workers(
         decode_slots=share.decode_slots,
         gpu=share.gpu,
         say=say,
-        abreast=workers,
+        concurrent=workers,
         threads=share.threads,
         way=way,
         heirs=heirs,
@@ -263,7 +263,7 @@ def on_workers(
         )
         bar.show(run.label, "starting its processes")
         try:
-            answer = attend(trainer.fit, {run.label: (run, monitor)}, bar, signals, asks, gpus).return_value
+            answer = supervise(trainer.fit, {run.label: (run, monitor)}, bar, signals, asks, gpus).return_value
         except KinorayError:
             raise
         except Exception as error:
@@ -287,7 +287,7 @@ def _side_by_side(
     from kinoray.execution.workers import run_actors, run_alone
     from kinoray.system.ray_session import num_cpus
 
-    shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "abreast": len(groups)}
+    shared: dict[str, Any] = {"num_workers": 0, "decode_slots": 0, "gpu": False, "concurrent": len(groups)}
     shared |= {"say": say, "way": SIDE_BY_SIDE}
     watched: dict[str, Any] = {}
     # Later ones of a group are described when their beginning is there.
@@ -312,13 +312,13 @@ def _side_by_side(
             return {"kind": type(error).__name__, "error": one_line(error), "traceback": traceback.format_exc()}
 
     # Ray lends the CPU of a task that waits for an actor to the next run, so the driver itself keeps count.
-    abreast = max(1, int(num_cpus()) // min(spec.threads for spec in firsts.values()))
-    with progress_of(runs, request.quiet) as bar, threads(abreast) as pool:
+    concurrent = max(1, int(num_cpus()) // min(spec.threads for spec in firsts.values()))
+    with progress_of(runs, request.quiet) as bar, threads(concurrent) as pool:
 
         def work() -> list[list[dict[str, Any]]]:
             return list(pool.map(lambda group: [carry_out(run) for run in group], groups))
 
-        in_groups = attend(work, watched, bar, signals)
+        in_groups = supervise(work, watched, bar, signals)
     answered = dict(zip([run.folder for run in runs], chain(*in_groups), strict=True))
     _each(runs, lambda run: _settle(run, answered[run.folder], signals), say)
 
@@ -355,7 +355,7 @@ PATIENCE_S = 30.0
 """A run that has not begun after so long may wait for CPUs, which Ray does in silence."""
 
 
-def attend(
+def supervise(
     work: Callable[[], Any],
     watched: dict[str, tuple[Resolved, Any]],
     bar: RunProgress,
@@ -427,7 +427,7 @@ def _held(label: str, needs: Mapping[str, float]) -> list[str]:
 def progress_of(runs: Sequence[Resolved], quiet: bool) -> RunProgress:
     """A line for each run."""
     trained = {run.label: ["joint"] if run.joint else [task.name for task in run.stream.tasks] for run in runs}
-    return RunProgress({run.label: Course(trained[run.label], run.steps) for run in runs}, quiet)
+    return RunProgress({run.label: RunSteps(trained[run.label], run.steps) for run in runs}, quiet)
 
 
 def update_bar(bar: RunProgress, run: Resolved, last: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """One rank of a run, from its newest commit to the end of the stream.
 
-The same code serves a `TorchTrainer` worker and the driver itself (`num_workers=0`); only the feed's decoding differs.
+The same code serves a `TorchTrainer` worker and the driver itself (`num_workers=0`); only the decoding differs.
 """
 
 import errno

@@ -12,7 +12,7 @@ from torch import Tensor
 from kinoray.backbones.experts import Gates
 from kinoray.method import BaseMethod
 from kinoray.momentum import Momentum, Queue
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 
 DRIFT_EVERY_S = 10.0
 """How often weights, gradients and gates are looked at: as often as Ray exports."""
@@ -55,7 +55,7 @@ class Clock:
         """What happened since a moment (`time.monotonic`) is none of its time."""
         self.origin += time.monotonic() - since
 
-    def cost(self, feed: Feed) -> dict[str, float]:
+    def cost(self, reader: BatchReader) -> dict[str, float]:
         """Seconds by part, over all attempts; the optimizer steps are what the other parts leave.
 
         And clips of this rank: from the frame cache, and decoded.
@@ -63,13 +63,13 @@ class Clock:
         wall_s = self.now_s()
         parts = {
             "start_s": self.start_s,
-            "data_wait_s": sum(feed.wait_s.values()),
-            "prepare_s": feed.prepare_s,
+            "data_wait_s": sum(reader.wait_s.values()),
+            "prepare_s": reader.prepare_s,
             "eval_s": self.eval_s,
             "checkpoint_s": self.commits_s,
         }
-        waits = {f"data_wait_s/{name}": seconds for name, seconds in feed.wait_s.items()}
-        clips = {"clips_cached": feed.cached, "clips_decoded": feed.decoded}
+        waits = {f"data_wait_s/{name}": seconds for name, seconds in reader.wait_s.items()}
+        clips = {"clips_cached": reader.cached, "clips_decoded": reader.decoded}
         now = {"wall_s": wall_s, **parts, "train_s": wall_s - sum(parts.values()), **waits, **clips}
         return {name: self.past.get(name, 0.0) + now.get(name, 0.0) for name in self.past | now}
 
@@ -77,8 +77,8 @@ class Clock:
 class Vitals:
     """Counts since the last look. Looking changes nothing of the run: no random numbers, no weights, no log."""
 
-    def __init__(self, method: BaseMethod, feed: Feed, clock: Clock, batch_size: int) -> None:
-        self.method, self.feed, self.clock, self.batch_size = method, feed, clock, batch_size
+    def __init__(self, method: BaseMethod, reader: BatchReader, clock: Clock, batch_size: int) -> None:
+        self.method, self.reader, self.clock, self.batch_size = method, reader, clock, batch_size
         self.steps = 0
         """Steps made by this process."""
         self.before = (0, 0.0, 0.0)
@@ -101,9 +101,9 @@ class Vitals:
 
     def __call__(self) -> dict[str, Any]:
         """Metrics by name; those of speed where a step was made meanwhile."""
-        values: dict[str, Any] = {"clips_cached": self.feed.cached, "clips_decoded": self.feed.decoded}
+        values: dict[str, Any] = {"clips_cached": self.reader.cached, "clips_decoded": self.reader.decoded}
         training_s = self.clock.now_s() - self.clock.eval_s - self.clock.commits_s
-        now = (self.steps, training_s, sum(self.feed.wait_s.values()))
+        now = (self.steps, training_s, sum(self.reader.wait_s.values()))
         steps, took_s, waited_s = (new - old for new, old in zip(now, self.before, strict=True))
         if steps:
             self.before = now

@@ -217,8 +217,8 @@ class Curve:
 
     def _build(self) -> None:
         spec, world = self.spec, alone(self.spec)
-        self.method, feed = built(spec, world, note=self.note)
-        self.facts, self.tester = StageFacts(spec, feed, world), Tester(spec.tested, self.method, feed)
+        self.method, reader = built(spec, world, note=self.note)
+        self.facts, self.tester = StageFacts(spec, reader, world), Tester(spec.tested, self.method, reader)
         self.grown = 0
 
     def scores(self, place: tuple[int, int], weights: dict[str, Any]) -> dict[str, float]:

@@ -140,7 +140,7 @@ class CurveReproduction(Reproduction):
         for metric, label in self.entry.panels.items():
             for method in self.methods:
                 whose = f" of {method}" if len(self.methods) > 1 else ""
-                lines.append(f"{label}{whose}: {course(self.curve(method, metric), self.entry.over)}.")
+                lines.append(f"{label}{whose}: {trend(self.curve(method, metric), self.entry.over)}.")
         return lines
 
     def plot(self) -> Figure:
@@ -179,7 +179,7 @@ class CurveReproduction(Reproduction):
         axes.errorbar(x, rows[metric], half, color=colour, label=plain_text(method), **marks, **bars)
 
 
-def course(curve: Mapping[Any, float], over: str) -> str:
+def trend(curve: Mapping[Any, float], over: str) -> str:
     """Where a curve is highest and lowest, and whether it rises or falls throughout."""
     known = {point: value for point, value in curve.items() if value == value}
     if not known:

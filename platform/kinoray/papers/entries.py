@@ -148,7 +148,7 @@ class TableEntry(Entry):
     drawn: tuple[str, ...] = ()
     """Which columns the picture `overall` draws; (): the last three."""
     picture: Literal[
-        "overall", "current", "courses", "losses", "memory", "plasticity", "so_far", "queries", "steps", "orders"
+        "overall", "current", "task_curves", "losses", "memory", "plasticity", "so_far", "queries", "steps", "orders"
     ] = "overall"
     """What is drawn of the runs: a function of `pictures`."""
     drawn_tasks: tuple[int, ...] = (1, 2, 3, 4, 5)

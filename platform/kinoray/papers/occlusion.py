@@ -35,7 +35,7 @@ def occlusion(run: "Result") -> dict[str, float]:
 
     def logits(frames: np.ndarray, task: int) -> Tensor:
         with torch.inference_mode():
-            return mean_logits(opened.method, opened.view(frames), opened.seen_as(task), opened.feed.recipe)[0].cpu()
+            return mean_logits(opened.method, opened.view(frames), opened.seen_as(task), opened.reader.recipe)[0].cpu()
 
     lines: list[tuple[float, float, bool]] = []
     for task, path in enumerate(opened.spec.tests):
@@ -47,7 +47,7 @@ def occlusion(run: "Result") -> dict[str, float]:
             except VideoError:  # left out of the run's own test, too
                 continue
             complete_C, covered_C = logits(frames, task), logits(occluded(frames), task)
-            is_right = int(covered_C.argmax()) == opened.feed.classes.get(label or "", -1)
+            is_right = int(covered_C.argmax()) == opened.reader.classes.get(label or "", -1)
             lines.append((entropy(complete_C), entropy(covered_C), is_right))
     complete, covered, right = np.array(lines, dtype=np.float64).mean(axis=0).tolist()
     return {

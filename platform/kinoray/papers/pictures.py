@@ -87,7 +87,7 @@ def current(made: Drawn) -> Figure:
     return figure
 
 
-def courses(made: Drawn) -> Figure:
+def task_curves(made: Drawn) -> Figure:
     """The score on each task as later ones are learned, one panel per task, one line per row; thin lines: seeds."""
     tasks, finished = _tasks(made), _finished(made)
     figure = Picture(figsize=(2.4 * len(tasks) + 1, 3.2), layout="constrained")
@@ -287,5 +287,5 @@ def orders(made: Drawn) -> Figure:
 
 PICTURES: dict[str, Callable[[Drawn], Figure]] = {
     draw.__name__: draw
-    for draw in (overall, current, courses, losses, memory, plasticity, so_far, queries, steps, orders)
+    for draw in (overall, current, task_curves, losses, memory, plasticity, so_far, queries, steps, orders)
 }

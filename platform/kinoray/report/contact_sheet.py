@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from kinoray.data.guarded import apart
+from kinoray.data.guarded import isolated
 from kinoray.data.manifest import PROBED, Manifest, read_manifest
 from kinoray.datasets import readers
 from kinoray.datasets.prepared import prepared_manifest
@@ -65,7 +65,7 @@ def show(name: str, id: str, out: Path | str | None = None, frames: int = 8) -> 
     path = expanded(out) if out else Path(f"{_file_name(id)}.png")
     if path.suffix.lower() != ".png":
         raise UsageError(f"A contact sheet is a PNG, but --out is {path}. Give a name that ends in .png.")
-    image, text = apart(_sheet, str(manifest.path), row, frames)
+    image, text = isolated(_sheet, str(manifest.path), row, frames)
     info = PngInfo()
     info.add_itxt("Description", "\n".join(text))
     try:

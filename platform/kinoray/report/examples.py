@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from kinoray.data.guarded import apart
+from kinoray.data.guarded import isolated
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.decoding.clip import Clip
 from kinoray.decoding.sampling import uniform_midpoints
@@ -142,7 +142,7 @@ def strip(clip: Clip, frame_px: int, num_frames: int = FRAMES) -> Image.Image:
     frame_px: their longer side.
     """
     try:
-        frames = apart(_spread_frames, clip, frame_px, num_frames)
+        frames = isolated(_spread_frames, clip, frame_px, num_frames)
     except (VideoError, OSError):
         frames = np.full((1, frame_px, frame_px, 3), 255, dtype=np.uint8)
     height, width = frames.shape[1:3]

@@ -127,7 +127,7 @@ def _write(opened: OpenedMethod, encoder: Backbone, folder: Path, to: str) -> No
 @torch.inference_mode()
 def _comes_back(encoder: Backbone, name: str, opened: OpenedMethod) -> bool:
     """Whether a written encoder gives what it gave, on noise and on the tasks' names."""
-    recipe = opened.feed.recipe
+    recipe = opened.reader.recipe
     try:
         again = load_backbone(name, recipe.size_px).eval()
     except UsageError:
@@ -147,9 +147,9 @@ def _comes_back(encoder: Backbone, name: str, opened: OpenedMethod) -> bool:
 
 def preprocessing(opened: OpenedMethod) -> Preprocessing:
     """What the run's tests make of a picture."""
-    form = opened.feed.test_form
+    form = opened.reader.test_form
     short_px = form.short_px if form.shape == "centre" else 0
-    return Preprocessing(opened.feed.recipe.size_px, short_px, form.interpolation, *opened.feed.pixels)
+    return Preprocessing(opened.reader.recipe.size_px, short_px, form.interpolation, *opened.reader.pixels)
 
 
 def _about(opened: OpenedMethod, encoder: Backbone) -> dict[str, Any]:
@@ -163,8 +163,8 @@ def _about(opened: OpenedMethod, encoder: Backbone) -> dict[str, Any]:
         "tasks": list(opened.learned),
         "backbone": public_name(opened.spec.run.backbone),
         "dim": encoder.dim,
-        "size_px": opened.feed.recipe.size_px,
-        "frames": opened.feed.recipe.test_frames,
+        "size_px": opened.reader.recipe.size_px,
+        "frames": opened.reader.recipe.test_frames,
         "mean": seen.mean,
         "std": seen.std,
         "weights": type(encoder).__name__,
@@ -192,7 +192,7 @@ def _card(opened: OpenedMethod, folder: Path, to: str) -> str:
         "began with": public_name(run.run["backbone"]),
         "state": run.state,
         "training": run.work,
-        "sees": f"{opened.feed.recipe.test_frames} frames of {seen.size_px} px ({cut}, {seen.interpolation}), "
+        "sees": f"{opened.reader.recipe.test_frames} frames of {seen.size_px} px ({cut}, {seen.interpolation}), "
         f"mean {list(seen.mean)}, standard deviation {list(seen.std)}",
         "made by": run.run["created_by"],
     }

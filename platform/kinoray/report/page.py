@@ -28,7 +28,7 @@ from kinoray.system.plots import svg
 from kinoray.system.text import printable, show
 
 MOST_RUNS = 12
-"""Runs whose matrices, courses and costs are shown; the table counts all."""
+"""Runs whose matrices, curves and costs are shown; the table counts all."""
 MOST_BAD = 200
 """Bad samples shown; the file has them all."""
 

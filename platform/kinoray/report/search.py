@@ -164,7 +164,7 @@ def _nearest(
     if type(opened.method).score is BaseMethod.score:
         return store.search(of_tasks, k, split)
     scores, places = [], []
-    device = opened.feed.world.device
+    device = opened.reader.world.device
     for task in tasks:
         block = store.block(task, split)
         with torch.inference_mode():

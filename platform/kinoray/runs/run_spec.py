@@ -134,16 +134,16 @@ def make_spec(
     decode_slots: float,
     gpu: bool,
     say: Callable[[str], None],
-    abreast: int = 1,
+    concurrent: int = 1,
     threads: int | None = None,
     way: Way = IN_PROCESS,
     heirs: Heirs = (),
 ) -> RunSpec:
-    """What the ranks need to know; `abreast` of them share the machine. Threads are those of the run's first start.
+    """What the ranks need to know; `concurrent` of them share the machine. Threads are those of the run's first start.
 
     threads: of each rank; None: its part of this machine.
     """
-    threads = threads or max(1, (usable_cores() - 1) // max(1, abreast))
+    threads = threads or max(1, (usable_cores() - 1) // max(1, concurrent))
     note_a_move(run, num_workers, gpu, say)
     record = open_run(run, threads, num_workers, say, gpu, way)
     return replace(describe_ranks(run, record["threads"], decode_slots, gpu), heirs=heirs)

@@ -68,13 +68,13 @@ class SweepRequest:
     ] = None
     objective: Annotated[
         str | Sequence[str] | None,
-        Option("Metric to aim at; given several times: their Pareto front. [the stream's]", list),
+        Option("Metric to optimise; several times: their Pareto front. [the stream's]", list),
     ] = None
     """None: the protocol's, or that of `then`."""
     then: Annotated[
         AnyMethod | None,
         SkipValidation,
-        Option("Run it on each trial's encoder, on the downstream sets; aim at its metric.", metavar="METHOD"),
+        Option("Run it on each trial's encoder, on the downstream sets; optimise its metric.", metavar="METHOD"),
     ] = None
     """When the trial has learned everything, on each downstream set of the stream, as `classify`; its metrics can be
     aimed at, as "classify/accuracy", a mean over the sets."""

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from kinoray.errors import UsageError
 from kinoray.evaluation.protocol import recorded_protocol
 from kinoray.runs.result import CELL, SWEEP_RECORD, TABLE, Result, Results, read_sweep
-from kinoray.sweeps.study import aims, of_then, open_study, quiet_optuna, retried
+from kinoray.sweeps.study import known_objectives, of_then, open_study, quiet_optuna, retried
 from kinoray.system.folders import expanded
 from kinoray.system.text import brief, printable, show, words
 
@@ -74,7 +74,7 @@ class SweepResult:
         self.stream: str = self.record["stream"]
         self.objectives: list[str] = self.record["objectives"]
         self.protocol = recorded_protocol(self.record)
-        self.better = aims(self.record)
+        self.better = known_objectives(self.record)
         """What can be aimed at -> which way is better, "max" or "min"."""
 
     @property

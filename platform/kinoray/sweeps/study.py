@@ -87,7 +87,7 @@ def open_study(folder: Path, record: Mapping[str, Any], create: bool = False) ->
     create: the caller owns the sweep's folder, and goes on with the study.
     """
     quiet_optuna()
-    better, name = aims(record), record.get("study", record["name"])
+    better, name = known_objectives(record), record.get("study", record["name"])
     try:
         if create:
             mend_journal(folder)
@@ -227,24 +227,24 @@ def _beat_until(ownership: Ownership, over: threading.Event) -> None:
             _beat(ownership.study)
 
 
-# What a sweep aims at
+# What a sweep optimises
 
 OF_RUNS = {"step_s": "min", "parameters": "min"}
-"""What a sweep can aim at whatever the protocol, and which way is better.
+"""What a sweep can optimise whatever the protocol, and which way is better.
 
 step_s: seconds per optimizer step, data and evaluation left out. parameters: trained ones of the last task.
 """
 
 
-def aims(record: Mapping[str, Any]) -> dict[str, str]:
-    """What a sweep can aim at -> which way is better, "max" or "min": metrics of the validation splits, and costs.
+def known_objectives(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a sweep can optimise -> which way is better, "max" or "min": metrics of the validation splits, and costs.
 
     record: a sweep's (`sweep.json`), with its `protocol` and, where a method comes then, `then`, its name and protocol.
     """
-    return recorded_protocol(record).objectives | OF_RUNS | _aims_then(record.get("then"))
+    return recorded_protocol(record).objectives | OF_RUNS | _downstream_objectives(record.get("then"))
 
 
-def _aims_then(then: Sequence[str] | None) -> dict[str, str]:
+def _downstream_objectives(then: Sequence[str] | None) -> dict[str, str]:
     """Metrics of the method that comes then, on the validation splits of the downstream sets: "classify/accuracy"."""
     if not then:
         return {}
@@ -258,18 +258,18 @@ def of_then(method: str, metric: str) -> str:
 
 
 def objectives_of(names: str | Sequence[str] | None, record: Mapping[str, Any]) -> list[str]:
-    """What a sweep aims at: these, or the own metric of the method that comes then, or the protocol's.
+    """What a sweep optimises: these, or the own metric of the method that comes then, or the protocol's.
 
-    record: as of `aims`. Raises: UsageError for a metric that is not there.
+    record: as of `known_objectives`. Raises: UsageError for a metric that is not there.
     """
     if not names:
         then = record.get("then")
         return [of_then(then[0], load_protocol(then[1]).objective) if then else recorded_protocol(record).objective]
     names = [names] if isinstance(names, str) else list(names)
-    known = aims(record)
+    known = known_objectives(record)
     for name in names:
         if name not in known:
-            raise unknown("metric to aim at", name, known)
+            raise unknown("objective", name, known)
     if len(set(names)) < len(names):
         raise UsageError(f"The objectives must differ, but are {', '.join(names)}.")
     return names

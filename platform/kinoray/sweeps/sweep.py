@@ -38,7 +38,18 @@ from kinoray.sweeps.plan import Plan, make_plan, open_record, outline, prunes, w
 from kinoray.sweeps.request import SweepRequest
 from kinoray.sweeps.result import SweepResult
 from kinoray.sweeps.space import distributions
-from kinoray.sweeps.study import JOURNAL, Ownership, aims, ended, grid, open_study, owned, patiently, requeue, retried
+from kinoray.sweeps.study import (
+    JOURNAL,
+    Ownership,
+    ended,
+    grid,
+    known_objectives,
+    open_study,
+    owned,
+    patiently,
+    requeue,
+    retried,
+)
 from kinoray.sweeps.study_search import MAX_RESTARTS, Closing, Keeper, PruneRule, StudySearch
 from kinoray.sweeps.trial import Job, SweepTrial
 from kinoray.sweeps.view import SweepView
@@ -283,7 +294,7 @@ def _job(plan: Plan, record: dict[str, Any], stream: Stream, share: Share) -> Jo
 def _view(plan: Plan, record: dict[str, Any], study: optuna.Study, missing: int) -> SweepView:
     """What shows the trials, and knows of those so far."""
     name = record["objectives"][0]
-    better = aims(record)[name]
+    better = known_objectives(record)[name]
     complete = [t.values[0] for t in _trials(study) if t.state is TrialState.COMPLETE]
     return SweepView(
         plan.label,
@@ -369,7 +380,7 @@ def carry_out(begun: Begun, job: Job, missing: int, share: Share, view: Any, sig
         begun.store,
         distributions(plan.space),
         job.objectives,
-        aims(record),
+        known_objectives(record),
         sampler=record["sampler"],
         seed=request.seed,
         num_tasks=job.num_tasks,

@@ -161,7 +161,7 @@ def ends_without_memory(function: Callable[..., Answer]) -> Callable[..., Answer
     """The function, for processes that do nothing else: one that gets no more memory ends.
 
     So it does where the system kills it, and whoever waits tries again, or finds what takes the memory. An exception
-    would be no less deadly: it would end the run.
+    would crash as well, and end the run.
     """
 
     @wraps(function)

@@ -27,7 +27,7 @@ WINDOW = 64
 
 
 @dataclass(frozen=True)
-class Course:
+class RunSteps:
     """What one run will do."""
 
     tasks: Sequence[str]
@@ -38,11 +38,11 @@ class Course:
 class _Line:
     """Where one run stands."""
 
-    def __init__(self, name: str, course: Course) -> None:
+    def __init__(self, name: str, plan: RunSteps) -> None:
         self.name = name
-        self.tasks = course.tasks
-        self.steps = course.steps
-        self.total = sum(course.steps)
+        self.tasks = plan.tasks
+        self.steps = plan.steps
+        self.total = sum(plan.steps)
         self.done = 0
         self.text = ""
         self.doing = ""
@@ -114,7 +114,7 @@ class _Cell:
 class RunProgress:
     """Shows runs that train side by side, one line each; of many those that are on, and one for all together.
 
-        with RunProgress({"bmu_moco/seed-0": Course(tasks, steps)}, quiet=False) as bar:
+        with RunProgress({"bmu_moco/seed-0": RunSteps(tasks, steps)}, quiet=False) as bar:
             bar.update("bmu_moco/seed-0", task=0, step=12, loss=3.1, clips_per_step=48, epoch=0)
             bar.warn("the frame cache is full")
 
@@ -123,7 +123,7 @@ class RunProgress:
 
     def __init__(
         self,
-        runs: Mapping[str, Course],
+        runs: Mapping[str, RunSteps],
         quiet: bool = False,
         console: Console | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -132,7 +132,7 @@ class RunProgress:
         self._quiet = quiet
         self._now = now
         self._warned: set[str] = set()
-        self._lines = {name: _Line(name, course) for name, course in runs.items()}
+        self._lines = {name: _Line(name, plan) for name, plan in runs.items()}
         self._all = _All(self._lines.values()) if len(runs) > MANY else None
         self._cell = None if quiet or not self._console.is_jupyter else _Cell()
         self._bars = _bars(self._console) if not quiet and self._console.is_terminal and not self._cell else None

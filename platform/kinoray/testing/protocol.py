@@ -36,7 +36,7 @@ class Told(Tester):
     """A tester that is told the features: perfect where `seed` is None, else drawn by it."""
 
     def __init__(self, session: RankSession, seed: int | None) -> None:
-        super().__init__(session.tester.run, session.method, session.feed)
+        super().__init__(session.tester.run, session.method, session.reader)
         self.seed, self.told = seed, dict[tuple[int, str], Tensor]()
 
     def embed(
@@ -98,7 +98,8 @@ def lists_stages_that_can_be_learned(part: Part) -> None:
         for stage in stages:
             trained |= {stage.train} if stage.train is not None else set()
             expect(
-                set(stage.tests) <= trained | ahead, f"of {tasks} tasks it tests {stage.tests} after training {sorted(trained)}"
+                set(stage.tests) <= trained | ahead,
+                f"of {tasks} tasks it tests {stage.tests} after training {sorted(trained)}",
             )
         rows = [stage.row for stage in stages]
         expect(len(set(rows)) == len(rows) and max(rows) == tasks - 1, f"of {tasks} tasks the rows are {rows}")

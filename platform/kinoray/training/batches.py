@@ -22,7 +22,7 @@ from kinoray.data.ahead import made_ahead
 from kinoray.data.augment import augment_views, normalise, plain_view, replay_views
 from kinoray.data.manifest import Manifest, read_manifest
 from kinoray.data.memory import AS_WRITTEN, PLAIN
-from kinoray.data.pipeline import ClipFeed, DecodedClips, DecodedRows, TrainFeed, decode_clips, decode_rows
+from kinoray.data.pipeline import ClipReader, DecodedClips, DecodedRows, TrainReader, decode_clips, decode_rows
 from kinoray.data.plan import (
     StepFacts,
     TaskPlan,
@@ -72,7 +72,7 @@ def own_processes() -> int:
 
 
 @dataclass
-class Feed:
+class BatchReader:
     """One rank's reader of the stream."""
 
     names: list[str]
@@ -149,7 +149,7 @@ class Feed:
     @contextmanager
     def batches(self, plan: TaskPlan, start: int) -> Iterator[Batches]:
         """The batches of a task's remaining steps; `extra_rows` adds what else a step needs."""
-        feed = TrainFeed(
+        reader = TrainReader(
             plan=plan,
             manifests=tuple(self.manifests[: plan.task + 1]),
             names=tuple(self.names[: plan.task + 1]),
@@ -161,7 +161,7 @@ class Feed:
             cache=self.cache,
             order=self.order,
         )
-        rows = decode_rows(feed, self.decode_slots, own_processes())
+        rows = decode_rows(reader, self.decode_slots, own_processes())
         if self.world.device.type == "cuda":
             rows = made_ahead(rows, partial(pinned, self.world.device))
         with closing(rows):
@@ -319,7 +319,7 @@ class Feed:
             yield from zip([cut.start for cut in cuts], self.cached_splits[key], strict=True)
             return
         own = np.concatenate([rows[cut.start : cut.stop] for cut in cuts]) if cuts else rows[:0]
-        feed = ClipFeed(
+        reader = ClipReader(
             manifest=str(manifest.path),
             rows=tuple(own.tolist()),
             sampling=test_sampling(self.recipe, frames),
@@ -329,7 +329,7 @@ class Feed:
             world=self.world.size,
             order=self.order,
         )
-        decoded = decode_clips(feed, self.decode_slots, own_processes())
+        decoded = decode_clips(reader, self.decode_slots, own_processes())
         batches: list[DecodedClips] = []
         left_bytes = CACHE_BYTES - self.cached_bytes if split != "train" else -1
         with closing(decoded):
@@ -377,69 +377,71 @@ NAME = "reference"
 
 @contextmanager
 def with_extra_rows(
-    batches: AbstractContextManager[Batches], feed: Feed, plan: TaskPlan, start: int, stored: StoredRows | None
+    batches: AbstractContextManager[Batches], reader: BatchReader, plan: TaskPlan, start: int, stored: StoredRows | None
 ) -> Iterator[Batches]:
     """The batches of a task's remaining steps with what `Needs.stored` and `Needs.reference` ask for."""
-    with batches as plain, _reference(feed, plan, start) as reference:
-        yield _filled(plain, feed, stored, reference)
+    with batches as plain, _reference(reader, plan, start) as reference:
+        yield _filled(plain, reader, stored, reference)
 
 
-def _filled(batches: Batches, feed: Feed, stored: StoredRows | None, reference: Iterator[Rows] | None) -> Batches:
+def _filled(
+    batches: Batches, reader: BatchReader, stored: StoredRows | None, reference: Iterator[Rows] | None
+) -> Batches:
     for facts, batch in batches:
         if stored is not None:
-            batch.stored = on_device(stored(facts.step), feed.world.device)
+            batch.stored = on_device(stored(facts.step), reader.world.device)
         if reference is not None:
             batch.reference = next(reference)
         yield facts, batch
 
 
 @contextmanager
-def _reference(feed: Feed, plan: TaskPlan, start: int) -> Iterator[Iterator[Rows] | None]:
+def _reference(reader: BatchReader, plan: TaskPlan, start: int) -> Iterator[Iterator[Rows] | None]:
     """The reference rows of each remaining step: the set in an order of its own, on and on through all tasks.
 
     They are a plan of one task, so they are read as the run's own rows are, and are the same after a resume.
     """
-    needed = feed.needs.reference
+    needed = reader.needs.reference
     if needed is None:
         yield None
         return
     before = sum(plan.steps[: plan.task])
-    manifest = read_manifest(feed.reference)
+    manifest = read_manifest(reader.reference)
     rows_of_set = TaskPlan(
-        seed=feed.seed,
+        seed=reader.seed,
         task=0,
         num_tasks=1,
         samples=(len(manifest.samples("train")[0]),),
         batch_size=needed.rows or plan.batch_size,
         steps=(before + plan.steps[plan.task],),
     )
-    reader = TrainFeed(
+    of_set = TrainReader(
         plan=rows_of_set,
-        manifests=(feed.reference,),
+        manifests=(reader.reference,),
         names=(NAME,),
-        sampling=test_sampling(feed.recipe, feed.recipe.frames),
-        form=feed.test_form,
-        rank=feed.world.rank,
-        world=feed.world.size,
+        sampling=test_sampling(reader.recipe, reader.recipe.frames),
+        form=reader.test_form,
+        rank=reader.world.rank,
+        world=reader.world.size,
         start_step=before + start,
-        cache=feed.cache,
+        cache=reader.cache,
     )
-    decoded = decode_rows(reader, feed.decode_slots, own_processes())
+    decoded = decode_rows(of_set, reader.decode_slots, own_processes())
     with closing(decoded):
-        yield (_rows(feed, rows) for rows in decoded)
+        yield (_rows(reader, rows) for rows in decoded)
 
 
-def _rows(feed: Feed, decoded: DecodedRows) -> Rows:
+def _rows(reader: BatchReader, decoded: DecodedRows) -> Rows:
     """Reference rows on the device: one view without augmentation; they belong to no task."""
-    feed.report_bad(decoded.bad)
-    manifest = read_manifest(feed.reference)
+    reader.report_bad(decoded.bad)
+    manifest = read_manifest(reader.reference)
     clips, numbers = manifest.samples("train")
     captions = [manifest.caption(int(clips[s]), int(numbers[s])) for s in decoded.sample.tolist()]
-    nowhere = torch.full((len(captions),), -1, device=feed.world.device)
+    nowhere = torch.full((len(captions),), -1, device=reader.world.device)
     return Rows(
-        views=(feed.test_view(decoded.video),),
+        views=(reader.test_view(decoded.video),),
         plain=None,
-        text=feed.tokens(captions),
+        text=reader.tokens(captions),
         ids=nowhere,
         labels=nowhere,
         slots=nowhere,

@@ -10,7 +10,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.data.plan import TaskPlan, memory_rows, sample_id
 from kinoray.method import Rows
 from kinoray.seeds import sample_seed
-from kinoray.training.batches import Feed
+from kinoray.training.batches import BatchReader
 from kinoray.training.distributed import eval_batch, gather_objects, in_order
 
 Encoded = tuple[np.ndarray, Tensor]
@@ -18,7 +18,7 @@ Encoded = tuple[np.ndarray, Tensor]
 
 
 def encode(
-    feed: Feed,
+    reader: BatchReader,
     task: int,
     selections: Sequence[list[int]],
     made: int,
@@ -28,12 +28,12 @@ def encode(
 ) -> Encoded:
     """`Task.encode` of a task of which `made` steps are made; `selections` are those of the tasks before it."""
     if split == "memory":
-        return encode_memory(feed, feed.plan(task, list(selections)), made, fn, views)
-    return encode_split(feed, task, fn, split, views)
+        return encode_memory(reader, reader.plan(task, list(selections)), made, fn, views)
+    return encode_split(reader, task, fn, split, views)
 
 
 def encode_split(
-    feed: Feed,
+    reader: BatchReader,
     task: int,
     fn: Callable[[Rows], Tensor],
     split: str = "train",
@@ -45,8 +45,8 @@ def encode_split(
 
     wanted: some sample numbers of split="train" alone, ascending, repeats allowed; slots: where memory holds each.
     """
-    manifest = read_manifest(feed.manifests[task])
-    batch = eval_batch(feed.recipe.frames, feed.recipe.size_px)
+    manifest = read_manifest(reader.manifests[task])
+    batch = eval_batch(reader.recipe.frames, reader.recipe.size_px)
     clip_rows, numbers = manifest.samples(split)
     only = None if wanted is None else np.unique(clip_rows[wanted])
     wanted = np.arange(len(clip_rows)) if wanted is None else wanted
@@ -54,8 +54,8 @@ def encode_split(
     wanted_rows = clip_rows[wanted]
     ids: dict[int, Tensor] = {}
     features: dict[int, Tensor] = {}
-    form = feed.train_form if views else feed.test_form
-    for start, clips in feed.clips(feed.names[task], manifest, split, feed.recipe.frames, only, form):
+    form = reader.train_form if views else reader.test_form
+    for start, clips in reader.clips(reader.names[task], manifest, split, reader.recipe.frames, only, form):
         good = clips.rows
         places = {int(row): place for place, row in enumerate(good)}
         if not len(good):
@@ -70,18 +70,18 @@ def encode_split(
             repeated = [places[int(row)] for row in clip_rows[chunk]]
             video, sizes = clips.video[repeated], clips.sizes[repeated]
             captions = [manifest.caption(int(clip_rows[s]), int(numbers[s])) for s in chunk]
-            labels = [feed.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
-            seeds = np.array([sample_seed(feed.seed, task, int(s)) for s in chunk], dtype=np.uint64)
-            seen = feed.views(video, seeds, views, sizes) if views else (feed.test_view(video),)
+            labels = [reader.classes.get(label or "", -1) for label in manifest.labels(clip_rows[chunk])]
+            seeds = np.array([sample_seed(reader.seed, task, int(s)) for s in chunk], dtype=np.uint64)
+            seen = reader.views(video, seeds, views, sizes) if views else (reader.test_view(video),)
             outputs = [
                 fn(
                     Rows(
                         views=(view,),
                         plain=view if views == 0 else None,
-                        text=feed.tokens(captions),
-                        ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(feed.world.device),
-                        labels=torch.tensor(labels, device=feed.world.device),
-                        slots=torch.from_numpy(slots[part]).to(feed.world.device),
+                        text=reader.tokens(captions),
+                        ids=torch.from_numpy(sample_id(np.full_like(chunk, task), chunk)).to(reader.world.device),
+                        labels=torch.tensor(labels, device=reader.world.device),
+                        slots=torch.from_numpy(slots[part]).to(reader.world.device),
                     )
                 )
                 for view in seen
@@ -89,12 +89,12 @@ def encode_split(
             parts.append((outputs[0] if views == 0 else torch.stack(outputs, dim=1)).detach().cpu())
         ids[start] = torch.from_numpy(sample_id(np.full_like(samples, task), samples))
         features[start] = torch.cat(parts)
-    if not any(gather_objects(bool(ids), feed.world)):
+    if not any(gather_objects(bool(ids), reader.world)):
         return np.empty(0, dtype=np.int64), torch.empty(0)
-    return in_order(ids, feed.world).numpy(), in_order(features, feed.world)
+    return in_order(ids, reader.world).numpy(), in_order(features, reader.world)
 
 
-def total(feed: Feed, task: int, fn: Callable[[Rows], Tensor]) -> Tensor:
+def total(reader: BatchReader, task: int, fn: Callable[[Rows], Tensor]) -> Tensor:
     """The sum of what fn makes of batches of a task's training samples, in float64 on the CPU, on all ranks."""
     own: list[Tensor] = []
 
@@ -103,12 +103,12 @@ def total(feed: Feed, task: int, fn: Callable[[Rows], Tensor]) -> Tensor:
         own[:] = [own[0] + made if own else made]
         return made.new_empty(len(rows.ids), 0)
 
-    encode_split(feed, task, added)
-    return torch.stack([part for parts in gather_objects(own, feed.world) for part in parts]).sum(dim=0)
+    encode_split(reader, task, added)
+    return torch.stack([part for parts in gather_objects(own, reader.world) for part in parts]).sum(dim=0)
 
 
 def encode_memory(
-    feed: Feed, plan: TaskPlan, step: int, fn: Callable[[Rows], Tensor], views: int = 0
+    reader: BatchReader, plan: TaskPlan, step: int, fn: Callable[[Rows], Tensor], views: int = 0
 ) -> tuple[np.ndarray, Tensor]:
     """Sample ids (M,) and features on the CPU of the memory before a step of the plan, on all ranks.
 
@@ -121,7 +121,7 @@ def encode_memory(
         here = np.flatnonzero(rows[:, 0] == task)
         here = here[np.argsort(rows[here, 1], kind="stable")]
         planned = rows[here, 1]
-        ids, features = encode_split(feed, task, fn, "train", views, planned, slots[here])
+        ids, features = encode_split(reader, task, fn, "train", views, planned, slots[here])
         if len(ids):
             parts.append((slots[here][np.isin(sample_id(np.full_like(planned, task), planned), ids)], ids, features))
     if not parts:

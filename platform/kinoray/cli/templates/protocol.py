@@ -22,7 +22,7 @@ class Protocol(BaseProtocol):
     like = "cvlm"  # methods for that protocol suit this one
     about = "R@K in percent, text to video among each task's own test videos; worst: R@1 of the worst task"
     headlines = ("worst", "R@1", "FR", "R@5")
-    objective = "worst"  # what a sweep aims at
+    objective = "worst"  # what a sweep optimises
 
     @property
     def metrics(self) -> dict[str, str]:

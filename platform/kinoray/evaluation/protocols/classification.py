@@ -53,7 +53,7 @@ class Protocol(BaseProtocol):
 
 def logits_of(tester: "Tester", task: int, split: str, seen_as: int, trained: bool = False) -> "Clips":
     """The clips of a split with their logits (V, C)."""
-    recipe = tester.feed.recipe
+    recipe = tester.reader.recipe
     return tester.embed(task, split, lambda video: mean_logits(tester.method, video, seen_as, recipe), trained)
 
 
@@ -67,7 +67,7 @@ def mean_logits(method: "BaseMethod", video_BTCHW: "Tensor", seen_as: int, recip
 def classes_of(tester: "Tester", clips: "Clips") -> list[int]:
     """Numbers of the classes of a tested task that some task trains, rising."""
     labels = clips.manifest.labels(clips.manifest.clips("train"))
-    return sorted({number for label in labels if (number := tester.feed.classes.get(label or "")) is not None})
+    return sorted({number for label in labels if (number := tester.reader.classes.get(label or "")) is not None})
 
 
 def right_class(logits_VC: "Tensor", labels_V: "np.ndarray", among: list[int] | None = None) -> Ranks:

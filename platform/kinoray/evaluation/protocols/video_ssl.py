@@ -57,7 +57,7 @@ def ends_of(tester: "Tester", task: int, split: str, seen_as: int, trained: bool
     """
     import torch
 
-    recipe = tester.feed.recipe
+    recipe = tester.reader.recipe
     runs = recipe.test_clips if recipe.test_sampling == "consecutive" and recipe.test_clips > 1 else 2
     length = recipe.test_frames // runs
     if not length:
