@@ -34,6 +34,7 @@ class Config:
 # Queues of ten batches of 48, for the tasks are small; those of moving-cvlm have 400 steps.
 RECIPES = {
     "moving-cvlm": {"queue_size": 480, "m": scaled_keep(400)},
+    "sprites-cvlm": {"m": scaled_keep(140)},
     "moving-conflict": {"queue_size": 480},
 }
 

@@ -57,8 +57,8 @@ class Momentum(Frozen[M]):
 
 def scaled_keep(steps: int) -> float:
     """The share that an average keeps in each step, where a task of so many steps is to be ten times as long as its
-    memory 1 / (1 - keep): 1 - 10 / steps. For the recipes of embedded streams, whose tasks are short; the papers' tasks
-    are 17 to 540 memories long.
+    memory 1 / (1 - keep): 1 - 10 / steps. For the recipes of streams with short tasks, the embedded ones and `sprites`;
+    the papers' tasks are 17 to 540 memories long.
     """
     return round(1 - 10 / steps, 6)
 
