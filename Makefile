@@ -22,10 +22,13 @@ $(BIN)/pip:
 RARE := /(tests|transformers/models|sympy|rllib|databricks)/
 TOWERS := from kinoray.backbones.vision import transformers; transformers()
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib platform methods search_spaces cluster || true
-	$(BIN)/python -c '$(TOWERS)'
-	touch $@
+	@echo "1 of 3: installing libraries, 2.5 GB on disk ..."
+	$(BIN)/pip install --no-compile --constraint constraints.txt --editable '.[dev]'
+	@echo "2 of 3: compiling them ..."
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(RARE)' $(VENV)/lib platform methods search_spaces cluster || true
+	@echo "3 of 3: importing the largest one once ..."
+	@$(BIN)/python -c '$(TOWERS)'
+	@touch $@
 
 # The S3 server of two slow tests, and `aws`: they need other libraries than ours. It waits for the folder that it lies in.
 $(VENV)/s3-server/.installed: tests/support/s3_server.txt | $(BIN)/pip

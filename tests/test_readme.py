@@ -113,6 +113,14 @@ def test_the_worked_examples_of_the_pages_are_right() -> None:
         exec(compile(text, "a page", "exec"), {})
 
 
+def test_the_method_of_the_readme_learns(micro, tmp_path: Path) -> None:
+    code = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M)
+    (text,) = [text for text in code if "class Method(" in text]
+    (tmp_path / "my_method.py").write_text(text)
+    options = {"stream": micro, "runs": tmp_path / "runs", "smoke": True, "num_workers": 0, "quiet": True}
+    assert kinoray.run(str(tmp_path / "my_method.py"), **options).state == "finished"
+
+
 def test_verbs_of_the_page_are_a_methods() -> None:
     table = (ROOT / "docs" / "methods.md").read_text().split("| verb |")[1].split("\n\n")[0]
     verbs = re.findall(r"`(\w+)", "".join(line.split("|")[1] for line in table.splitlines()[2:]))
