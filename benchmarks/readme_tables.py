@@ -18,7 +18,9 @@ from typing import Any
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
 from kinoray.papers.statements import COUNTED
+from kinoray.report.describe import describe
 from kinoray.report.statistics import YES
+from kinoray.runs.method_source import method_names
 from kinoray.streams import family_of
 from kinoray.system.text import markdown_table, show
 
@@ -178,8 +180,38 @@ def ground(stream: str) -> str:
     return "no ground" if "**no**" in file.read_text(encoding="utf-8") else "conditions met"
 
 
-TABLES = {"first-run": first_run, TABLE: table1, "methods": methods, "costs": costs, "claims": claims}
-PAGES = {"README.md": ("first-run", TABLE, "methods", "costs"), "docs/results.md": ("claims",)}
+def settings() -> str:
+    """Each method's settings with their defaults and ranges, and where they differ by stream."""
+    blocks = []
+    for name in method_names():
+        facts = describe(name)
+        lines = [["setting", "default", "range", ""]]
+        lines += [[f"`{s['name']}`", f"`{s['default']}`", s["range"] or "", s["about"]] for s in facts["settings"]]
+        parts = [f"## {name}", facts["about"], *([markdown_table(lines, left=4)] if len(lines) > 1 else [])]
+        for words, by_stream in (("Set by stream", "recipes"), ("With `--as-released`", "as_released")):
+            told = [f"`{stream or 'any'}` {_words(of)}" for stream, of in facts[by_stream].items() if of]
+            parts += [f"{words}: {'; '.join(told)}."] if told else []
+        blocks.append("\n\n".join(parts))
+    return "\n\n".join(blocks)
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+TABLES = {
+    "first-run": first_run,
+    TABLE: table1,
+    "methods": methods,
+    "costs": costs,
+    "claims": claims,
+    "settings": settings,
+}
+PAGES = {
+    "README.md": ("first-run", TABLE, "methods", "costs"),
+    "docs/results.md": ("claims",),
+    "docs/settings.md": ("settings",),
+}
 """Page -> the tables in it."""
 
 
