@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kinoray.papers.catalogue import REPRODUCTIONS
-from kinoray.papers.entries import PUBLISHED, SHARED, TUNED, filled
+from kinoray.papers.entries import EQUAL, PUBLISHED, SHARED, TUNED, filled
 from kinoray.papers.statements import COUNTED
 from kinoray.report.describe import describe
 from kinoray.report.statistics import YES
@@ -37,7 +37,7 @@ SUBJECTS = {"bmu_moco": "bmu", "frame_fusion_moe": "ctvr", "ccsl": "ccsl", "vide
 """The four papers' own methods, and how the names of their tables and figures begin."""
 
 
-def results_of(name: str, stream: str = "moving-conflict-9") -> dict[str, Any]:
+def results_of(name: str, stream: str = "sprites-cvlm") -> dict[str, Any]:
     """A kept reproduction; {} where there is none."""
     file = RESULTS / f"{name}-{stream}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -124,14 +124,13 @@ def table1() -> str:
     if not record:
         return "Not measured yet."
     means = _means(record)
-    columns = [SHARED, *([TUNED] if any(c == TUNED for _, c, _ in means) else [])]
-    head = ["method", *(f"{metric} {PUBLISHED}" for metric in HEADLINES)]
-    head += [f"{metric} {column}" if len(columns) > 1 else metric for column in columns for metric in HEADLINES]
-    lines = [head]
+    others = [column for column in (TUNED, EQUAL) if any(c == column for _, c, _ in means)]
+    shown = [(column, metric) for column in (PUBLISHED, SHARED) for metric in HEADLINES]
+    shown += [(column, HEADLINES[-1]) for column in others]
+    lines = [["method", *(f"{metric} {column}" for column, metric in shown)]]
     for label in dict.fromkeys(row["method"] for row in record["table"]):
-        known = [means.get((label, column, metric), "–") for column in (PUBLISHED, *columns) for metric in HEADLINES]
-        lines.append([label, *known])
-    own = "" if len(columns) > 1 else " Settings of its own were searched for no method yet."
+        lines.append([label, *(means.get((label, column, metric), "–") for column, metric in shown)])
+    own = "" if TUNED in others else " Settings of its own were searched for no method yet."
     return f"{markdown_table(lines)}\n\n{record['verdict']}{own} {_origin(record)}"
 
 
@@ -228,10 +227,12 @@ def _means(record: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
 
 def _origin(record: Mapping[str, Any]) -> str:
     """Where the numbers come from."""
-    seeds = record["seeds"]
-    made = record["measured"]
+    seeds, worlds, made = record["seeds"], record.get("worlds", ()), record["measured"]
+    where = f"{record['stream']} ({ground(record['stream'])})"
+    where += f", splits or worlds {', '.join(worlds)}" if worlds else ""
+    of = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     return (
-        f"Stream {record['stream']}, seeds {seeds[0]} to {seeds[-1]}, mean ± half of the 95 % interval over seeds, "
+        f"Stream {where}, {of}, mean ± half of the 95 % interval over {'these' if worlds else 'seeds'}, "
         f"commit {made['commit']}, {made['date']}, {made['machine']}."
     )
 
