@@ -28,7 +28,6 @@ from torch.nn import functional as F
 from kinoray.backbones.backbone import TextTowers, TwoTower
 from kinoray.config import Positive, Share, config
 from kinoray.equations import classes_named, lifted, ridge_moments, ridge_weights, unit
-from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, Task, TaskFacts
 from kinoray.rehearsal import labelled
 
@@ -117,6 +116,7 @@ class Method(BaseMethod):
     """The regression, asked together with zero-shot."""
 
     tested_by = "classification"
+    needs_labels = True
     whole = True
     uses_num_tasks = False
 
@@ -126,9 +126,7 @@ class Method(BaseMethod):
         self.resting = nn.Parameter(torch.zeros(()))
 
     def grow(self, task: TaskFacts) -> None:
-        """Room for the task's classes and rows. Raises: UsageError where nothing has a label."""
-        if not task.num_classes:
-            raise UsageError(f"Task {task.name!r} has no labels, and rail learns classes. Give its samples labels.")
+        """Room for the task's classes and rows."""
         self.regression.grow(task.new_classes, task.num_samples)
 
     def param_groups(self) -> dict[str, ParamGroup]:

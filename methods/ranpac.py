@@ -25,7 +25,6 @@ from torch.nn import functional as F
 from kinoray.backbones.backbone import Backbone, Tokens, TwoTower
 from kinoray.config import Weight, config
 from kinoray.equations import classes_named, lifted, ridge_moments, ridge_weights, unit
-from kinoray.errors import UsageError
 from kinoray.method import BaseMethod, Batch, ParamGroup, Rows, StepOutput, Task, TaskFacts
 from kinoray.rehearsal import labelled
 
@@ -57,6 +56,7 @@ class Method(BaseMethod):
     """A network that rests after the first task, the sums over all tasks and the classifier that follows from them."""
 
     tested_by = "classification"
+    needs_labels = True
     whole = True
     backbones = Backbone
     uses_num_tasks = False
@@ -78,9 +78,7 @@ class Method(BaseMethod):
         self.register_buffer("names_CD", torch.zeros(0, backbone.dim if isinstance(backbone, TwoTower) else 0).double())
 
     def grow(self, task: TaskFacts) -> None:
-        """Room for the classes that no earlier task had. Raises: UsageError where nothing has a label."""
-        if not task.num_classes:
-            raise UsageError(f"Task {task.name!r} has no labels, and ranpac learns classes. Give its samples labels.")
+        """Room for the classes that no earlier task had."""
         self.moments_MK, self.W_MC = (F.pad(x, (0, task.new_classes)) for x in (self.moments_MK, self.W_MC))
         self.names_CD = F.pad(self.names_CD, (0, 0, 0, task.new_classes))
         self.tunes = task.index == 0 and self.config.tune_first

@@ -112,6 +112,7 @@ class Method(BaseMethod):
 
     suits = ("ctvr",)
     backbones = WordTowers
+    needs_labels = True
     whole = True
     uses_num_tasks = False
     corners_CD: Tensor
@@ -131,12 +132,12 @@ class Method(BaseMethod):
         self.seen, self.index = 0, -1
 
     def grow(self, task: TaskFacts) -> None:
-        """Count categories. Raises: UsageError where there are none, or more than corners."""
+        """Count categories. Raises: UsageError where there are more than corners."""
         self.seen, self.index = self.seen + task.new_classes, task.index
-        if not task.num_classes or self.seen > self.config.categories:
+        if self.seen > self.config.categories:
             raise UsageError(
-                f"Task {task.name!r} has {task.num_classes} categories, so far there are {self.seen}, and struct_align "
-                f"has {self.config.categories} corners. Give its samples labels, or set `categories`."
+                f"With task {task.name!r} there are {self.seen} categories, but struct_align has "
+                f"{self.config.categories} corners. Set `categories`."
             )
 
     def begin_task(self, task: Task) -> None:

@@ -249,6 +249,8 @@ class BaseMethod(nn.Module, ABC):
     """The protocol that tests the method on any stream; empty: the stream's own."""
     backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
+    needs_labels: ClassVar[bool] = False
+    """Whether each task must have samples with labels."""
     per_block: bool = False
     """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once. Settings
     may decide it in `__init__`. Rules that compare encoders are then refused."""

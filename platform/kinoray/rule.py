@@ -136,8 +136,9 @@ def encoded(encoder: Backbone, rows: Rows) -> dict[str, Tensor]:
 def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
     """One method of a rule and a learner: the settings of both, and what either says of itself.
 
-    `RECIPES` and `RELEASED` are the learner's, then the rule's; `uses_num_tasks` and `per_block` hold if they hold for
-    either; protocols are those that both suit, in the learner's order; backbones are the learner's; `needs` are joined.
+    `RECIPES` and `RELEASED` are the learner's, then the rule's; `needs_labels`, `uses_num_tasks` and `per_block` hold
+    if they hold for either; protocols are those that both suit, in the learner's order; backbones are the learner's;
+    `needs` are joined.
     Raises: UsageError where the first is no rule, the second is one, both name the same setting, no protocol suits
     both, or the rule compares encoders and the learner has one for each task or block.
     """
@@ -182,6 +183,7 @@ def compose(rule: type[Rule], learner: type[BaseMethod]) -> type[BaseMethod]:
             "RELEASED": _joined_settings(learner.RELEASED, rule.RELEASED),
             "suits": suits,
             "backbones": learner.backbones,
+            "needs_labels": rule.needs_labels or learner.needs_labels,
             "uses_num_tasks": rule.uses_num_tasks or learner.uses_num_tasks,
             "per_block": rule.per_block or learner.per_block,
             "encoder_by_task": learner.encoder_by_task,

@@ -9,7 +9,6 @@ from support.coloured import coloured_stream
 import kinoray
 from kinoray.backbones import load_backbone
 from kinoray.config import Recipe, build, split_overrides
-from kinoray.errors import UsageError
 from kinoray.method import TaskFacts
 from kinoray.methods.classify import FINE_TUNE, RECIPES, RELEASED, Config, Method
 from kinoray.runs.result import Result
@@ -80,12 +79,6 @@ def test_a_probe_leaves_the_backbone_bitwise_as_it_was_and_does_not_save_it_agai
     assert probed.keys() == given.keys() and all(torch.equal(given[name], value) for name, value in probed.items())
     (newest,) = sorted((result.folder / "checkpoints").glob("stage-*/method.safetensors"))[-1:]
     assert newest.stat().st_size < sum(v.nbytes for v in given.values()) / 2
-
-
-def test_samples_without_any_label_are_refused_in_one_line() -> None:
-    method = Method(Config(), load_backbone("tiny-cnn"), 2)
-    with pytest.raises(UsageError, match="'bare' has no labels"):
-        method.grow(TaskFacts(0, "bare", 1, num_samples=8, num_classes=0, steps=1))
 
 
 @pytest.mark.parametrize("stream", RECIPES)

@@ -8,7 +8,6 @@ import torch
 
 import kinoray
 from kinoray.equations import ridge_moments, ridge_weights
-from kinoray.errors import UsageError
 from kinoray.method import Tokens
 from kinoray.methods.rail import fused, kernel
 from kinoray.testing.engine import built, fresh_session, run_spec, spec_of
@@ -118,8 +117,3 @@ def test_names_are_answered_by_their_classes_and_unseen_ones_by_zero_shot_alone(
         p = (100 * clip @ torch.cat([star, other, ring]).T).softmax(dim=0).double()
         wanted = p if p.argmax() == 1 else 0.2 * p + 0.8 * torch.stack([learned[1], 0 * learned[0], learned[0]])
         assert torch.allclose(row.double(), wanted, atol=1e-5)
-
-
-def test_a_task_without_labels_is_refused_by_name(micro, tmp_path) -> None:
-    with pytest.raises(UsageError, match="Task 'task 0' has no labels, and rail learns classes"):
-        built(spec_of("rail", micro, tmp_path)).grow(facts_of(0))

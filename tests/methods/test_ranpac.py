@@ -9,7 +9,6 @@ from support.coloured import coloured_stream
 
 import kinoray
 from kinoray.equations import lifted, ridge_moments, ridge_weights
-from kinoray.errors import UsageError
 from kinoray.method import Tokens
 from kinoray.methods.ranpac import best_ridge
 from kinoray.testing.engine import built, first_batch, fresh_session, one_step, spec_of
@@ -98,9 +97,3 @@ def test_names_of_classes_have_the_scores_of_their_classes_and_others_none(micro
     scores = method.embed_video(clip, 0)
     for text, wanted in ((star, scores[:, 1]), (ring, scores[:, 0]), (other, torch.zeros(2))):
         assert torch.allclose(method.score(method.embed_text(text, 0), scores)[0], wanted)
-
-
-def test_a_task_without_labels_is_refused_by_name(micro, tmp_path) -> None:
-    method = built(spec_of("ranpac", micro, tmp_path))
-    with pytest.raises(UsageError, match="Task 'task 0' has no labels, and ranpac learns classes"):
-        method.grow(facts_of(0))

@@ -10,6 +10,7 @@ from kinoray.data.manifest import read_manifest
 from kinoray.errors import UsageError
 from kinoray.runs.request import RunRequest
 from kinoray.runs.resolve import resolve, settings_for
+from kinoray.streams.prompts import pair_task
 from kinoray.streams.task_manifests import union_manifest
 from kinoray.testing.engine import resolved
 from kinoray.testing.small_stream import on_protocol
@@ -73,6 +74,15 @@ def test_a_method_of_blocks_refuses_vectors(method, micro, tmp_path) -> None:
     message = f"{method} acts inside a BlockTowers, but features:tiny has only what came out of one"
     with pytest.raises(UsageError, match=message):
         resolve(RunRequest(method, stream=micro, backbone="features:tiny", runs=tmp_path))
+
+
+@pytest.mark.parametrize("method", ["classify", "rail", "ranpac", "struct_align"])
+def test_a_method_of_classes_refuses_a_task_without_labels(method, micro, tmp_path) -> None:
+    stream = replace(on_protocol(micro, "ctvr"), backbone="tiny-clip:random")
+    resolved(method, stream, tmp_path)
+    bare = replace(stream, tasks=(stream.tasks[0], pair_task("bare", read_manifest(stream.tasks[1].manifest))))
+    with pytest.raises(UsageError, match=f"Task 'bare' of micro has no labels, and {method} learns classes"):
+        resolved(method, bare, tmp_path)
 
 
 def test_weights_that_are_not_there_are_refused_before_the_start(micro, tmp_path) -> None:

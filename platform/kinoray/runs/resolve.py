@@ -186,6 +186,7 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     _check_suits(cls, source.name, stream, backbone)
     _check_media(stream, backbone)
     _check_splits(stream)
+    _check_labels(cls, source.name, stream)
     budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     _check_recipe(recipe, cls, source.name, backbone)
@@ -254,6 +255,15 @@ def _check_splits(stream: Stream) -> None:
     for data in stream.held_out:
         if names.count(data.name) > 1 or not len(read_manifest(data.manifest).clips("test")):
             raise UsageError(f"The held-out set {data.name!r} of {stream.name} needs a name of its own and test clips.")
+
+
+def _check_labels(cls: type[BaseMethod], name: str, stream: Stream) -> None:
+    """Raises: UsageError for a task without any label where the method learns classes."""
+    for task in stream.tasks if cls.needs_labels else ():
+        manifest = read_manifest(task.manifest)
+        if not any(manifest.labels(manifest.clips("train"))):
+            what = f"Task {task.name!r} of {stream.name} has no labels"
+            raise UsageError(f"{what}, and {name} learns classes. Give its samples labels.")
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
