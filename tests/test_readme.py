@@ -54,6 +54,19 @@ def test_the_commands_of_the_methods_would_start(command: str, kino, tmp_path: P
     assert code == 0, err
 
 
+WEIGHTS = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").split("| what you have |")[1].split("\n\n")[0]
+FORMS = re.findall(r"`((?:hf|open_clip|clip|timm|vit-bert|features|run):[^`]+)`", WEIGHTS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_of_each_form_are_accepted_or_refused_by_one_helpful_line(form: str, kino, tmp_path: Path) -> None:
+    code, _, err = kino("run", "avg_pool", "--backbone", form, "--dry-run", "--runs", tmp_path)
+    if code != 0:  # their own tests load what lies there (`tests/backbones`)
+        assert code == 2 and err.startswith("UsageError: ") and err.count("\n") == 1, err
+        named = form.partition(":")[2].strip("/").split("//")[-1]
+        assert named in err, err
+
+
 def test_the_experiment_of_the_pages_is_one(tmp_path: Path) -> None:
     (text,) = [text for kind, text in BLOCKS if kind == "yaml"]
     (tmp_path / "experiment.yaml").write_text(text)
