@@ -1,4 +1,4 @@
-"""Tables of methods and numbers in README.md and docs/results.md, made from `benchmarks/results/` and first lines.
+"""Tables of methods and numbers in README.md and the site, made from `benchmarks/results/`, first lines and the engine.
 
     python benchmarks/readme_tables.py [--check]
 
@@ -10,20 +10,31 @@ import ast
 import json
 import re
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kinoray.config import Recipe
+from kinoray.data.manifest import SPLITS, write_manifest
+from kinoray.errors import UsageError
+from kinoray.evaluation.protocol import load_protocol, protocol_names
 from kinoray.papers.catalogue import REPRODUCTIONS
 from kinoray.papers.entries import EQUAL, PUBLISHED, SHARED, TUNED, filled
 from kinoray.papers.statements import COUNTED
 from kinoray.report.describe import describe
 from kinoray.report.statistics import YES
 from kinoray.runs.method_source import method_names
-from kinoray.streams import family_of
+from kinoray.runs.request import RunRequest
+from kinoray.runs.resolve import resolve
+from kinoray.streams import Stream, TaskData, family_of, load_stream
+from kinoray.streams.rendering import nothing_rendered
 from kinoray.system.text import markdown_table, show
 
+Kind = tuple[str, ...]
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = "bmu-table1"
@@ -46,14 +57,25 @@ def results_of(name: str, stream: str = "sprites-cvlm") -> dict[str, Any]:
 def methods() -> str:
     """Every method: its paper and file by its first line, how it is run, and what was reproduced with it."""
     kept, lines = kept_entries(), [["method", "paper", "file", "command", "reproduced"]]
-    for file in sorted((ROOT / "methods").glob("[a-z]*.py"), key=lambda path: (path.stem != "base_moco", path.stem)):
-        text = file.read_text(encoding="utf-8")
-        first = " ".join((ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split())
-        title, paper = re.split(r"[:,(]", first)[0].strip(), re.search(r"\(([^()]*\d{4}[^()]*)\)", first)
-        kind = f"[{file.stem}](methods/{file.name})" + (", a rule" if "class Method(Rule)" in text else "")
-        command = f"`kinoray run {file.stem}{_stream_option(text)}`"
-        lines.append([title, paper[1] if paper else "", kind, command, _reproduced(file.stem, kept)])
+    for name in sorted(method_names(), key=lambda name: (name != "base_moco", name)):
+        file = ROOT / "methods" / f"{name}.py"
+        text, first = file.read_text(encoding="utf-8"), _first_line(name)
+        paper = re.search(r"\(([^()]*\d{4}[^()]*)\)", first)
+        kind = f"[{name}](methods/{file.name})" + (", a rule" if "class Method(Rule)" in text else "")
+        command = f"`kinoray run {name}{_stream_option(text)}`"
+        lines.append([_title(name), paper[1] if paper else "", kind, command, _reproduced(name, kept)])
     return markdown_table(lines, left=5)
+
+
+def _first_line(method: str) -> str:
+    """The first paragraph of a method's file."""
+    tree = ast.parse((ROOT / "methods" / f"{method}.py").read_text(encoding="utf-8"))
+    return " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
+
+
+def _title(method: str) -> str:
+    """What a method is called."""
+    return re.split(r"[:,(]", _first_line(method))[0].strip()
 
 
 def kept_entries() -> dict[str, dict[str, Any]]:
@@ -198,6 +220,83 @@ def _words(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
+@cache
+def which_runs() -> str:
+    """Every method on a stream of every protocol: measured, runs, or refused, as `resolve` answers."""
+    blocks, asked, measured = list[str](), set[str](), _measured()
+    with nothing_rendered(), tempfile.TemporaryDirectory() as folder:
+        for title, streams in asked_streams(Path(folder)).items():
+            asked |= {stream.protocol for stream in streams}
+            blocks.append(f"## {title}\n\n{_answers_on(streams, measured)}")
+    alike = {name: load_protocol(name).like for name in protocol_names() if name not in asked}
+    return "\n\n".join([*blocks, *(f"`{name}` takes what `{like}` takes." for name, like in alike.items() if like)])
+
+
+def asked_streams(folder: Path) -> dict[str, list[Stream]]:
+    """One stream for each protocol and kind of towers, of those that need no data; two stand in for sets that do."""
+    rows = [{"id": x, "uri": f"{x}.npy", "captions": ["a clip"], "label": "a clip", "split": x} for x in SPLITS]
+    vectors = TaskData("vectors", write_manifest(rows, folder / "manifest.parquet", folder).path)
+    frozen = Stream("frozen towers", "cvlm", (vectors,), Recipe(), "features:tiny-clip")
+    conflict, *others = map(
+        load_stream, ("moving-conflict", "moving-ctvr-10", "moving-retention", "moving-retention:agnostic")
+    )
+    actions = load_stream("moving-actions")
+    clips = [load_stream("digits-5"), load_stream("shapes-5"), actions]
+    pretext = replace(actions, name="one pretext", protocol="video-ssl")
+    return {"With captions": [conflict, frozen, *others], "Without captions": [*clips, pretext]}
+
+
+def _answers_on(streams: Sequence[Stream], measured: Mapping[tuple[str, Kind], str]) -> str:
+    """The table of some streams, without the methods that none takes, then those, and why."""
+    notes, costs, lines, never = dict[str, str](), _cpu_ms(), list[list[str]](), list[str]()
+    for method in method_names():
+        cells = [_answer(method, stream, measured, notes) for stream in streams]
+        if all(cell.startswith("no") for cell in cells):
+            never.append(f"`{method}` ({', '.join(dict.fromkeys(cell[4:-1] for cell in cells))})")
+        else:
+            lines.append([f"`{method}`", *cells, costs.get(_title(method), "–")])
+    head = ["method", *(f"{stream.protocol}: `{stream.name}`" for stream in streams), "CPU-ms"]
+    why = "\n".join(f"{number}. {line}" for number, line in enumerate(notes.values(), 1))
+    return f"{markdown_table([head, *lines], left=len(head) - 1)}\n\nRefused by all: {', '.join(never)}.\n\n{why}"
+
+
+def _answer(method: str, stream: Stream, measured: Mapping[tuple[str, Kind], str], notes: dict[str, str]) -> str:
+    """A cell: where it was measured, how it runs, or the number of the line that refuses it, or of one like it."""
+    try:
+        run = resolve(RunRequest(method, stream=stream))
+    except UsageError as error:
+        names = "|".join(map(re.escape, (method, stream.name, f"by {stream.protocol}.")))
+        like = re.sub(rf"(?<![\w-])({names})(?![\w-])", "", f"{error}")
+        notes.setdefault(like, f"{error}")
+        return f"no ({[*notes].index(like) + 1})"
+    if run.stream.protocol != stream.protocol:
+        return f"as {run.stream.protocol}"
+    table = measured.get((method, _kind(stream.name)))
+    return f"[measured](../benchmarks/results/{table}.md)" if table else "runs"
+
+
+def _measured() -> dict[tuple[str, Kind], str]:
+    """Method and kind of stream -> the file of the first kept table, or else figure, that has both."""
+    found: dict[tuple[str, Kind], str] = {}
+    for name, record in sorted(kept_entries().items(), key=lambda item: "-table" not in item[0]):
+        file = f"{name}-{re.sub('[^A-Za-z0-9]+', '-', record['stream'])}"
+        for method in _methods_of(REPRODUCTIONS[name]):
+            found.setdefault((method, _kind(record["stream"])), file)
+    return found
+
+
+def _kind(stream: str) -> Kind:
+    """The words of a stream's name, without its numbers of tasks and of its world."""
+    return tuple(word for word in re.split("[-:,]", stream) if not word.isdecimal() and word != "X")
+
+
+def _cpu_ms() -> dict[str, str]:
+    """Title of a method -> what a step takes on one thread, in milliseconds, where that was measured."""
+    costs = json.loads((RESULTS / "method-costs.json").read_text(encoding="utf-8"))
+    (learner,) = (row["step_ms"] for row in costs.values() if "step_ms" in row)
+    return {title: f"{row.get('step_time_ratio', 1) * learner:.0f}" for title, row in costs.items()}
+
+
 TABLES = {
     "first-run": first_run,
     TABLE: table1,
@@ -205,11 +304,13 @@ TABLES = {
     "costs": costs,
     "claims": claims,
     "settings": settings,
+    "which-runs": which_runs,
 }
 PAGES = {
     "README.md": ("first-run", TABLE, "methods", "costs"),
     "docs/results.md": ("claims",),
     "docs/settings.md": ("settings",),
+    "docs/which-runs.md": ("which-runs",),
 }
 """Page -> the tables in it."""
 

@@ -144,11 +144,14 @@ def test_its_tables_say_what_the_kept_results_say(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     import readme_tables
 
-    for page, typed in (
-        ("README.md", "](methods/base_moco.py)"),
-        ("docs/results.md", "| no |"),
-        ("docs/settings.md", "| `0.07` |"),
-    ):
+    pages = {
+        "README.md": "](methods/base_moco.py)",
+        "docs/results.md": "| no |",
+        "docs/settings.md": "| `0.07` |",
+        "docs/which-runs.md": "| runs |",
+    }
+    assert pages.keys() == readme_tables.PAGES.keys()
+    for page, typed in pages.items():
         text = (REPOSITORY / page).read_text()
         assert readme_tables.rewritten(page, text) == text, "run python benchmarks/readme_tables.py"
         changed = text.replace(typed, typed + "!")
