@@ -12,9 +12,11 @@ x and t have unit norm, V is drawn evenly from +-1/sqrt(d) and stays; the dual k
 Differs: read in the code (`primal_RAIL.py`, `dual_RAIL.py`); the paper's text could not be. The code updates the
 inverse batch by batch, here both sums are kept, in double precision: the same weights. lambda of the dual is 0.001
 there, whatever its setting says; V has 15,000 columns of 512 features, here as many for each; rows are seen as in a
-test, there in a random crop. Classes are told apart by number (`classification`, on any stream with labels), where t is
-the mean of a class's captions and no class is unseen; `answer=names` is for ranking names of classes for a clip, of
-which those are seen that are like a class's captions. The engine's steps change nothing, so there are two.
+test, there in a random crop; one label in two tasks is one class, there two. `retention-agnostic` tests as the code
+does, and `retention` too (`answer=names`): t is the mean over a class's prompts, of which there is one there, and a
+class is seen if one of them is like the captions that some task had of it. On other streams with labels classes are
+told apart by number (`classification`): t is the mean of a class's captions, and no class is unseen. The engine's steps
+change nothing, so there are two.
 """
 
 # B, N rows   D embedding   M lifted, or rows kept   C classes so far   Q names   V clips
@@ -25,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinoray.backbones.backbone import TextTowers, TwoTower
+from kinoray.backbones.backbone import TextTowers, Tokens, TwoTower
 from kinoray.config import Positive, Share, config
 from kinoray.equations import classes_named, lifted, ridge_moments, ridge_weights, unit
 from kinoray.method import BaseMethod, Batch, ParamGroup, StepOutput, Task, TaskFacts
@@ -51,7 +53,12 @@ class Config:
     """How alike (cosine) a name is at least to the captions of the class that it is."""
 
 
-RECIPES: dict[str, dict[str, Any]] = {"": {"max_steps": 2, "validations": 0}}
+NAMES = {"answer": "names"}
+RECIPES: dict[str, dict[str, Any]] = {
+    "": {"max_steps": 2, "validations": 0},
+    "protocol:retention": NAMES,
+    "protocol:retention-agnostic": NAMES,
+}
 
 
 def kernel(x_ND: Tensor, rows_MD: Tensor, gamma: float) -> Tensor:
@@ -73,14 +80,14 @@ class Regression(TextTowers):
     random_DM: Tensor  # V
     kept_MK: Tensor  # primal: [Phi^T Phi, Phi^T Y]; dual: [X, Y], zeros where no row is yet
     W_MC: Tensor  # dual: alpha
-    names_CD: Tensor  # the sum of each class's captions
+    names_TCD: Tensor  # the sum of each class's captions in each task
 
     def __init__(self, towers: TwoTower, config: Config) -> None:
         super().__init__(towers.requires_grad_(False))
         self.config, self.is_dual, D = config, config.form == "dual", self.dim
         M = 0 if self.is_dual else round(config.lift * D)
         self.register_buffer("random_DM", (2 * torch.rand(D, M) - 1).double() * D**-0.5)
-        for name, shape in {"kept_MK": (M, M or D), "W_MC": (M, 0), "names_CD": (0, D)}.items():
+        for name, shape in {"kept_MK": (M, M or D), "W_MC": (M, 0), "names_TCD": (0, 0, D)}.items():
             self.register_buffer(name, torch.zeros(shape).double())
 
     def embed_video(self, frames_BTCHW: Tensor) -> Tensor:
@@ -88,10 +95,10 @@ class Regression(TextTowers):
         return self.towers.embed_video(frames_BTCHW)
 
     def grow(self, classes: int, rows: int) -> None:
-        """Room for so many more."""
+        """Room for a task with so many more."""
         below = rows if self.is_dual else 0
         self.kept_MK, self.W_MC = (F.pad(x, (0, classes, 0, below)) for x in (self.kept_MK, self.W_MC))
-        self.names_CD = F.pad(self.names_CD, (0, 0, 0, classes))
+        self.names_TCD = F.pad(self.names_TCD, (0, 0, 0, classes, 0, 1))
 
     def learn(self, x_ND: Tensor, y_NC: Tensor) -> None:
         """Add rows, and solve for all."""
@@ -116,6 +123,7 @@ class Method(BaseMethod):
     """The regression, asked together with zero-shot."""
 
     tested_by = "classification"
+    suits = ("classification", "retention", "retention-agnostic")
     needs_labels = True
     whole = True
     uses_num_tasks = False
@@ -146,19 +154,27 @@ class Method(BaseMethod):
         labels, table = (part.to(towers.W_MC.device) for part in both)
         y_NC = F.one_hot(labels, towers.W_MC.shape[1]).double()
         towers.learn(table[:, : towers.dim], y_NC)
-        towers.names_CD += y_NC.T @ table[:, towers.dim :]
+        towers.names_TCD[-1] += y_NC.T @ table[:, towers.dim :]
         return ()
 
     def embed_video(self, video: Tensor, task_index: int) -> Tensor:
         """Scores of all classes so far (B, C), or the embedding (B, D)."""
-        x_BD, names_CD = self.regression.embed_video(video), self.regression.names_CD
+        x_BD, names_CD = self.regression.embed_video(video), self.regression.names_TCD.sum(dim=0)
         by_number = torch.eye(len(names_CD), dtype=torch.bool, device=x_BD.device)
         return x_BD if self.config.answer == "names" else self.regression.scores(x_BD, unit(names_CD), by_number)
 
+    def embed_text(self, text: Tokens, task_index: int) -> Tensor:
+        """The embedding of each prompt, and a 1 for the class that it names, or for none, (Q, D + C + 1).
+
+        All are of one length, so that a mean over prompts begins with that of their embeddings."""
+        text_QD = unit(super().embed_text(text, task_index))
+        named_QC = classes_named(text_QD, self.regression.names_TCD, self.config.same_name)
+        return torch.cat([text_QD, named_QC, ~named_QC.any(dim=1, keepdim=True)], dim=1)
+
     def score(self, queries: Tensor, block: Tensor) -> Tensor:
-        """Names (Q, D), the whole vocabulary, and clips (V, D): (Q, V)."""
-        named_QC = classes_named(queries, self.regression.names_CD, self.config.same_name)
-        return self.regression.scores(block, queries, named_QC).T
+        """Names (Q, D + C + 1), the whole vocabulary, and clips (V, D): (Q, V)."""
+        text_QD, named_QC, _ = queries.tensor_split([block.shape[1], -1], dim=1)
+        return self.regression.scores(block, unit(text_QD), named_QC > 0).T
 
     def encoder(self) -> Regression:
         """The towers with the regression."""

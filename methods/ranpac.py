@@ -10,8 +10,8 @@ that one ridge regression on all rows would have found.
 Differs: read in the code (`RanPAC.py`); the paper's text could not be. In its first task adapters, prompts or scales
 and shifts behind all layers (SSF) learn; here those of the norms, which every tower has. The fifth is drawn, as
 manifests stand in order. f is what a probe sees, of unit norm where the backbone is two towers; the projection is as
-many times as wide as there. Steps of later tasks change nothing. Where names of classes are ranked for a clip, a name
-has the score of the class whose own captions it is like, and 0 where it is like none.
+many times as wide as there. Steps of later tasks change nothing. `retention` and `retention-agnostic` ask for names of
+classes: one has the score of the class that some task's captions called so, and 0 where none did.
 """
 
 # N rows   L features   M projected   C classes so far   D text embedding   Q texts
@@ -56,6 +56,7 @@ class Method(BaseMethod):
     """A network that rests after the first task, the sums over all tasks and the classifier that follows from them."""
 
     tested_by = "classification"
+    suits = ("classification", "retention", "retention-agnostic")
     needs_labels = True
     whole = True
     backbones = Backbone
@@ -63,7 +64,7 @@ class Method(BaseMethod):
     random_LM: Tensor
     moments_MK: Tensor  # G and Q, side by side
     W_MC: Tensor
-    names_CD: Tensor  # the sum of each class's captions
+    names_TCD: Tensor  # the sum of each class's captions in each task
 
     def __init__(self, config: Config, backbone: Backbone, num_tasks: int) -> None:
         super().__init__(config, backbone, num_tasks)
@@ -75,12 +76,13 @@ class Method(BaseMethod):
         self.register_buffer("random_LM", torch.randn(dim, columns).double())
         self.register_buffer("moments_MK", torch.zeros(columns or dim, columns or dim).double())
         self.register_buffer("W_MC", torch.zeros(columns or dim, 0).double())
-        self.register_buffer("names_CD", torch.zeros(0, backbone.dim if isinstance(backbone, TwoTower) else 0).double())
+        text_dim = backbone.dim if isinstance(backbone, TwoTower) else 0
+        self.register_buffer("names_TCD", torch.zeros(0, 0, text_dim).double())
 
     def grow(self, task: TaskFacts) -> None:
         """Room for the classes that no earlier task had."""
         self.moments_MK, self.W_MC = (F.pad(x, (0, task.new_classes)) for x in (self.moments_MK, self.W_MC))
-        self.names_CD = F.pad(self.names_CD, (0, 0, 0, task.new_classes))
+        self.names_TCD = F.pad(self.names_TCD, (0, 0, 0, task.new_classes, 0, 1))
         self.tunes = task.index == 0 and self.config.tune_first
         if self.tunes:
             self.head = nn.Parameter(torch.randn(task.new_classes, self.backbone.features_dim))
@@ -113,9 +115,9 @@ class Method(BaseMethod):
             return torch.cat([self.backbone.features(rows.video), *texts], dim=1)
 
         labels, table = (part.to(self.W_MC.device) for part in labelled(task, seen))
-        f_NL, text_ND = table.split([len(self.random_LM), self.names_CD.shape[1]], dim=1)
+        f_NL, text_ND = table.split([len(self.random_LM), self.names_TCD.shape[2]], dim=1)
         y_NC = F.one_hot(labels, self.W_MC.shape[1]).double()
-        self.names_CD += y_NC.T @ text_ND
+        self.names_TCD[-1] += y_NC.T @ text_ND
         held = torch.randperm(len(f_NL)).to(f_NL.device) < len(f_NL) / 5
         fitted_MK, h_NM = ridge_moments(f_NL[~held], y_NC[~held], self.random_LM), lifted(f_NL[held], self.random_LM)
         ridge = self.config.ridge or best_ridge(fitted_MK, h_NM, y_NC[held])
@@ -129,7 +131,7 @@ class Method(BaseMethod):
 
     def embed_text(self, text: Tokens, task_index: int) -> Tensor:
         """The class that each text names, (Q, C): 1 in its column, or zeros where it names none."""
-        return classes_named(super().embed_text(text, task_index), self.names_CD).float()
+        return classes_named(super().embed_text(text, task_index), self.names_TCD).float()
 
     def encoder(self) -> Backbone:
         """The network, without the classifier."""

@@ -152,9 +152,11 @@ def test_a_ridge_regression_is_least_squares_with_rows_of_zeros_whatever_the_par
 
 
 def test_a_text_names_the_class_whose_captions_it_is_like_or_none() -> None:
-    captions = torch.tensor([(3.0, 0.0), (0.0, 0.1), (0.0, 0.0)], dtype=torch.float64)
+    captions = torch.tensor([[(3.0, 0.0), (0.0, 0.1), (0.0, 0.0)]], dtype=torch.float64)
     texts = torch.tensor([(0.0, 1.0), (1.0, 0.0), (0.8, 0.6), (-1.0, 0.0)])
     named = classes_named(texts, captions)
     assert named.tolist() == [[False, True, False], [True, False, False], [False] * 3, [False] * 3]
-    assert classes_named(texts, captions[:0]).shape == (4, 0), "before any class"
+    assert classes_named(texts, captions[:, :0]).shape == (4, 0), "before any class"
+    later = torch.tensor([[(0.0, 0.0), (-2.0, 0.0), (0.0, 0.0)]], dtype=torch.float64)
+    assert classes_named(texts, torch.cat([captions, later])).tolist() == [*named.tolist()[:3], [False, True, False]]
     assert classes_named(texts, captions, alike=0.5)[2].tolist() == [True, False, False]

@@ -204,15 +204,17 @@ def ridge_weights(moments_MK: Tensor, ridge: float) -> Tensor:
     return torch.linalg.solve(products_MM, moments_MK[:, size:])
 
 
-def classes_named(text_QD: Tensor, captions_CD: Tensor, alike: float = 0.99) -> Tensor:
-    """Which class each text names: the one whose captions are most like it, if at least so much (cosine), (Q, C) bool.
+def classes_named(text_QD: Tensor, captions_TCD: Tensor, alike: float = 0.99) -> Tensor:
+    """Which class each text names: the one whose captions in some task are most like it, if at least so much (cosine),
+    (Q, C) bool.
 
-    Shapes:  text_QD (Q, D); captions_CD (C, D), the sum of each class's captions in double precision, or 0.
+    Shapes:  text_QD (Q, D); captions_TCD (T, C, D), the sum of a class's captions in a task in double precision, or 0.
     """
-    cosines_QC = unit(text_QD.double()) @ unit(captions_CD).T
-    if not len(captions_CD):
-        return cosines_QC.bool()
-    return F.one_hot(cosines_QC.argmax(dim=1), cosines_QC.shape[1]).bool() & (cosines_QC >= alike)
+    cosines_QN = unit(text_QD.double()) @ unit(captions_TCD).flatten(0, 1).T
+    if not cosines_QN.shape[1]:
+        return cosines_QN.bool()
+    named_QN = F.one_hot(cosines_QN.argmax(dim=1), cosines_QN.shape[1]).bool() & (cosines_QN >= alike)
+    return named_QN.unflatten(1, captions_TCD.shape[:2]).any(dim=1)
 
 
 def full_precision(x: Tensor) -> torch.autocast:

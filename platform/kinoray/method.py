@@ -246,11 +246,11 @@ class BaseMethod(nn.Module, ABC):
     suits: ClassVar[tuple[str, ...]] = ()
     """Protocols that can test the method; empty: any. Its conformance is tested under the first."""
     tested_by: ClassVar[str] = ""
-    """The protocol that tests the method on any stream; empty: the stream's own."""
+    """The protocol that tests the method where it does not suit the stream's own, which tests it else; empty: none."""
     backbones: ClassVar[type] = TwoTower
     """What the backbone must be."""
     needs_labels: ClassVar[bool] = False
-    """Whether each task must have samples with labels."""
+    """Whether each task and held-out set must have samples with labels."""
     per_block: bool = False
     """Whether `embed_text` depends on the task whose gallery block is searched; False embeds each query once. Settings
     may decide it in `__init__`. Rules that compare encoders are then refused."""

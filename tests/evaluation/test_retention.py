@@ -123,6 +123,60 @@ def test_classes_and_captions_are_ranked_as_plain_loops_rank_them(
     assert sizes == {0: {own[0] if knows_task else len(classes)}, 1: {6}, 2: {own[2] if knows_task else len(classes)}}
 
 
+@pytest.mark.parametrize("knows_task", [True, False])
+@pytest.mark.parametrize("name", ["rail", "ranpac"])
+def test_regressions_answer_for_the_classes_that_some_task_had_as_plain_loops_do(
+    name: str, knows_task: bool, stream: Stream, tmp_path: Path
+) -> None:
+    protocol = "retention" if knows_task else "retention-agnostic"
+    both = replace(stream, protocol=protocol, tasks=(stream.tasks[0], stream.tasks[2]))
+    session = fresh_session(spec_of(name, both, tmp_path, settings={"lift": 3.0}))
+    method, tester, towers = session.method, session.tester, session.method.encoder()
+    manifests = [read_manifest(task.manifest) for task in both.tasks]
+    means: dict[tuple[int, str], Tensor] = {}
+    prompt: dict[tuple[int, str], str] = {}
+    for task, manifest in enumerate(manifests):
+        for label, prompts in class_texts(manifest).items():
+            ids, mask = towers.tokenize(list(prompts), session.recipe.max_tokens)
+            with torch.inference_mode():
+                features = towers.embed_text(Tokens(torch.from_numpy(ids), torch.from_numpy(mask))).double()
+            means[task, label] = sum(f / f.norm() for f in features)
+            prompt[task, label] = prompts[0]
+    number: dict[str, int] = {}
+
+    def scores_of(x: Tensor, among: list[tuple[int, str]]) -> list[float]:
+        random, W = (towers.random_DM, towers.W_MC) if name == "rail" else (method.random_LM, method.W_MC)
+        regressed = (torch.relu(x @ random) @ W).tolist()
+        known = [number.get(prompt[cls]) for cls in among]
+        adapter = [0.0 if column is None else regressed[column] for column in known]
+        if name == "ranpac":
+            return adapter
+        p = torch.stack([100 * x @ means[cls] / means[cls].norm() for cls in among]).softmax(dim=0)
+        if known[int(p.argmax())] is None:
+            return p.tolist()
+        return [0.2 * float(zero) + 0.8 * one for zero, one in zip(p, adapter, strict=True)]
+
+    for stage, learned in zip(session.spec.stages, manifests, strict=True):
+        if stage.row:
+            method.grow(session.task(stage))
+        method.end_task(session.task(stage))
+        rows = learned.clips("train")
+        labels = zip(rows.tolist(), learned.labels(rows), strict=True)
+        number |= {learned.caption(row, 0): session.feed.classes[str(label)] for row, label in labels}
+        assert ("a dot" in number) == bool(stage.row), "a circle, in the second task"
+        found = load_protocol(protocol).test(tester, Stage(stage.train, (0, 1), stage.row), "test")[""]
+        for task, manifest in enumerate(manifests):
+            among = [cls for cls in means if not knows_task or cls[0] == task]
+            clips = tester.embed(task, "test", towers.embed_video if name == "rail" else towers.features, kind="plain")
+            for x, label, middle in zip(clips.features, manifest.labels(clips.rows), found[task].middle, strict=True):
+                scores = scores_of(x.double(), among)
+                own = scores[among.index((task, str(label)))]
+                same = [score == pytest.approx(own, rel=1e-5, abs=0) for score in scores]
+                higher = sum(score > own and not equal for score, equal in zip(scores, same, strict=True))
+                if not 0 < own < 1e-30:  # below, single precision knows no order
+                    assert middle == higher + (sum(same) - 1) / 2
+
+
 def test_sets_that_are_held_out_are_tested_like_tasks_and_counted_nowhere(
     stream: Stream, micro: Stream, tmp_path: Path
 ) -> None:

@@ -99,7 +99,8 @@ def test_a_run_tells_shapes_apart_and_moves_nothing_of_the_towers(form, micro, t
 def test_before_any_class_names_are_answered_by_zero_shot(form, micro, tmp_path) -> None:
     method = built(spec_of("rail", micro, tmp_path, settings=SMALL | {"answer": "names", "form": form}))
     names, clips = (torch.nn.functional.normalize(torch.randn(count, 64), dim=1) for count in (3, 5))
-    assert torch.allclose(method.score(names, clips), (100 * names @ clips.T).softmax(dim=0), atol=1e-5)
+    none = torch.cat([names, torch.ones(3, 1)], dim=1)
+    assert torch.allclose(method.score(none, clips), (100 * names @ clips.T).softmax(dim=0), atol=1e-5)
 
 
 def test_names_are_answered_by_their_classes_and_unseen_ones_by_zero_shot_alone(micro, tmp_path) -> None:
@@ -108,10 +109,12 @@ def test_names_are_answered_by_their_classes_and_unseen_ones_by_zero_shot_alone(
     towers = method.encoder()
     texts = [towers.tokenize([text], 40) for text in ("a red ring", "a blue star", "green")]
     ring, star, other = (method.embed_text(Tokens(*map(torch.from_numpy, text)), 0).detach() for text in texts)
-    towers.names_CD = torch.cat([3 * ring, 5 * star]).double()
+    towers.names_TCD = torch.cat([3 * ring, 5 * star])[None, :, :64].double()
     towers.W_MC = torch.randn_like(towers.W_MC)
     x = method.embed_video(torch.randn(6, 3, 3, 32, 32), 0).detach()
+    ring, star, other = (method.embed_text(Tokens(*map(torch.from_numpy, text)), 0).detach() for text in texts)
     scores = method.score(torch.cat([star, other, ring]), x)
+    ring, star, other = (text[:, :64] for text in (ring, star, other))
     adapter = torch.relu(x.double() @ towers.random_DM) @ towers.W_MC
     for clip, row, learned in zip(x, scores.T, adapter, strict=True):
         p = (100 * clip @ torch.cat([star, other, ring]).T).softmax(dim=0).double()

@@ -91,7 +91,8 @@ def test_names_of_classes_have_the_scores_of_their_classes_and_others_none(micro
     method.grow(replace(facts_of(0), num_classes=2, new_classes=2))
     tokens = [method.encoder().tokenize([text], 40) for text in ("a red ring", "a blue star", "green")]
     ring, star, other = (Tokens(*map(torch.from_numpy, pair)) for pair in tokens)
-    method.names_CD = torch.cat([3 * method.encoder().embed_text(x) for x in (ring, star)]).double().detach()
+    captions = torch.cat([3 * method.encoder().embed_text(x) for x in (ring, star)])
+    method.names_TCD = captions[None].double().detach()
     method.W_MC = torch.randn_like(method.W_MC)
     clip = torch.randn(2, 3, 3, 32, 32)
     scores = method.embed_video(clip, 0)

@@ -77,7 +77,7 @@ def describe_command(
 
 def _method_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{facts['name']}, a {'whole method' if facts['role'] == 'whole' else facts['role']}: {facts['about']}"
-    protocols = facts["tested_by"] or ", ".join(facts["suits"]) or "any"
+    protocols = ", ".join(facts["suits"]) or facts["tested_by"] or "any"
     builds_on = "what its learner builds on" if facts["role"] == "rule" else facts["builds_on"]
     yield f"Suits streams tested by: {protocols}. Builds on: {builds_on}."
     yield from _settings_lines("Settings (--set NAME=VALUE):", facts["settings"])

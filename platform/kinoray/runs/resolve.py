@@ -258,12 +258,13 @@ def _check_splits(stream: Stream) -> None:
 
 
 def _check_labels(cls: type[BaseMethod], name: str, stream: Stream) -> None:
-    """Raises: UsageError for a task without any label where the method learns classes."""
-    for task in stream.tasks if cls.needs_labels else ():
-        manifest = read_manifest(task.manifest)
-        if not any(manifest.labels(manifest.clips("train"))):
-            what = f"Task {task.name!r} of {stream.name} has no labels"
-            raise UsageError(f"{what}, and {name} learns classes. Give its samples labels.")
+    """Raises: UsageError for a task or a held-out set without any label where the method learns classes."""
+    asked = [(data, "train") for data in stream.tasks] + [(data, "test") for data in stream.held_out]
+    for data, split in asked if cls.needs_labels else ():
+        manifest = read_manifest(data.manifest)
+        if not any(manifest.labels(manifest.clips(split))):
+            what = f"{data.name!r} of {stream.name} has no labels"
+            raise UsageError(f"{what}, and {name} tells classes apart. Give its samples labels.")
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -356,8 +357,10 @@ def each_run(request: RunRequest) -> list[Resolved]:
 
 
 def tested(stream: Stream, method: MethodSource) -> Stream:
-    """The stream under the protocol that tests a method on it: a method, of a rule its learner, may bring its own."""
-    given = method.files[-1].load().tested_by or stream.protocol
+    """The stream under the protocol that tests a method on it: where a method, of a rule its learner, does not suit the
+    stream's, it may bring its own."""
+    cls = method.files[-1].load()
+    given = stream.protocol if stream.protocol in cls.suits else cls.tested_by or stream.protocol
     return replace(stream, protocol=named(given, "protocol", BaseProtocol))
 
 
