@@ -81,7 +81,7 @@ def test_a_method_of_classes_refuses_a_task_without_labels(method, micro, tmp_pa
     stream = replace(on_protocol(micro, "ctvr"), backbone="tiny-clip:random")
     resolved(method, stream, tmp_path)
     bare = replace(stream, tasks=(stream.tasks[0], pair_task("bare", read_manifest(stream.tasks[1].manifest))))
-    with pytest.raises(UsageError, match=f"'bare' of micro has no labels, and {method} tells classes apart"):
+    with pytest.raises(UsageError, match=f"{method} learns by labels, but 'bare' of micro has none"):
         resolved(method, bare, tmp_path)
 
 

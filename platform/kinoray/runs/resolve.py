@@ -186,7 +186,6 @@ def _resolve(request: RunRequest, seed: int | None) -> Resolved:
     _check_suits(cls, source.name, stream, backbone)
     _check_media(stream, backbone)
     _check_splits(stream)
-    _check_labels(cls, source.name, stream)
     budget = _budget(request.equal_flops, stream, backbone) if request.equal_flops is not None else None
     config, recipe, overrides = _configured(request, cls, source.name, stream, backbone)
     _check_recipe(recipe, cls, source.name, backbone)
@@ -255,16 +254,6 @@ def _check_splits(stream: Stream) -> None:
     for data in stream.held_out:
         if names.count(data.name) > 1 or not len(read_manifest(data.manifest).clips("test")):
             raise UsageError(f"The held-out set {data.name!r} of {stream.name} needs a name of its own and test clips.")
-
-
-def _check_labels(cls: type[BaseMethod], name: str, stream: Stream) -> None:
-    """Raises: UsageError for a task or a held-out set without any label where the method learns classes."""
-    asked = [(data, "train") for data in stream.tasks] + [(data, "test") for data in stream.held_out]
-    for data, split in asked if cls.needs_labels else ():
-        manifest = read_manifest(data.manifest)
-        if not any(manifest.labels(manifest.clips(split))):
-            what = f"{data.name!r} of {stream.name} has no labels"
-            raise UsageError(f"{what}, and {name} tells classes apart. Give its samples labels.")
 
 
 def _checked_control(name: str, stream: Stream, backbone: str, recipe: Recipe) -> Control:
@@ -357,8 +346,8 @@ def each_run(request: RunRequest) -> list[Resolved]:
 
 
 def tested(stream: Stream, method: MethodSource) -> Stream:
-    """The stream under the protocol that tests a method on it: where a method, of a rule its learner, does not suit the
-    stream's, it may bring its own."""
+    """The stream under the protocol that tests a method on it: a method, of a rule its learner, that does not suit the
+    stream's own may bring one."""
     cls = method.files[-1].load()
     given = stream.protocol if stream.protocol in cls.suits else cls.tested_by or stream.protocol
     return replace(stream, protocol=named(given, "protocol", BaseProtocol))
@@ -401,7 +390,8 @@ def held_out_digests(stream: Stream) -> dict[str, str]:
 
 
 def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str) -> None:
-    """Refuse a method on a stream that is tested in another way, or a backbone of another kind, than it is for.
+    """Refuse a method on a stream that is tested in another way, on data without the labels that it needs, or on a
+    backbone of another kind than it is for.
 
     Raises: UsageError.
     """
@@ -410,6 +400,10 @@ def _check_suits(cls: type[BaseMethod], name: str, stream: Stream, backbone: str
             f"{name} suits streams tested by {' or '.join(cls.suits)}, but {stream.name} is tested by "
             f"{stream.protocol}. Choose another method, or another stream."
         )
+    for data in (*stream.tasks, *stream.held_out) if cls.needs_labels else ():
+        manifest = read_manifest(data.manifest)
+        if not any(manifest.labels(manifest.clips("train" if data in stream.tasks else "test"))):
+            raise UsageError(f"{name} learns by labels, but {data.name!r} of {stream.name} has none. Add some.")
     kind = backbone_class(backbone)
     if not issubclass(kind, cls.backbones) and kind.reads_vectors:
         raise UsageError(
