@@ -10,8 +10,9 @@ author = "the kinoray developers"
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 version = release = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["version"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
+nb_execution_mode = "off"
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
@@ -60,6 +61,12 @@ def _escaped(line: str, is_labelled: bool) -> str:
     return (f"{label}:** " if is_labelled else "") + "".join(told)
 
 
+def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
+    """Links to notebooks lead to their pages, which are made of `docs/examples`, a link to the notebooks."""
+    source[0] = source[0].replace("](../notebooks/", "](examples/")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", with_notebooks_as_pages)
     app.connect("autodoc-process-docstring", as_restructured_text)
