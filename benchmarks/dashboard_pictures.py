@@ -30,7 +30,7 @@ import aiohttp
 import kinoray
 
 LIMIT_S = 400.0
-SIZE = {"width": 1300, "height": 820, "deviceScaleFactor": 1, "mobile": False}
+SIZE = {"width": 1300, "height": 650, "deviceScaleFactor": 1, "mobile": False}
 CHROMIUM = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
             "--remote-debugging-port=0"]  # fmt: skip
