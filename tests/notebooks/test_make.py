@@ -126,7 +126,10 @@ def test_a_notebook_runs_from_a_fresh_kernel(
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     tools = make()
-    done = tools.execute(tools.notebook_of(script), tmp_path)
+    notebook = tools.notebook_of(script)
+    for cell in notebook.cells:
+        cell.source = re.sub(r'"(max_steps|epochs)": \d+', r'"\1": 2', cell.source)
+    done = tools.execute(notebook, tmp_path)
     results = [cell for cell in done.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in results)
     assert any(output.output_type == "execute_result" for cell in results for output in cell.outputs)
