@@ -62,8 +62,11 @@ def _escaped(line: str, is_labelled: bool) -> str:
 
 
 def with_notebooks_as_pages(app: Any, name: str, source: list[str]) -> None:
-    """Links to notebooks lead to their pages, which are made of `docs/examples`, a link to the notebooks."""
-    source[0] = source[0].replace("](../notebooks/", "](examples/")
+    """Links to notebooks lead to their pages, which are made of `docs/examples`, a link to the notebooks.
+
+    By name: Sphinx follows the link where it is given a path, and knows no page there.
+    """
+    source[0] = re.sub(r"\[([^\]]+)\]\(\.\./notebooks/(\w+)\.ipynb\)", r"{doc}`\1 <examples/\2>`", source[0])
 
 
 def setup(app: Any) -> None:
