@@ -71,7 +71,7 @@ class Job:
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the end; returns the exit code, 75 for a stopped job. Raises: TimeoutError, Lost."""
-        return self._attend(lambda: None, timeout_s)
+        return self._follow_until_done(lambda: None, timeout_s)
 
     def follow(self, say: Callable[[str], None] = print) -> int:
         """Pass on every line of the job until it ends; returns its exit code. Raises: Lost."""
@@ -84,7 +84,7 @@ class Job:
                 say(line)
             lines_shown = max(lines_shown, len(lines))
 
-        return self._attend(catch_up, None)
+        return self._follow_until_done(catch_up, None)
 
     def stop(self) -> str:
         """Ask the job to commit its state and end; waits for it and returns the state in which it ended."""
@@ -125,7 +125,7 @@ class Job:
             log = self.client.get_job_logs(self.id)
         return [printable(line) for line in log.split("\n")[:-1] if not RAYS_OWN.match(line)]
 
-    def _attend(self, each_time: Callable[[], None], timeout_s: float | None) -> int:
+    def _follow_until_done(self, each_time: Callable[[], None], timeout_s: float | None) -> int:
         start = answered = time.monotonic()
         while True:
             try:
