@@ -177,15 +177,11 @@ def _table(name: str, entry: TableEntry, common: dict[str, Any], root: Path) -> 
             name: r for row in competing for name, r in _requests(entry, row, best[row.label], common).items()
         }
     if entry.equal_flops:
-        own = {"equal_flops": entry.equal_flops}
-        requests[EQUAL] = {
-            name: request
-            for row in rows
-            if not row.is_bound
-            for name, request in _requests(
-                entry, row, {}, common if row.is_plain(entry.equal_flops) else common | own
-            ).items()
-        }
+        requests[EQUAL] = {}
+        for row in rows:
+            if not row.is_bound:
+                budget = {} if row.is_plain(entry.equal_flops) else {"equal_flops": entry.equal_flops}
+                requests[EQUAL] |= _requests(entry, row, {}, common | budget)
     worlds = [f"{common['stream']}:{world}" for world in common["worlds"]] or [None]
     flat = [
         replace(request, stream=world) if world else request
@@ -332,10 +328,12 @@ def _facts(runs: Mapping[str, Mapping[str, list[Result]]], common: Mapping[str, 
     first = next(results[0] for by_label in runs.values() for results in by_label.values() if results)
     everything = [result for rows in runs.values() for results in rows.values() for result in results]
     backbones = dict.fromkeys(result.run["backbone"] for result in everything)
-    by_row = [
-        dict.fromkeys(home_of(r.folder).name for r in results) for rows in runs.values() for results in rows.values()
+    sources = [
+        name
+        for rows in runs.values()
+        for results in rows.values()
+        for name in dict.fromkeys(home_of(result.folder).name for result in results)
     ]
-    sources = [name for names in by_row for name in names]
     return Facts(
         stream=first.stream,
         backbone=", ".join(backbones),
