@@ -185,7 +185,7 @@ def split_overrides(overrides: Mapping[str, Any], parts: Mapping[str, type]) -> 
         owner = next((label for label, cls in parts.items() if name in names_of(cls)), None)
         if owner is None:
             known = [n for cls in parts.values() for n in names_of(cls)]
-            raise unknown("setting", name, known, f"Asked of {' and '.join(parts)}.")
+            raise unknown("setting", name, known, f"Searched: {' and '.join(parts)}.")
         by_part[owner][name] = value
     return by_part
 

@@ -94,7 +94,7 @@ def check_weights(name: str) -> None:
     place = weights_folder(name)
     for path in [place] if isinstance(place, Path) else place or ():
         if not path.exists():
-            raise UsageError(f"{name}: there is no {path}, where its weights should lie.")
+            raise UsageError(f"{name}: its weights were not found at {path}.")
 
 
 def check_clips(name: str, size_px: int | None, frames: int) -> None:
@@ -120,7 +120,7 @@ def load_backbone(name: str, size_px: int | None = None, seed: int = 0) -> "Back
         torch.manual_seed(seed)
         backbone = family.load(kind, argument, size_px, seed)
     if not isinstance(backbone, Backbone):
-        raise UsageError(f"{name}: its `load` gave a {type(backbone).__name__}, which is no Backbone.")
+        raise UsageError(f"{name}: its `load` returned a {type(backbone).__name__}, not a Backbone.")
     if size_px is not None and size_px % backbone.multiple_px:
         raise UsageError(f"`size_px` must be a multiple of {backbone.multiple_px} px for {name}, but got {size_px}.")
     return backbone
@@ -166,7 +166,7 @@ def small_backbone(kind: type) -> str:
     for name in backbones_of(kind):
         if is_small(name):
             return name
-    raise UsageError(f"No small backbone is a {kind.__name__}.")
+    raise UsageError(f"There is no small backbone of the kind {kind.__name__}.")
 
 
 def is_small(name: str) -> bool:
@@ -205,7 +205,7 @@ def _own_family(source: Source) -> Family:
 
     def check(name: str, argument: str) -> None:
         if argument:
-            raise UsageError(f"{name}:{argument}: {name} takes no options, for it defines no `load`.")
+            raise UsageError(f"{name}:{argument}: it takes no options, because it defines no `load`.")
 
     def load(name: str, argument: str, size_px: int | None, seed: int) -> "Backbone":
         return cls()

@@ -132,7 +132,7 @@ class TwoTower(Backbone):
 
     def forget_video(self) -> None:
         """Let go of the video tower; only captions are embedded from then on."""
-        raise NotImplementedError(f"{type(self).__name__} cannot do without its video tower.")
+        raise NotImplementedError(f"{type(self).__name__} needs its video tower.")
 
     @abstractmethod
     def embed_text(self, tokens: Tokens) -> Tensor:
@@ -142,7 +142,7 @@ class TwoTower(Backbone):
         """Sentences (count, length + 2) of words drawn evenly from the vocabulary, between start and end token.
 
         Drawn from torch's global generator, on the CPU."""
-        raise NotImplementedError(f"{type(self).__name__} draws no sentences from its vocabulary.")
+        raise NotImplementedError(f"{type(self).__name__} cannot sample sentences from its vocabulary.")
 
     @abstractmethod
     def tokenize(self, captions: list[str], max_tokens: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ def checkpoint_blocks(backbone: nn.Module) -> None:
     """
     blocks = [block for block in _blocks(backbone) if not any("running_" in name for name, _ in block.named_buffers())]
     if not blocks:
-        raise UsageError("checkpoint_activations works on towers of transformer blocks, but this backbone has none.")
+        raise UsageError("checkpoint_activations needs transformer blocks, but this backbone has none.")
     for block in blocks:
         setattr(block, "forward", partial(_once_more, block.forward))  # noqa: B010
 

@@ -37,7 +37,7 @@ from kinoray.system.folders import expanded
 NAMES = ("clip", "open_clip")
 ABOUT = {
     "clip": "OpenAI's CLIP ViT-B/32 from the hub's cache; the same as clip:ViT-B-32-quickgelu/openai",
-    "clip:MODEL/TAG": "any plain CLIP of open_clip with published weights, as clip:ViT-B-16/laion2b_s34b_b88k",
+    "clip:MODEL/TAG": "any plain CLIP of open_clip with published weights, such as clip:ViT-B-16/laion2b_s34b_b88k",
     "clip:MODEL//FILE": "the same with weights from a file (.safetensors, or .pt of plain tensors)",
     "clip:FOLDER": "the same from a folder of open_clip, with open_clip_config.json in it",
     "open_clip": "another name of clip, with the same arguments",
@@ -90,7 +90,7 @@ class ClipTowers(BlockTowers, WordTowers):
     def vision_blocks(self) -> nn.ModuleList:
         """The transformer blocks of the video tower. Raises: UsageError for a tower that is no ViT."""
         if not hasattr(self.model.visual, "transformer"):
-            raise UsageError("This method works on the blocks of a ViT, but this CLIP's video tower is none.")
+            raise UsageError("This method needs the blocks of a ViT, but this CLIP's video tower is not a ViT.")
         return self.model.visual.transformer.resblocks
 
     @property
@@ -156,18 +156,18 @@ def check(name: str, argument: str) -> None:
     folder = _folder(argument)
     if folder is not None and not (folder / FOLDER_CONFIG).is_file():
         raise UsageError(
-            f"{folder} holds no {FOLDER_CONFIG}, as a folder of open_clip does. Of transformers: hf:FOLDER."
+            f"{folder} has no {FOLDER_CONFIG}, so it is not a folder of open_clip. Of transformers? Use hf:FOLDER."
         )
     if folder is not None and not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no .safetensors file with weights.")
     known = open_clip().list_models()
     if folder is None and model not in known:
         raise unknown(
-            "CLIP model", model, known, "Say clip:MODEL/TAG, clip:MODEL//FILE, clip:FOLDER or clip:MODEL/random."
+            "CLIP model", model, known, "Use clip:MODEL/TAG, clip:MODEL//FILE, clip:FOLDER or clip:MODEL/random."
         )
     config = open_clip().get_model_config(model)
     if config.get("custom_text") or not set(config["text_cfg"]) <= PLAIN_TEXT:
-        raise UsageError(f"{model} has another text tower than CLIP's own; kinoray drives plain CLIPs, as ViT-B-32.")
+        raise UsageError(f"{model} does not use CLIP's own text tower; kinoray supports plain CLIPs, such as ViT-B-32.")
 
 
 def weights_folder(name: str, argument: str) -> Path | None:

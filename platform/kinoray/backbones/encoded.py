@@ -95,10 +95,10 @@ def read_made(path: Path) -> Made:
     with _opened(path) as file:
         notes, groups = (file.schema_arrow.metadata or {}).get(NOTES), file.num_row_groups
         if notes is None or not file.schema_arrow.equals(SCHEMA):
-            raise UsageError(f"{path} is Parquet, but no file of `kinoray data encode`. Make one with that command.")
+            raise UsageError(f"{path} is Parquet, but not from `kinoray data encode`. Make one with that command.")
     made = Made(**json.loads(notes))
     if groups != 2 * len(made.data):
-        raise UsageError(f"{path} has {groups} groups of rows, not two for each of its tasks. Run `{made.command}`.")
+        raise UsageError(f"{path} has {groups} row groups, not two per task. Make it again: `{made.command}`.")
     return made
 
 

@@ -50,7 +50,7 @@ class FeatureTowers(FrameTowers):
         """The mapped vectors, (B, T, D). Raises: UsageError for vectors of another width."""
         width = frames_BTD.shape[-1]
         if width != self.dim:
-            raise UsageError(f"Clips have vectors of {width} numbers, but the text tower's space has {self.dim}.")
+            raise UsageError(f"The clips' vectors have {width} numbers, but the text tower's have {self.dim}.")
         return self.map(frames_BTD)
 
     def project_text(self, tokens: Tokens) -> Tensor:
@@ -89,7 +89,9 @@ def check(name: str, argument: str) -> None:
     backbones.check_backbone(argument)
     cls = backbones.backbone_class(argument)
     if not issubclass(cls, TwoTower) or cls.forget_video is TwoTower.forget_video:
-        raise UsageError(f"{name}:{argument}: {argument} has no text tower of its own. Name one that has, as clip.")
+        raise UsageError(
+            f"{name}:{argument}: it has no text tower of its own. Name a backbone that has one, such as clip."
+        )
 
 
 def weights_folder(name: str, argument: str) -> Path | Sequence[Path] | None:

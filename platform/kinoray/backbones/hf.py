@@ -38,7 +38,7 @@ from kinoray.errors import UsageError
 NAMES = ("hf",)
 ABOUT = {
     "hf:FOLDER": "a CLIP, SigLIP or VideoMAE as transformers saves it, with its tokenizer's files",
-    "hf:ORG/NAME": "the same by its name from the hub's cache, as hf:openai/clip-vit-base-patch16",
+    "hf:ORG/NAME": "the same by its name from the hub's cache, such as hf:openai/clip-vit-base-patch16",
     "hf:ADAPTER": "a folder of peft's adapter, merged into the model that it names; needs peft",
 }
 SMALL = False
@@ -163,7 +163,7 @@ def check(name: str, argument: str) -> None:
         found = f"only {others[0].name}, which may run code" if others else "no weights"
         raise UsageError(f"{folder} holds {found}: kinoray reads safetensors. Save the model with `save_pretrained`.")
     if KINDS[kind][0] is HfTowers and not any((folder / file).is_file() for file in TOKENIZERS):
-        raise UsageError(f"{folder} holds no tokenizer, of which one of {', '.join(TOKENIZERS)} is a file.")
+        raise UsageError(f"{folder} has no tokenizer: none of the files {', '.join(TOKENIZERS)} is there.")
 
 
 def check_clips(argument: str, size_px: int | None, frames: int) -> None:
@@ -177,7 +177,7 @@ def check_clips(argument: str, size_px: int | None, frames: int) -> None:
     ):
         if asked not in (None, only):
             raise UsageError(
-                f"hf:{argument} takes {what}={only} alone, but the run asks for {asked}. Set {what}={only}."
+                f"hf:{argument} takes only {what}={only}, but the run asks for {asked}. Set {what}={only}."
             )
 
 
@@ -244,10 +244,10 @@ def save(towers: HfTowers | HfVideo, folder: Path, seen: Preprocessing) -> None:
 def _kind(argument: str) -> str:
     """The model_type of a configuration. Raises: UsageError where there is none, or for one that is not driven."""
     if not argument:
-        raise UsageError("hf names no model. Say hf:FOLDER or hf:ORG/NAME, as hf:openai/clip-vit-base-patch16.")
+        raise UsageError("hf names no model. Use hf:FOLDER or hf:ORG/NAME, such as hf:openai/clip-vit-base-patch16.")
     kind = _config(argument).get("model_type")
     if kind not in KINDS:
-        raise UsageError(f"hf:{argument} is a model of the kind {kind!r}; kinoray drives {', '.join(KINDS)}.")
+        raise UsageError(f"hf:{argument} is a {kind!r} model; kinoray supports {', '.join(KINDS)}.")
     return kind
 
 

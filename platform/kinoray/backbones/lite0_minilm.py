@@ -98,9 +98,9 @@ def form_of(name: str, argument: str) -> Form:
     for word in others:
         if not prepared_folder(word).is_dir():
             known = [FROZEN, ALIGNED, *(path.name for path in prepared_folder(DATA_SET).parent.glob("*/"))]
-            raise unknown(f"word of {name}", word, known, "Or give a folder as /FOLDER.")
+            raise unknown(f"option of {name}", word, known, "Or give a folder: /FOLDER.")
     if len(folders) > 1 or len(others) > 1 or (folders and FROZEN in words):
-        raise UsageError(f"{name}:{argument}: give one set, and one folder of towers that are not frozen.")
+        raise UsageError(f"{name}:{argument}: give one data set and one folder at most, and no folder with {FROZEN}.")
     return Form(FROZEN in words, ALIGNED in words, [*others, DATA_SET][0], [*folders, None][0])
 
 
@@ -169,7 +169,7 @@ def read_lite0(path: Path) -> nn.Module:
         given = {name: value for name, value in state.items() if not name.startswith(CLASSIFIER)}
         kinds = [name.rpartition(".")[2] for name in given]
         if kinds != [name.rpartition(".")[2] for name in own]:
-            raise ValueError("its layers are of another network")
+            raise ValueError("its layers belong to another network")
         network.load_state_dict(dict(zip(own, given.values(), strict=True)))
     except Exception as error:  # reading a damaged file has errors of all kinds
         raise _unreadable(path, error) from None

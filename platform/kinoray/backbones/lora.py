@@ -72,7 +72,7 @@ def add_lora(
     found = [*_matrices(tower, layers)]
     if not found:
         raise UsageError(
-            f"LoRA found no layer called {', '.join(layers)} in {type(tower).__name__}. Name its own layers."
+            f"LoRA found no layer called {', '.join(layers)} in {type(tower).__name__}. Name layers that it has."
         )
     if any(parametrize.is_parametrized(module, name) for module, name, _ in found):
         raise UsageError("This tower has LoRA already: merge it first (`merge_lora`).")

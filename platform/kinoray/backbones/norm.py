@@ -61,7 +61,7 @@ def check_shares(count: int, groups: int) -> None:
     """Rows of the global batch share out among the groups. Raises: ValueError."""
     if count % groups:
         raise ValueError(
-            f"The rows of a step must share out among the groups of batch normalisation, but got {count} rows and "
+            f"The rows of a step must divide evenly among the groups of batch normalisation, but got {count} rows and "
             f"{groups} groups. Use a batch size that is a multiple of {groups}, or fewer groups."
         )
 
@@ -118,7 +118,7 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         check_shares(rows, self.groups)
         values = rows // self.groups * math.prod(input.shape[2:])
         if values < 2:
-            raise ValueError(f"A group needs two values a channel to normalise, but got {values}. Use fewer groups.")
+            raise ValueError(f"A group needs at least two values per channel, but got {values}. Use fewer groups.")
         normalised = self._by_kernel(input) if self.num_ranks == 1 else self._joined(input, values)
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1

@@ -22,7 +22,7 @@ NAMES = ("run",)
 ABOUT = {"run:FOLDER": "the encoder of a finished run; of several seeds the one of the new run's own seed"}
 SMALL = False
 BACKBONE = Backbone
-WAY_ON = "Give the run's own command again first."
+WAY_ON = "Run its own command again first."
 
 
 def origin(argument: str) -> str:
@@ -38,7 +38,7 @@ def check(name: str, argument: str) -> None:
         if file.is_file():
             state = read_json(file, WAY_ON, {"state": None})["state"]
         if state != "finished":
-            raise UsageError(f"{name}:{argument}: {seed} is {state}. Finish it with its own command first.")
+            raise UsageError(f"{name}:{argument}: {seed} is {state}. First finish it with the command that started it.")
 
 
 def weights_folder(name: str, argument: str) -> Path:
@@ -60,9 +60,9 @@ def load(name: str, argument: str, size_px: int | None, seed: int) -> Backbone:
     try:
         encoder = hooks.open_method(folder).method.encoder()
     except (UsageError, ConfigMismatch) as error:
-        raise UsageError(f"{name}:{argument}: the encoder of {folder} cannot be had: {error}") from None
+        raise UsageError(f"{name}:{argument}: the encoder of {folder} cannot be loaded: {error}") from None
     if not isinstance(encoder, Backbone):
-        raise UsageError(f"{name}:{argument}: the run's encoder is a {type(encoder).__name__}, which is no backbone.")
+        raise UsageError(f"{name}:{argument}: the run's encoder is a {type(encoder).__name__}, not a backbone.")
     merge_lora(encoder)
     return encoder.cpu().requires_grad_(True)
 
@@ -78,7 +78,7 @@ def _seeds(argument: str) -> list[Path]:
     seeds = [file.parent for file in folder.glob("seed-*/run.json") if file.parent.name[5:].isdigit()]
     if not argument or not seeds:
         raise UsageError(
-            f"There is no run {argument or '(none is named)'}: say run:FOLDER with the folder of a run, or of one of "
-            "its seeds. If it was moved, put it back."
+            f"There is no run {argument or '(none is named)'}: use run:FOLDER with the folder of a run, or of one of "
+            "its seeds. If the folder was moved, put it back."
         )
     return sorted(seeds)

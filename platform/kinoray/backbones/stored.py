@@ -52,7 +52,7 @@ class StoredTowers(FrameTowers):
         """The projected vectors, (B, T, dim). Raises: UsageError for vectors of another width."""
         width, wanted = frames_BTD.shape[-1], self.vision_projection.in_features
         if width != wanted:
-            raise UsageError(f"Clips have vectors of {width} numbers, not of {wanted}. Run `{self.made_by}`.")
+            raise UsageError(f"The clips' vectors have {width} numbers, not {wanted}. Run `{self.made_by}`.")
         return self.vision_projection(frames_BTD)
 
     def embed_video(self, frames_BTD: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def vectors_folder(backbone: str, data_set: str, source: str | None = None) -> P
     said = read_json(file, way_on, {"folder": None, "source": None})
     folder = file.parent / Path(said["folder"]).name
     if not (folder / MANIFEST).is_file() or source not in (None, said["source"]):
-        raise UsageError(f"The vectors of {data_set} for {backbone} are of other clips than are prepared now. {way_on}")
+        raise UsageError(f"The vectors of {data_set} for {backbone} do not match the clips prepared now. {way_on}")
     return folder
 
 
@@ -149,7 +149,7 @@ def load_projections(towers: FrameTowers, path: Path, made_by: str) -> None:
     try:
         towers.load_state_dict(tensors, strict=False)
     except RuntimeError:
-        raise UsageError(f"{path} holds projections of other towers. Run `{made_by}`.") from None
+        raise UsageError(f"{path} was made for other towers. Run `{made_by}`.") from None
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -18,7 +18,7 @@ from kinoray.system.folders import expanded
 
 NAMES = ("timm",)
 ABOUT = {
-    "timm:NAME": "an encoder of pictures of timm with its published weights, as timm:vit_small_patch16_224",
+    "timm:NAME": "an encoder of pictures of timm with its published weights, such as timm:vit_small_patch16_224",
     "timm:NAME//FILE": "the same with weights from a .safetensors file",
     "timm:NAME/random": "the same with random weights by the run's seed",
 }
@@ -50,10 +50,10 @@ def check(name: str, argument: str) -> None:
     model, weights = _parts(argument)
     if not timm().is_model(model):
         raise unknown(
-            "model of timm", model, timm().list_models(), "Say timm:NAME, timm:NAME//FILE or timm:NAME/random."
+            "model of timm", model, timm().list_models(), "Use timm:NAME, timm:NAME//FILE or timm:NAME/random."
         )
     if weights not in ("", RANDOM) and not weights.endswith(".safetensors"):
-        raise UsageError(f"timm:{argument}: weights come from a .safetensors file, which runs no code.")
+        raise UsageError(f"timm:{argument}: the weights must be a .safetensors file, because loading one runs no code.")
 
 
 def weights_folder(name: str, argument: str) -> Path | None:

@@ -267,7 +267,7 @@ def load_towers(folder: Path) -> VitBertTowers:
     except (KeyError, TypeError, ValueError, RuntimeError, OSError, SafetensorError) as error:
         message = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"The backbone in {folder} cannot be read ({message}). Make it again: `benchmarks/pretrain.py`."
+            f"The backbone in {folder} cannot be read ({message}). Make it again with `benchmarks/pretrain.py`."
         ) from None
     return towers
 

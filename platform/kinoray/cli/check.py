@@ -68,7 +68,7 @@ def write_method(name: str, folder: Path, single: bool, kind: str = "method") ->
         if file.exists():
             raise UsageError(f"{file} exists already; nothing was written. Choose another name or move it away.")
         if not file.parent.is_dir():
-            raise UsageError(f"There is no folder {file.parent}. Stand in kinoray's repository, or add --single.")
+            raise UsageError(f"There is no folder {file.parent}. Run this in kinoray's repository, or add --single.")
     for file, template in files.items():
         text = (TEMPLATES / f"{template}.py").read_text(encoding="utf-8")
         text = text.replace(f"kinoray.cli.templates.{kind}", f"kinoray.methods.{name}")

@@ -111,7 +111,7 @@ def _follow(job: Any, as_json: bool = False) -> int:
         return job.follow(lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     except KeyboardInterrupt:
         again, stop = _command("logs", job), _command("stop", job)
-        raise Left(f"{job.id} runs on. Follow it: {again} --follow. Stop it: {stop}") from None
+        raise Left(f"{job.id} is still running. Follow it: {again} --follow. Stop it: {stop}") from None
 
 
 def _command(verb: str, job: Any) -> str:

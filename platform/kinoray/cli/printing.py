@@ -63,7 +63,7 @@ def print_rows_to_run(plans: Sequence[Mapping[str, Any]], as_json: bool) -> None
         what = f"{len(to_do)} of {len(wanted)} {of_what}, {sum(plan['steps'])} steps"
         print_lines(f"{folder.name:<48} {what}  {settings}".rstrip())
         runs, left, steps = runs + len(wanted), left + len(to_do), steps + len(to_do) * sum(plan["steps"])
-    print(f"{left} of {runs} runs are left to do, {steps:,} steps in all. Their settings: --dry-run --json.")
+    print(f"{left} of {runs} runs are left to do, {steps:,} steps in all. To see their settings, use --dry-run --json.")
 
 
 def print_results(results: Sequence["Result"], as_json: bool) -> None:
@@ -113,7 +113,9 @@ def print_comparison(comparison: "Comparison", wide: bool = False) -> None:
     left = len(comparison.columns) - len(shown)
     if left:
         columns = len(comparison.columns)
-        print(f"Left out to fit {width} cells: {left} of {columns} columns. `kinoray compare RUN --wide` shows all.")
+        print(
+            f"{left} of {columns} columns left out to fit {width} characters. `kinoray compare RUN --wide` shows all."
+        )
 
 
 def print_warnings(comparison: "Comparison") -> None:

@@ -35,7 +35,7 @@ def compare_command(
         from kinoray.report.pictures import write_figure
 
         write_figure(comparison.plot(), plot)
-        print(printable(f"Written {plot}."), file=sys.stderr)
+        print(printable(f"Wrote {plot}."), file=sys.stderr)
     if as_json:
         printing.print_warnings(comparison)
         print(json.dumps(comparison.to_json(), indent=1))
@@ -82,7 +82,7 @@ def search_command(
     written = result.write(out) if out is not None else None
     hits = result.frame.astype(object).to_dict("records")
     facts = {"run": result.run, "query": result.query, "hits": hits, "out": written and str(written)}
-    lines = [*repr(result).split("\n"), *([f"Written {written}."] if written else [])]
+    lines = [*repr(result).split("\n"), *([f"Wrote {written}."] if written else [])]
     printing.print_answer(facts, lines, as_json)
 
 
@@ -106,7 +106,7 @@ def weights_command(
     from kinoray.runs.finding import select_run
 
     folder = kinoray.export_weights(select_run(run, root), out, to=to, method=method)
-    print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Written {folder}."))
+    print(json.dumps({"folder": str(folder)}) if as_json else printable(f"Wrote {folder}."))
 
 
 CHECKED = {"ok": "ok     ", "unknown": "unknown", "failed": "FAILED "}
@@ -126,7 +126,7 @@ def bundle_command(
     from kinoray.runs.finding import select_runs
 
     path = kinoray.bundle(select_runs(runs, root), out, stream=stream, method=method, quiet=quiet)
-    print(json.dumps({"file": str(path)}) if as_json else printable(f"Written {path}."))
+    print(json.dumps({"file": str(path)}) if as_json else printable(f"Wrote {path}."))
 
 
 def verify_command(

@@ -81,7 +81,7 @@ def _experiments(methods: Sequence[str], config: Path | None) -> Iterable[tuple[
         options, settings = read_experiment(name)
         named = options.pop("method", None)
         if not named:
-            raise UsageError(f"{name}: it names no method. Add a line `method: bmu_moco`.")
+            raise UsageError(f"{name} names no method. Add a line `method: bmu_moco`.")
         for method in named if isinstance(named, list) else [named]:
             yield str(method), merged(base_options, options), merged(base_settings, settings)
 

@@ -117,14 +117,14 @@ def _print_sweep(result: "SweepResult", as_json: bool, run_winner: str = "") -> 
     importance = result.importance
     if importance:
         print(
-            f"Importance in {len(result.complete)} trials: "
+            f"Importance of the settings in {len(result.complete)} trials: "
             + ", ".join(f"{printable(k)} {v:.0%}" for k, v in importance.items())
         )
     if result.saved_s:
         print(f"Pruning saved about {result.saved_s:.0f} s of training.")
     print(f"Report: {page}")
     if run_winner:
-        print(printable(f"The winner on fresh seeds: {run_winner}"))
+        print(printable(f"To run the winner on fresh seeds: {run_winner}"))
     left = result.states["running"] + result.states["waiting"]
     if left:
-        print(f"{left} trials are left; the same command goes on.", file=sys.stderr)
+        print(f"{left} trials are left; run the same command again to resume.", file=sys.stderr)

@@ -51,10 +51,14 @@ def guarded_rows(reader: SlotReader, slots: Iterable[tuple[int, int]], alone: Al
                 break
             place = reader.next_clip(group, slot)
             if place is None:
-                raise RunFailed(f"Reading ends the process also where nothing is read (row {slot} of step {group}).")
+                raise RunFailed(
+                    f"The reading process crashes even without a clip to read (row {slot} of step {group})."
+                )
             _crashing.add(place)
         else:
-            raise RunFailed(f"{MOST} clips in a row ended the processes that read them. Is there memory?")
+            raise RunFailed(
+                f"{MOST} clips in a row crashed the processes that read them. Check that there is free memory."
+            )
 
 
 def _tried(alone: Alone, reader: SlotReader, group: int, slot: int) -> Row | None:
@@ -87,5 +91,5 @@ def isolated(read: Callable[..., Answer], *arguments: Any) -> Answer:
 
 def _answer(future: Future[Answer]) -> Answer:
     if not done_of([future]):
-        raise RunFailed(f"Reading a clip has not ended for {pool.GIVES_UP_S / 60:g} minutes. Is the storage there?")
+        raise RunFailed(f"Reading a clip has taken over {pool.GIVES_UP_S / 60:g} minutes. Is the storage reachable?")
     return future.result()

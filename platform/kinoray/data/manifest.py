@@ -239,7 +239,7 @@ def write_manifest(rows: list[dict[str, Any]], path: Path, root: Path, files: st
     """
     repeated = [id for id, count in Counter(row["id"] for row in rows).items() if count > 1]
     if repeated:
-        raise UsageError(f"Clip ids must be unique, but {len(repeated)} repeat, first {repeated[0]!r}.")
+        raise UsageError(f"Clip ids must be unique, but {len(repeated)} are repeated, such as {repeated[0]!r}.")
     for row in rows:
         check_row(row)
     return write_table(pa.table([_column(rows, field) for field in SCHEMA], schema=SCHEMA), path, root, files)
@@ -321,5 +321,5 @@ def _read(path: str, mtime_ns: int, size: int) -> Manifest:
     notes = table.schema.metadata or {}
     root, files = notes.get(ROOT_KEY), notes.get(FILES_KEY, b"").decode() or None
     if root is None or table.schema.names != SCHEMA.names:
-        raise UsageError(f"{path} is Parquet, but no kinoray manifest (columns {', '.join(SCHEMA.names)}).")
+        raise UsageError(f"{path} is Parquet, but not a kinoray manifest (columns {', '.join(SCHEMA.names)}).")
     return Manifest(Path(path), Path(os.fsdecode(root)), table.cast(SCHEMA).combine_chunks(), files)

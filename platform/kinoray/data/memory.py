@@ -60,12 +60,12 @@ def check_replay(replay: Replay, num_tasks: int) -> None:
     """Raises: UsageError where a memory cannot be as asked for in a stream of so many tasks."""
     if (replay.rows or 0) < 0 or replay.capacity < 1:
         raise UsageError(
-            "Replay needs rows >= 0 (0: in proportion) or None (as the batch), and a slot, but got "
+            "Replay needs rows >= 0 (0: in proportion) or None (as many as the batch), and capacity >= 1, but got "
             f"{replay.rows=}, {replay.capacity=}."
         )
     if AS_WRITTEN in replay.views and replay.policy not in ("ring", "reservoir"):
         raise UsageError(
-            f"Rows of a memory with policy={replay.policy!r} were written at no step, so no view of theirs is "
+            f"A memory with policy={replay.policy!r} is not written during steps, so its rows have no view "
             f"{AS_WRITTEN!r}. Use a ring or a reservoir, or another view."
         )
     if replay.policy == "ring" and replay.capacity < num_tasks:

@@ -94,8 +94,8 @@ def decode_slots(workers: int, cpus_per_worker: float) -> float:
     total = ray.cluster_resources().get("CPU", 0.0)
     if total < 1:
         raise UsageError(
-            "The connected cluster has no CPU at present, so nothing would train or decode. Run the same command again "
-            "when a machine has joined; `ray status` lists them."
+            "The Ray cluster has no CPU at present, so nothing would train or decode. Run the same command again when "
+            "a machine has joined (`ray status` lists the machines)."
         )
     free = int(total - workers * cpus_per_worker + 1e-6)
     if free < 1:

@@ -72,7 +72,7 @@ class TaskPlan:
         if not len(self.samples) == len(self.steps) == self.task + 1:
             raise ValueError(f"`samples` and `steps` must cover tasks 0..{self.task}: {self.samples=}, {self.steps=}.")
         if min(self.samples) < 1 or self.batch_size < 1:
-            raise UsageError(f"Every task needs training samples, and the batch one row: {self.samples=}.")
+            raise UsageError(f"Every task needs training samples, and the batch at least one row: {self.samples=}.")
         if self.replay:
             memory.check_replay(self.replay, self.num_tasks)
             labels = tuple(map(len, self.labels or ()))
@@ -209,7 +209,9 @@ def rank_slice(count: int, rank: int, world: int, rows: str = "rows") -> slice:
     if count % world:
         below, above = count - count % world, count + world - count % world
         use = f"{below} or {above}" if below else f"{above}"
-        raise UsageError(f"{count} {rows} a step do not divide over {world} workers. Use {use}, or other num_workers.")
+        raise UsageError(
+            f"{count} {rows} per step do not divide evenly among {world} workers. Use {use}, or another num_workers."
+        )
     share = count // world
     return slice(rank * share, (rank + 1) * share)
 

@@ -91,8 +91,8 @@ def _answer(future: Future[list[Sent]], reader: SlotReader, slots: list[Slot]) -
     place = reader.next_clip(*slots[0])
     clip = "the clips" if place is None else f"{read_manifest(place[0]).uri(place[1])} or a clip near it"
     raise RunFailed(
-        f"Reading {clip} has not ended for {pool.GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same "
-        "command again when it is; nothing that was committed is lost."
+        f"Reading {clip} has taken over {pool.GIVES_UP_S / 60:g} minutes. Check that the storage is reachable, then "
+        "run the same command again; nothing that was committed is lost."
     )
 
 

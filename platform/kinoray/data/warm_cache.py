@@ -76,8 +76,8 @@ def _some_of(waiting: list[Any], say: Callable[[str], None]) -> int | None:
         ready, waiting[:] = ray.wait(waiting, timeout=TELLS_S)
         if ready:
             return sum(_answer(partial(ray.get, ref)) for ref in ready)
-        say(f"Frame cache: nothing for {TELLS_S:g} s. Others hold the cluster's CPUs, or the storage is slow.")
-    say("Frame cache: given up; the runs decode what it lacks.")
+        say(f"Frame cache: no progress for {TELLS_S:g} s. Other jobs hold the cluster's CPUs, or the storage is slow.")
+    say("Frame cache: not completed; the runs decode the missing clips themselves.")
     for ref in waiting:
         ray.cancel(ref)
     waiting.clear()

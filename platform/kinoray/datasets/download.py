@@ -48,8 +48,8 @@ def get_package(package: Package, folder: Path, source: Path | None) -> tuple[Pa
         got = Path(shutil.copy(given[0], draft)) if source else _download(package, draft)
         if _is_wrong(package, got, digest := sha256(got)):
             raise UsageError(
-                f"{(source or folder) / got.name} has the checksum {digest}, where version {package.version} has "
-                f"{package.sha256}: it is damaged or not that file. Delete it, or get it again."
+                f"{(source or folder) / got.name} has the checksum {digest}, but version {package.version} has "
+                f"{package.sha256}: it is damaged or another file. Delete it, or get it again."
             )
         sync(got)
         return got.replace(folder / got.name), digest, _about(package, got)
@@ -92,17 +92,19 @@ def _download(package: Package, folder: Path) -> Path:
             )
         except FileNotFoundError:
             raise UsageError(
-                f"{command[0]} is not on this machine, which {package.name} is got by. Install it, or get "
+                f"{command[0]}, which downloads {package.name}, is not on this machine. Install it, or get "
                 f"{package.file} elsewhere and give its folder with --from FOLDER."
             ) from None
         except subprocess.TimeoutExpired:
-            raise RunFailed(f"{package.name} has not come for {LONGEST_S / 60:g} minutes. Run it again.") from None
+            raise RunFailed(
+                f"{package.name} did not arrive within {LONGEST_S / 60:g} minutes. Run the same command again."
+            ) from None
         if ended.returncode == 0 and (files := [path for path in folder.iterdir() if path.is_file()]):
             return files[0]
         failed = failed or _last_words(ended.stderr)
     raise RunFailed(
-        f"{package.name} {package.version} cannot be got: {failed}. Is there a network? Run the same command again, or "
-        f"get {package.file} elsewhere and give its folder with --from FOLDER."
+        f"{package.name} {package.version} cannot be downloaded: {failed}. Check the network and run the same command "
+        f"again, or get {package.file} elsewhere and give its folder with --from FOLDER."
     )
 
 
@@ -158,7 +160,9 @@ def _tar_of(file: BinaryIO, archive: Path) -> BinaryIO:
         if header.startswith(b"data.tar"):
             return io.BytesIO(file.read(size))
         file.seek(size + size % 2, io.SEEK_CUR)
-    raise UsageError(f"{archive} holds no data.tar, so it is no whole Debian package. Delete it and fetch it again.")
+    raise UsageError(
+        f"{archive} has no data.tar, so it is not a complete Debian package. Delete it and fetch it again."
+    )
 
 
 def _check(archive: Path, sizes: Iterable[int]) -> None:
@@ -169,5 +173,5 @@ def _check(archive: Path, sizes: Iterable[int]) -> None:
         total += size
         if count > MOST_FILES or total > most:
             raise UsageError(
-                f"{archive} holds more than {MOST_FILES:,} files or {most:,} bytes: not what it was. Delete it."
+                f"{archive} holds more than {MOST_FILES:,} files or {most:,} bytes, so it is another one. Delete it."
             )

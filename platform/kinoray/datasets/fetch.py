@@ -107,7 +107,7 @@ def _uris(drawn: Sequence[Drawn]) -> list[str]:
     names = [re.sub(r"[^a-z0-9]+", "-", clip.id.lower()).strip("-") for clip in drawn]
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise RunFailed(f"Two clips are called {twice!r}. The packages are not as they were: fetch their own versions.")
+        raise RunFailed(f"Two clips are called {twice!r}: these packages differ from the known versions. Fetch those.")
     return [f"clips/{name}.{'png' if clip.is_picture else 'mp4'}" for name, clip in zip(names, drawn, strict=True)]
 
 

@@ -107,7 +107,7 @@ def prepare(name: str, root: Path | str, workers: int | None = None, progress: b
             counts = ", ".join(f"{len(problems[kind])} {kind}" for kind in ("missing", "corrupt"))
             raise UsageError(
                 f"None of the {len(annotations.rows)} clips of {annotations.data_set.name} can be used: {counts} "
-                f"(listed in {folder}). Looked under {root}. Give the folder that holds its files."
+                f"(listed in {folder}). Looked under {root}. Give the folder of the data set's files."
             )
         manifest = write_manifest(rows, folder / "manifest.parquet", Path(home))
         report = Report(
@@ -279,8 +279,8 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
         yield
     except UnreadableStorage as error:
         raise RunFailed(
-            f"{error}. The file may be sound: the storage failed. What was probed is kept; when it is back, run the "
-            "same command again."
+            f"{error}. The storage failed; the file may be fine. What was checked is kept: run the same command again "
+            "when the storage is back."
         ) from None
     except OSError as error:
         where, why = error.filename or folder, error.strerror or str(error)
@@ -291,7 +291,7 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
             ) from None
         if isinstance(error, PermissionError):
             raise UsageError(
-                f"{where}: {why}. Give yourself access to it, or set XDG_CACHE_HOME where it is "
-                "the cache, and run the same command again."
+                f"{where}: {why}. Get access to it (or, if it is in the cache, set XDG_CACHE_HOME to another folder), "
+                "and run the same command again."
             ) from None
-        raise RunFailed(f"{where}: {why}. What was probed is kept; run the same command again.") from None
+        raise RunFailed(f"{where}: {why}. What was checked is kept; run the same command again.") from None

@@ -270,8 +270,9 @@ def _done_of(running: dict[Future[list[Finding]], list[Part]]) -> set[Future[lis
     """Reads that are done. Raises: RunFailed where all are held up for good."""
     if not (done := done_of(running, LONGER)):
         raise RunFailed(
-            f"Reading {next(iter(running.values()))[0].uri} or a file near it has not ended for "
-            f"{LONGER * pool.GIVES_UP_S / 60:g} minutes. Is the storage there? Run the same command again when it is."
+            f"Reading {next(iter(running.values()))[0].uri} or a file near it has taken over "
+            f"{LONGER * pool.GIVES_UP_S / 60:g} minutes. Check that the storage is reachable, then run the same "
+            "command again."
         )
     return done
 
@@ -313,8 +314,8 @@ def _on_ray(parts: Sequence[Part], root: str, workers: int | None) -> Iterator[l
                 if not done:
                     first = next(iter(running.values()))[0].uri
                     raise RunFailed(
-                        f"No answer from Ray for {STUCK_S:g} s, {first} was being read. Free CPUs of its cluster, "
-                        "or use --workers 0; what was probed is kept."
+                        f"No answer from Ray for {STUCK_S:g} s while {first} was being read. Free CPUs of the cluster, "
+                        "or use --workers 0; what was checked is kept."
                     )
                 batch, answered_at = running.pop(done[0]), time.monotonic()
                 try:
@@ -342,5 +343,5 @@ def _check_seen(batch: Sequence[Part], findings: Sequence[Finding], root: str) -
         if unseen and os.path.exists(path) and version_of(path) == (part.size, part.mtime_ns):
             raise RunFailed(
                 f"{part.uri} is in {root} here but not where Ray read it. Put the data on a folder that all machines "
-                "share, or use --workers 0; what was probed is kept."
+                "share, or use --workers 0; what was checked is kept."
             )

@@ -113,7 +113,7 @@ def load_plain(path: Path | str, encoding: str = "latin1") -> Any:
     path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise _Refused(f"{path.stat().st_size} bytes, where {MAX_BYTES} are the most")
+            raise _Refused(f"{path.stat().st_size} bytes; the limit is {MAX_BYTES}")
         data = path.read_bytes()
         _check_size(data)
         return _plain(_PlainUnpickler(io.BytesIO(data), encoding=encoding).load(), {})
@@ -126,7 +126,7 @@ def load_plain(path: Path | str, encoding: str = "latin1") -> Any:
         ) from None
     except Exception as error:  # a damaged pickle can end in nearly any error
         message = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{path} is no readable pickle ({message:.120}). Get the file again.") from None
+        raise UsageError(f"{path} is not a readable pickle ({message:.120}). Get the file again.") from None
 
 
 def _check_size(data: bytes) -> None:
@@ -159,6 +159,6 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
     elif type(value) is _Array:
         made = value.value
     else:
-        raise _Refused("something that is no value")
+        raise _Refused("an object that is not a plain value")
     seen[id(value)] = made
     return made

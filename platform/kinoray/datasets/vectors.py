@@ -171,8 +171,8 @@ def _make(
         for row in rows:
             if row["error"]:
                 raise RunFailed(
-                    f"Clip {whole.id(row['row'])!r} cannot be read ({row['error']}). What was made is "
-                    "kept. Prepare the set again, then run the same command."
+                    f"Clip {whole.id(row['row'])!r} cannot be read ({row['error']}). The vectors made so far are kept. "
+                    "Prepare the data set again, then run the same command."
                 )
             with whole_file(todo[row["row"]]) as draft, draft.open("wb") as file:
                 np.save(file, np.asarray(row["vectors"], dtype=np.float16), allow_pickle=False)

@@ -39,7 +39,7 @@ BACKBONE = Network
 def check(name: str, argument: str) -> None:
     """The argument is a number of channels. Raises: UsageError."""
     if argument and not (argument.isdecimal() and int(argument)):
-        raise UsageError(f"{name}:{argument}: say how many channels, as {name}:64.")
+        raise UsageError(f"{name}:{argument}: give the number of channels, such as {name}:64.")
 
 
 def load(name: str, argument: str, size_px: int | None, seed: int) -> Network:

@@ -63,8 +63,8 @@ class Child:
         except (OSError, ValueError):
             self.close()
             raise RunFailed(
-                f"The program that draws Meta-World's robots ended: {self._last_words()}. It was written for Debian 12 "
-                "with its own libraries. Run the same command again: what is drawn stays."
+                f"The program that draws Meta-World's robots stopped: {self._last_words()}. It was made for Debian 12 "
+                "and its libraries. Run the same command again: finished clips are kept."
             ) from None
         finally:
             watch.cancel()

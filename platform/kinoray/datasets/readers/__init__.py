@@ -199,7 +199,7 @@ def read_list(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no UTF-8 text: {error}. Get the file again.") from None
+        raise UsageError(f"{path} is not UTF-8 text: {error}. Get the file again.") from None
     return [line.strip() for line in lines if line.strip()]
 
 

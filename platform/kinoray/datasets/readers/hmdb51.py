@@ -96,5 +96,5 @@ def _entry(path: Path, line: str) -> tuple[str, str | None]:
     """Clip and use of a line such as `#2_Gum_chew_h_nm_np1_fr_med_0.avi 1`."""
     match = LINE.fullmatch(line)
     if not match:
-        raise UsageError(f"{path}: {line!r:.80} is no line such as 'clip.avi 1'. Get the lists again.")
+        raise UsageError(f"{path}: {line!r:.80} is not a line such as 'clip.avi 1'. Get the lists again.")
     return stem_of(match[1]), USES[match[2]]

@@ -167,7 +167,7 @@ def _listed(root: Path) -> dict[str, dict[str, Any]]:
         for line in read_list(path) if path and all(lists.values()) else ():
             parts = line.split()[0].split("/")
             if len(parts) < 2:
-                raise UsageError(f"{path}: {line!r:.80} is no line such as 'train/<wnid>/<file> 0'. Get it again.")
+                raise UsageError(f"{path}: {line!r:.80} is not a line such as 'train/<wnid>/<file> 0'. Get it again.")
             rows[stem_of(parts[-1])] = {"id": stem_of(parts[-1]), "uri": None, "label": parts[-2], "split": split}
     return rows
 

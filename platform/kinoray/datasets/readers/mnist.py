@@ -33,7 +33,7 @@ def read(name: str, root: Path) -> Annotations:
     for split, word in (("train", "train"), ("test", "t10k")):
         pictures, labels = (_array(root, f"{word}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
         if pictures.ndim != 3 or labels.shape != pictures.shape[:1] or labels.max(initial=0) > 9:
-            raise UsageError(f"{root}: the digits and labels of {word} do not fit. Get the files of mnist again.")
+            raise UsageError(f"{root}: the digits and labels of {word} do not match. Get the files of mnist again.")
         rgb = np.repeat(pictures[..., None], 3, axis=-1)
         keep_array(home / f"{split}.npy", rgb.shape, partial(iter, [rgb]))
         rows += [
@@ -54,4 +54,4 @@ def _array(root: Path, name: str) -> np.ndarray:
         shape = np.frombuffer(data, ">u4", axes, 4).tolist()
         return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError) as error:
-        raise UsageError(f"{file} is no IDX file ({error!s:.80}). Get the file again.") from None
+        raise UsageError(f"{file} is not an IDX file ({error!s:.80}). Get the file again.") from None

@@ -147,14 +147,16 @@ def _load(folder: Path, word: str, part: int) -> np.ndarray:
             f"{folder} has no {path.name}; {PARTS} parts were published. Unpack the release again."
         ) from None
     except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise UsageError(f"{path} is no array of numbers ({error!s:.80}). Unpack the release again.") from None
+        raise UsageError(f"{path} is not an array of numbers ({error!s:.80}). Unpack the release again.") from None
 
 
 def _parts(folder: Path, word: str, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     for part in range(PARTS):
         pictures = _load(folder, word, part)
         if pictures.shape[1:] != shape or pictures.dtype.kind not in "fu":
-            raise UsageError(f"{folder}: part {part + 1} of {word} differs from the first in kind. Get it again.")
+            raise UsageError(
+                f"{folder}: part {part + 1} of {word} has another type or shape than the first. Get it again."
+            )
         for start in range(0, len(pictures), 1000):  # a part of the release takes half a gigabyte
             piece = pictures[start : start + 1000]
             yield piece if piece.dtype == np.uint8 else np.rint(np.clip(piece, 0, 1) * 255).astype(np.uint8)

@@ -65,5 +65,5 @@ def _row(path: Path, line: str, use: str) -> dict[str, Any]:
     label, _, clip = file.replace("\\", "/").rpartition("/")
     stem = stem_of(clip)
     if not label or "_g" not in stem or len(number) > 1:
-        raise UsageError(f"{path}: {line!r:.80} is no line such as 'Archery/v_Archery_g08_c01.avi 3'. Get it again.")
+        raise UsageError(f"{path}: {line!r:.80} is not a line such as 'Archery/v_Archery_g08_c01.avi 3'. Get it again.")
     return {"id": stem, "video": stem.rpartition("_c")[0], "uri": None, "label": label, "split": use}

@@ -87,13 +87,13 @@ def open_picture(folder: Path, file: str) -> Image.Image:
     """A picture below a folder, not yet decoded. Raises: UsageError as of `draw`."""
     path = (folder / file).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise UsageError(f"{file} of {folder} leads out of the folder. Fetch the package anew.")
+        raise UsageError(f"{file} of {folder} points outside the folder. Fetch the package again.")
     try:
         picture = Image.open(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a picture ({error}). Fetch the package anew.") from None
+        raise UsageError(f"{path} cannot be read as a picture ({error}). Fetch the package again.") from None
     if picture.width * picture.height > MAX_PIXELS:
-        raise UsageError(f"{path} has more than {MAX_PIXELS:,} pixels. Fetch the package anew.")
+        raise UsageError(f"{path} has more than {MAX_PIXELS:,} pixels. Fetch the package again.")
     return picture
 
 
@@ -115,7 +115,7 @@ def _sheet(folder: Path, file: str) -> Image.Image:
         try:
             return picture.convert("RGBA")
         except (OSError, ValueError, SyntaxError) as error:
-            raise UsageError(f"{file} of {folder} is damaged ({error}). Fetch the package anew.") from None
+            raise UsageError(f"{file} of {folder} is damaged ({error}). Fetch the package again.") from None
 
 
 def _over(target: np.ndarray, pixels: np.ndarray) -> None:
