@@ -104,8 +104,8 @@ class ReleasedGenerator(nn.Module):
         super().__init__()
         if size_px < self.SMALLEST_PX:
             raise UsageError(
-                f"The generator of the authors' code needs frames of {self.SMALLEST_PX} px or more, but got {size_px} px. "
-                "Use generator=conv_lstm."
+                f"The generator of the authors' code needs frames of {self.SMALLEST_PX} px or more, but got "
+                f"{size_px} px. Use generator=conv_lstm."
             )
         self.shape = (frames, 3, size_px, size_px)
         width = 3 * frames

@@ -91,5 +91,7 @@ def isolated(read: Callable[..., Answer], *arguments: Any) -> Answer:
 
 def _answer(future: Future[Answer]) -> Answer:
     if not done_of([future]):
-        raise RunFailed(f"Reading a clip has taken over {pool.GIVES_UP_S / 60:g} minutes. Is the storage reachable?")
+        raise RunFailed(
+            f"Reading a clip has taken over {pool.GIVES_UP_S / 60:g} minutes. Check that the storage is reachable."
+        )
     return future.result()

@@ -111,7 +111,7 @@ def decode_item(clip: Clip, form: FrameForm) -> np.ndarray:
     if array.dtype != np.uint8 or array.ndim != 4 or array.shape[3] != 3:
         raise VideoError("open", f"the array must be uint8 (N, H, W, 3), but is {array.dtype} {array.shape}")
     if clip.item is None or not 0 <= clip.item < len(array):
-        raise VideoError("open", f"item {clip.item} of an array of {len(array)}")
+        raise VideoError("open", f"item {clip.item} is outside an array of {len(array)}")
     return fit_array(array[clip.item], form)[None].copy()
 
 
@@ -119,7 +119,7 @@ def _bytes_of(path: str) -> bytes:
     """The whole file: reading it before decoding tells the storage's failures from the file's."""
     size, most = os.path.getsize(path), PICTURE_LIMITS.packet_bytes
     if size > most:
-        raise VideoError("limits", f"a file of {size} bytes is more than the limit of {most}")
+        raise VideoError("limits", f"the file has {size} bytes, more than the limit of {most}")
     with open(path, "rb") as file:
         return file.read()
 
@@ -130,7 +130,9 @@ def _check_size(image: Image.Image, data: bytes) -> None:
         raise VideoError("limits", f"{width} x {height} pixels are more than the limit of {most}")
     scans = data.count(b"\xff\xda") if image.format in ("JPEG", "MPO") else 1
     if width * height * scans > SCANNED_PIXELS:
-        raise VideoError("limits", f"{scans} scans of {width} x {height} pixels are more than the limit")
+        raise VideoError(
+            "limits", f"{scans} JPEG scans of {width} x {height} pixels are more than the limit of {SCANNED_PIXELS}"
+        )
 
 
 def orientation(image: Image.Image) -> int:
@@ -164,7 +166,7 @@ def _read_array(clip: Clip, reader_for: Callable[[int], Callable[[str, int, int]
     try:
         return with_retries(clip, read)
     except (ValueError, EOFError, SyntaxError) as error:  # VideoError is none of them
-        raise VideoError("open", "not an array file (.npy) of plain numbers, or cut off") from error
+        raise VideoError("open", "not an array file (.npy) of plain numbers, or a file that is cut off") from error
 
 
 @lru_cache(maxsize=16)

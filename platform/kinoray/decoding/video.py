@@ -56,7 +56,7 @@ def max_pixels() -> int:
     """What the user allows a frame to have, else those of 4K. Raises: UsageError where that is no number above 0."""
     given = os.environ.get("KINORAY_MAX_PIXELS", "")
     if given and not (given.isdecimal() and int(given)):
-        raise UsageError(f"KINORAY_MAX_PIXELS={given}: give width x height as a whole number, 33177600 for 8K, say.")
+        raise UsageError(f"KINORAY_MAX_PIXELS={given}: give width x height as a whole number, such as 33177600 for 8K.")
     return int(given or 4096 * 2304)
 
 
@@ -269,7 +269,9 @@ def check_time(video: Video) -> None:
     if time.thread_time() > video.cpu_deadline:
         raise VideoError("limits", f"decoding took more than the limit of {video.limits.cpu_s:g} s of CPU time")
     if time.monotonic() > video.deadline:
-        raise TimeoutError(errno.ETIMEDOUT, f"no end after {STALLED * video.limits.cpu_s:g} s, most of them idle")
+        raise TimeoutError(
+            errno.ETIMEDOUT, f"decoding did not end within {STALLED * video.limits.cpu_s:g} s, most of them idle"
+        )
 
 
 def _span_of(clip: Clip, stream: VideoStream) -> Span:
@@ -357,7 +359,7 @@ def check_count(video: Video, packets: list[Packet], count: int) -> None:
     renewed = not video.from_start and video.stream.codec_context.codec.canonical_name in RENEWED
     if count + WHOLE_SLACK < WHOLE_SHARE * expected or (renewed and count < expected):
         raise VideoError(
-            "decode", f"the stream ends early, or most of its packets show nothing: {count} of {expected} frames"
+            "decode", f"the stream ends early, or most of its packets hold no picture: {count} of {expected} frames"
         )
 
 

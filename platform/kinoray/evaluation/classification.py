@@ -40,7 +40,9 @@ def nearest(queries_QF: Tensor, bank_NF: Tensor, k: int) -> tuple[Tensor, Tensor
     Raises: ValueError if the bank is empty or k < 1.
     """
     if not len(bank_NF) or k < 1:
-        raise ValueError(f"Neighbours need a bank and `k >= 1`, but got {len(bank_NF)} pictures and {k=}.")
+        raise ValueError(
+            f"Nearest neighbours need a bank of pictures and `k >= 1`, but got {len(bank_NF)} pictures and {k=}."
+        )
     bank_FN = nn.functional.normalize(bank_NF, dim=1).T
     parts = []
     for block in queries_QF.split(max(1, SCORES_NUMEL // len(bank_NF))):
@@ -221,7 +223,7 @@ def bank_of(tester: Tester, parts: Sequence[Clips]) -> Bank:
     if (labels < 0).any():
         ids = [f"{tester.run.names[part.task]}/{clip}" for part in parts for clip in part.ids]
         raise BadData(
-            f"The training picture {ids[int(np.argmin(labels))]!r} has no label, but it is to vote for its class. "
+            f"The training picture {ids[int(np.argmin(labels))]!r} has no label, which nearest-neighbour tests need. "
             "Label every training picture, or use a stream of another protocol."
         )
     classes, places = np.unique(labels, return_inverse=True)
@@ -257,8 +259,8 @@ def places_in(tester: Tester, bank: Bank, clips: Clips) -> np.ndarray:
     if (labels < 0).any():
         clip = clips.ids[int(np.argmin(labels))]
         raise BadData(
-            f"The {clips.split} picture {clip!r} of task {tester.run.names[clips.task]!r} has no label that a task "
-            "trains on. Label every picture, and give every class training pictures."
+            f"The {clips.split} picture {clip!r} of task {tester.run.names[clips.task]!r} has no label, or one that no "
+            "task trains on. Label every picture, and give every class training pictures."
         )
     places = np.searchsorted(bank.classes, labels).clip(max=len(bank.classes) - 1)
     return np.where(bank.classes[places] == labels, places, len(bank.classes))

@@ -84,10 +84,10 @@ def _read(file: Path, row: int, say: Callable[[str], Any]) -> dict[str, Found]:
                 return {}
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it is no mapping)
     except (OSError, SafetensorError) as error:
-        say(f"{file} cannot be read ({one_line(error)}): the tests so far are embedded again.")
+        say(f"{file} cannot be read ({one_line(error)}): the clips tested so far are embedded again.")
         return {}
     if facts.get("digest") != state_digest(tensors, {}):
-        say(f"{file} is damaged: the tests so far are embedded again.")
+        say(f"{file} is damaged: the clips tested so far are embedded again.")
         return {}
     names = [name.removesuffix(".rows") for name in tensors if name.endswith(".rows")]
     return {name: (tensors[f"{name}.rows"].numpy(), tensors[f"{name}.features"]) for name in names}

@@ -162,7 +162,7 @@ def _slacks(queries: Sequence[Tensor], blocks: Sequence[Tensor], norms: Sequence
     """How far a product may lie from the score, for each block and query, (Q,) each."""
     known = norms or [largest_norm(block) for block in blocks]
     if not all(map(math.isfinite, known)) or not all(bool(query.isfinite().all()) for query in queries):
-        raise ValueError("Features must be numbers, but some are nan or infinite: they have diverged.")
+        raise ValueError("Features must be finite, but some are nan or infinite, as after a training that diverged.")
     return [
         # The norms are rounded themselves, by far less than the second unit added here.
         (query.shape[-1] + 2) * UNIT_ROUNDOFF * norm * query.float().norm(dim=1)

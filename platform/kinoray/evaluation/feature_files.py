@@ -82,7 +82,7 @@ def read_features(folder: Path, fact: Fact) -> Block:
     try:
         path = own_file(folder, fact["file"])
     except ValueError as error:
-        raise CheckpointCorrupt(f"A checkpoint names a strange file: {error}.") from None
+        raise CheckpointCorrupt(f"A checkpoint names an invalid file: {error}. Start over with --fresh.") from None
     if not path.is_file():
         raise CheckpointCorrupt(
             f"{path} is missing, but the checkpoint names it. Restore it, or start over with --fresh."

@@ -139,7 +139,7 @@ class FeatureStore:
         blocks = [b for b in self._of_split(split) if b.task < before_task]
         total = sum(len(b.features) for b in blocks)
         if not total:
-            raise UsageError(f"The store has no {split} clips of tasks before {before_task}.")
+            raise UsageError(f"The feature store has no {split} clips of tasks before {before_task}.")
         places = (start + torch.arange(count)) % total
         rows = torch.empty(count, *blocks[0].features.shape[1:])
         first = 0
@@ -165,10 +165,10 @@ class FeatureStore:
         of_blocks = [queries if isinstance(queries, Tensor) else queries.get(b.task) for b in blocks]
         for query, block in zip(of_blocks, blocks, strict=True):
             if query is None:
-                raise UsageError(f"There are no queries for the block of task {block.task}.")
+                raise UsageError(f"There are no queries for task {block.task}.")
             shape = tuple(block.features.shape[1:])
             if query.ndim != 2 or tuple(query.shape[1:]) != shape:
                 raise UsageError(
-                    f"Queries of shape {tuple(query.shape)} cannot be searched in features of shape {shape} a clip."
+                    f"Queries of shape {tuple(query.shape)} do not fit features of shape {shape} per clip."
                 )
         return [query.detach().float().cpu() for query in of_blocks if query is not None]

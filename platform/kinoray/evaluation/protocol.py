@@ -126,7 +126,7 @@ class BaseProtocol(ABC):
         if _bare(text) not in known:
             names = list(known)
             words = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-            raise UsageError(f"There is no metric {text!r} to compare by. Use {words}.")
+            raise UsageError(f"There is no metric {text!r}. Compare by {words}.")
         return known[_bare(text)]
 
     def stages(self, tasks: int, joint: bool = False, zero_shot: bool = False, held_out: int = 0) -> tuple[Stage, ...]:
@@ -229,7 +229,9 @@ def _own_protocol(source: Source) -> BaseProtocol:
     """The protocol of a user's file or class. Raises: UsageError where it does not say what every protocol says."""
     cls: type[Any] = whole(class_of(source, "Protocol", BaseProtocol)[0], source.name)
     if lacking := [fact for fact in ("scores", "about", "headlines", "objective") if not hasattr(cls, fact)]:
-        raise UsageError(f"{source.name}: its class says no {' and no '.join(lacking)}. See `kinoray new protocol`.")
+        raise UsageError(
+            f"{source.name}: its class does not define {' and '.join(lacking)}. See `kinoray new protocol`."
+        )
     protocol = cls()
     protocol.name = source.name
     facts_of(protocol)
@@ -264,7 +266,7 @@ class Facts:
 
     def __post_init__(self) -> None:
         if unknown_ones := [name for name in (*self.headlines, self.objective) if name not in self.metrics]:
-            raise ValueError(f"{unknown_ones[0]} is none of its `metrics`, {', '.join(self.metrics)}")
+            raise ValueError(f"{unknown_ones[0]} is not one of the protocol's `metrics`, {', '.join(self.metrics)}")
 
 
 def facts_of(protocol: BaseProtocol) -> Facts:

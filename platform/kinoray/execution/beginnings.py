@@ -122,7 +122,7 @@ def state_after(
             if sha256(file) != fact["sha256"]:
                 raise CheckpointCorrupt(f"{file.name} does not match its SHA-256.")
     except (CheckpointCorrupt, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointCorrupt(f"{folder} has lost its last state: {error} Train it again.") from None
+        raise CheckpointCorrupt(f"The last state in {folder} cannot be used: {error} Train it again.") from None
     return last, features
 
 

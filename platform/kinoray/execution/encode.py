@@ -98,7 +98,7 @@ def encode(
     reader = _reader(stream, recipe, towers)
     made = _made(stream, name, reader)
     if file.exists() and encoded.read_made(file) != made:
-        raise UsageError(f"{file} holds other features. Give another name with -o, or remove it.")
+        raise UsageError(f"{file} holds features of other data or settings. Give another name with -o, or remove it.")
     todo = []
     if not file.exists():
         parts = file.with_name(f"{file.name}.parts")
@@ -137,8 +137,8 @@ def _towers(backbone: str, recipe: Recipe) -> FrameTowers:
     kind = backbone_class(backbone)
     if not issubclass(kind, FrameTowers) or kind.reads_vectors:
         raise UsageError(
-            f"{backbone} is a {kind.__name__}, which does not see each frame of a video by itself, and captions. Name "
-            "two towers, as clip, open_clip:FOLDER or hf:FOLDER."
+            f"{backbone} is a {kind.__name__}, which does not encode single frames and captions. Name one with both "
+            "towers, such as clip, clip:FOLDER or hf:FOLDER."
         )
     towers = load_backbone(backbone, recipe.size_px)
     assert isinstance(towers, FrameTowers)

@@ -44,7 +44,7 @@ def count_steps(spec: RunSpec, world: World, monitor: Any) -> bool:
     if gather_objects(known, world)[0]:
         return True
     if world.is_first:
-        client.show(f"counting what steps cost, of {run.method.name} and of {budget.method.name}")
+        client.show(f"counting the FLOPs of a step of {run.method.name} and of {budget.method.name}")
 
     def stops() -> bool:
         client.flush()  # nothing is logged that would bring the answer along
@@ -102,7 +102,7 @@ def _flops(spec: RunSpec, world: World, stops: Callable[[], bool]) -> list[int] 
         return None
     flops = [state.step_flops[number] for number in range(len(spec.stages))]
     if not all(flops):
-        raise RunFailed(f"{spec.run.method.name} takes no operation that is counted: `equal_flops` has no meaning.")
+        raise RunFailed(f"{spec.run.method.name} does no operation that is counted: leave `equal_flops` out.")
     return flops
 
 

@@ -107,14 +107,14 @@ def read_task(text: str | Path) -> TaskData:
     elif entry.task is not None:
         task = _task_of_stream(entry.task)
     else:
-        raise UsageError(f"{path}: it names no data. Add a line `folder: ./videos` or `task: moving-cvlm:3/radar`.")
+        raise UsageError(f"{path} names no data. Add a line `folder: ./videos` or `task: moving-cvlm:3/radar`.")
     return replace(task, name=entry.name or task.name)
 
 
 def _task_of_stream(text: str) -> TaskData:
     stream, slash, task = text.rpartition("/")
     if not slash or not stream or not task:
-        raise UsageError(f"{text!r} is neither a task file (.yaml) nor STREAM/TASK, as moving-cvlm:3/radar.")
+        raise UsageError(f"{text!r} is neither a task file (.yaml) nor STREAM/TASK, such as moving-cvlm:3/radar.")
     with checked_first(lambda: _named(load_stream(stream), task)):
         return _named(load_stream(stream), task)
 
@@ -130,15 +130,18 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
     """The request of the longer run, and the run. Raises: UsageError where the old one cannot be extended."""
     label = label_of(old)
     if old.state != "finished":
-        raise UsageError(f"{label} is {old.state}, not finished; finish it with its own command first.")
+        raise UsageError(f"{label} is {old.state}, not finished; finish it first with the command that started it.")
     if old.joint or old.zero_shot:
         kind = "joint training" if old.joint else "zero-shot"
-        raise UsageError(f"{label} is {kind}: it has no state between tasks. Run it again on the longer stream.")
+        raise UsageError(
+            f"{label} is {kind} and has no state between tasks, so it cannot be extended. Run it again on the longer "
+            "stream."
+        )
     if old.equal_flops:
-        raise UsageError(f"{label} has steps that were counted at its start (`equal_flops`). Run it anew on all tasks.")
+        raise UsageError(f"The steps of {label} were fixed at its start (`equal_flops`). Run it again on all tasks.")
     if old.protocol.looks_ahead:
         raise UsageError(
-            f"{label} was tested on all its tasks from the start, so not on a new one. Run it anew on all."
+            f"{label} was tested on all tasks from its start, so tests of a new one are missing. Run it again on all."
         )
     if new.name in old.tasks:
         raise UsageError(f"{label} has a task named {new.name!r} already. Give the new one another `name:`.")
@@ -156,12 +159,12 @@ def _longer(old: Result, request: RunRequest, new: TaskData) -> tuple[RunRequest
         if then[part].get(name, usual[part].get(name)) != value  # a newer setting had its default
     ]
     if changed:
-        raise ConfigMismatch(f"{label} was made with other settings than it would go on with: {'; '.join(changed)}.")
+        raise ConfigMismatch(f"The settings of {label} have changed since it was made: {'; '.join(changed)}.")
     made_for = max(longer.recipe.planned_tasks, len(old.tasks))
     if made_for <= len(old.tasks) and counts_tasks(longer):
         raise UsageError(
-            f"{label} made room for {made_for} tasks, which {old.method} or its memory depends on: with one more they "
-            f"would have learned otherwise. Run it anew with --set planned_tasks={made_for + 1} or more."
+            f"{label} was planned for {made_for} tasks, and {old.method} or its memory depends on that number. Run it "
+            f"again with --set planned_tasks={made_for + 1} or more."
         )
     return request, longer
 
@@ -176,7 +179,7 @@ def _check_videos(old: Result) -> None:
     if replaced := [task for task, files in now.items() if known.get(task, files) != files]:
         raise ConfigMismatch(
             f"{label_of(old)} learned from other videos: files of {', '.join(replaced)} were replaced since. Put them "
-            "back, or run it anew."
+            "back, or run it again."
         )
 
 

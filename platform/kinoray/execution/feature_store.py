@@ -103,8 +103,8 @@ def committed_features(folder: Path, facts: Mapping[str, Any] | None = None) -> 
         facts = checkpoint.state["tested"]["features"] if checkpoint else {}
     if not facts:
         raise UsageError(
-            f"{label_of(Result(folder))} has committed no features yet: they are there once a task is tested; where "
-            "every task has its own gallery, the last one."
+            f"{label_of(Result(folder))} has committed no features yet. They appear once a task is tested (the last "
+            "task, if every task has its own gallery)."
         )
     return FeatureStore(folder / "features", Result(folder).tasks, facts)
 

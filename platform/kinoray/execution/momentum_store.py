@@ -92,7 +92,7 @@ def momentum_weights(run: "str | Path | Result", newer_than: Version = ()) -> "t
 
     actors = find_actors("momentum", run) if isinstance(run, str) else []
     if len(actors) > 1:
-        raise KinorayError(f"{len(actors)} runs {run!r} are alive in this Ray; name the folder of one.")
+        raise KinorayError(f"{len(actors)} runs named {run!r} are active in this Ray cluster; name the folder of one.")
     actor = actors[0] if actors else live_actor("momentum", one_seed(run))
     if actor is not None:
         import ray

@@ -124,7 +124,7 @@ class OpenedMethod(nn.Module):
         with torch.inference_mode():
             maps = self.method.attention_maps(self.view(frames))
         if not maps:
-            raise UsageError(f"{self.run.method} with these settings shows no attention over a clip's patches.")
+            raise UsageError(f"{self.run.method} with these settings has no attention over a clip's patches.")
         return {name: weights[0].float().cpu().numpy() for name, weights in maps.items()}
 
     def view(self, frames: np.ndarray) -> Tensor:
@@ -157,7 +157,7 @@ def open_method(run: str | Path | Result, *, stream: str | Stream | None = None,
     except RuntimeError as error:
         why = str(error).split("\n")[1:2] or [str(error)]
         raise ConfigMismatch(
-            f"{label_of(result)}: the weights do not fit today's code of {result.method}: {why[0].strip()[:200]}"
+            f"{label_of(result)}: its weights do not fit the present code of {result.method}: {why[0].strip()[:200]}"
         ) from None
     done = spec.stages[: checkpoint.position.stage]
     learned = tuple(spec.names[task] for task in done[-1].tests) if done else ()

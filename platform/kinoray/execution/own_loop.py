@@ -52,7 +52,7 @@ def loop(method: Any, **options: Any) -> Iterator["OwnLoop"]:
     """
     request = request_of(RunRequest, method, options)
     if request.seeds or request.orders:
-        raise UsageError("`loop` walks through one run: give `seed`, and leave out `seeds` and `orders`.")
+        raise UsageError("`loop` drives a single run: give `seed`, and leave out `seeds` and `orders`.")
     if request.num_workers or request.per_worker:
         raise UsageError("`loop` trains in this process: leave out `num_workers`, or use `kinoray.run`.")
     require_trackers(request.log)
@@ -104,7 +104,7 @@ class OwnLoop:
             yield task
             if not task.is_tested:
                 raise UsageError(
-                    f"{task.name} is not learned and tested: call train() and test() before the next task."
+                    f"{task.name} is not both learned and tested: call train() and test() before the next task."
                 )
 
     @property
@@ -165,7 +165,7 @@ class LoopTask:
         Raises: UsageError where it was called before; else as `run`.
         """
         if self.was_called or self.is_tested:
-            raise UsageError(f"{self.name} is learned already: train() is called once a task.")
+            raise UsageError(f"{self.name} is learned already: call train() only once per task.")
         self.was_called = True
         walk, session = self.walk, self.session
         with walk.at_work():

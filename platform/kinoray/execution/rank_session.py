@@ -437,7 +437,7 @@ class BadClips:
         count = self.report_all(new)
         if count > self.limit * self.clips:
             raise BadData(
-                f"{count} of {self.clips} clips are unreadable (limit {self.limit:.0%}), the last {new[0]['uri']}: "
-                f"{new[0]['message']}. Those met so far are listed in {self.listed}; repair or remove them, "
+                f"{count} of {self.clips} clips are unreadable (limit {self.limit:.0%}); the last is {new[0]['uri']}: "
+                f"{new[0]['message']}. All found so far are listed in {self.listed}; repair or remove them, "
                 "or allow more with --set max_bad_fraction=..."
             )

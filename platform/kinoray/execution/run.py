@@ -167,7 +167,7 @@ def _start(runs: list[Resolved], request: RunRequest, say: Callable[[str], None]
             workers = num_workers or default_workers(runs, gpus)
             if 0 < gpus < workers and not per_worker:
                 raise UsageError(
-                    f"num_workers={workers}, but the cluster has {gpus} GPUs, one for each worker at most. Use "
+                    f"num_workers={workers}, but the cluster has {gpus} GPUs, and each worker needs one. Use "
                     f"num_workers={default_workers(runs, gpus)}."
                 )
             way = ray_workers(workers, why_workers(len(runs), num_workers, bool(per_worker)))

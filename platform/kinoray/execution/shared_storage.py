@@ -138,7 +138,8 @@ def _ask(nodes: Sequence[dict[str, Any]], sight: Sight) -> None:
         done, waiting = ray.wait(waiting, timeout=ANSWER_S)
         if not done:
             raise UsageError(
-                f"Machine {_name(asked[waiting[0]])} did not answer within {ANSWER_S:g} s. Is it overloaded?"
+                f"Machine {_name(asked[waiting[0]])} did not answer within {ANSWER_S:g} s. Check that it is not "
+                "overloaded, then run the same command again."
             )
         for answer in done:
             try:

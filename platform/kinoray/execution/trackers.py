@@ -92,11 +92,11 @@ def logged(names: Sequence[str], runs: Sequence[Path], say: Callable[[str], None
         for name, thread in zip(dict.fromkeys(names), threads, strict=True):
             thread.join(END_WAIT_S)
             if thread.is_alive():
-                say(f"Logging to {name} took more than {END_WAIT_S:.0f} s at the end and was left. {_goes_on(name)}")
+                say(f"Logging to {name} took over {END_WAIT_S:.0f} s at the end and was stopped. {_goes_on(name)}")
 
 
 def _goes_on(name: str) -> str:
-    return f"The same command with `--log {name}` goes on from there."
+    return f"Run the same command again with `--log {name}` to log the rest."
 
 
 def _follow(name: str, runs: Sequence[Path], sweep: str, ended: threading.Event, say: Callable[[str], None]) -> None:
@@ -105,7 +105,7 @@ def _follow(name: str, runs: Sequence[Path], sweep: str, ended: threading.Event,
     except Exception as error:  # a tracker may raise what it likes
         logging.getLogger(__name__).debug(traceback.format_exc())
         reason = f"{type(error).__name__}: {one_line(error)[:300]}"
-        say(f"Logging to {name} stopped, the run goes on: {reason}. {_goes_on(name)}")
+        say(f"Logging to {name} stopped, and the run continues: {reason}. {_goes_on(name)}")
 
 
 def follow(name: str, runs: Sequence[Path], sweep: str, ended: threading.Event) -> None:
@@ -162,7 +162,7 @@ class Followed:
             self.locks.enter_context(hold(self.home, f"{self.home} is being written by another process"))
             file = self.home / LOGGED
             usual = {"id": None, "place": [*NOWHERE], "state": ""}
-            self.known = read_json(file, "Remove its folder to log the run anew.", usual) if file.is_file() else usual
+            self.known = read_json(file, "Remove its folder to log the run again.", usual) if file.is_file() else usual
             if self.known["state"] == "running" and not TRACKERS[self.tracker_name].keeps_what_it_took:
                 self.known["place"] = [*NOWHERE]
         run = Result(self.folder)

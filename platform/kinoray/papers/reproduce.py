@@ -97,21 +97,21 @@ def _check_options(
 ) -> None:
     """Raises: UsageError for options that would be ignored, or would keep settings that are not the table's own."""
     if clips and not isinstance(entry, MapEntry):
-        raise UsageError(f"{name} looks at no clips: leave out --clip.")
+        raise UsageError(f"{name} shows no clips: leave out --clip.")
     if isinstance(entry, TableEntry | MapEntry):
         for option in ("concurrent", "retry"):
             if options.get(option):
                 raise UsageError(
-                    f"{name}: --{option} is for figures over a knob; others run as many at a time as there are CPUs, "
-                    "and the same command tries failed runs again."
+                    f"{name}: --{option} is only for figures that vary a setting. Others run one run per CPU, and the "
+                    "same command retries failed runs."
                 )
     if isinstance(entry, MapEntry) and options.get("orders"):
-        raise UsageError(f"{name} looks at what single runs attend to: leave out --orders.")
+        raise UsageError(f"{name} shows the attention of single runs: leave out --orders.")
     stream = options.get("stream")
     if stream and _is_open(entry.stream) and not _is_open(stream):
         raise UsageError(
-            f"{name} is over several streams, {entry.stream}, but {_name_of(stream)} is one alone. Put X where their "
-            "numbers of tasks stand, as in --stream cssl-cifar100-X."
+            f"{name} needs several streams, {entry.stream}, but {_name_of(stream)} is only one. Put X for the number "
+            "of tasks, as in --stream cssl-cifar100-X."
         )
     if not tune:
         return
@@ -119,10 +119,10 @@ def _check_options(
         raise UsageError(f"{name} has no column of tuned settings: leave out --tune.")
     family = family_of(entry.stream)
     if family_of(_name_of(options.get("stream") or entry.stream)) != family:
-        raise UsageError(f"--tune searches rates that suit {family}: leave out --stream, or search by `kinoray sweep`.")
+        raise UsageError(f"--tune searches learning rates for {family}: leave out --stream, or use `kinoray sweep`.")
     given = [word for word in ("smoke", "dry_run", "settings", "backbone") if options.get(word)]
     if given:
-        raise UsageError(f"--tune keeps the settings of the table as it stands: leave out {', '.join(given)}.")
+        raise UsageError(f"--tune searches with the table's own settings: leave out {', '.join(given)}.")
     _checkout()
 
 
@@ -142,7 +142,7 @@ def _finished(made: Reproduction | dict[str, Any], words: Sequence[str], place: 
         if made.missing:
             say(f"{made.name} is not complete, so its table is not kept. Missing: {'; '.join(made.missing)}.")
         else:
-            say(f"Kept {', '.join(str(path) for path in made.copy_table(place))}.")
+            say(f"Wrote {', '.join(str(path) for path in made.copy_table(place))}.")
     return made
 
 
@@ -358,7 +358,9 @@ def _checkout() -> Path:
     """The checkout that this package runs from. Raises: UsageError where it is installed."""
     root = Path(__file__).parents[3]
     if not (root / "benchmarks" / "results").is_dir():
-        raise UsageError("--keep and --tune write into a checkout's files, but kinoray is installed here.")
+        raise UsageError(
+            "--keep and --tune write into kinoray's repository, but this is an installed package. Run a checkout."
+        )
     return root
 
 
@@ -370,6 +372,6 @@ def refuse_partial(name: str, entry: Entry, stream: str | Stream) -> None:
     sets = [task.data_set for s in streams for task in (*s.tasks, *s.downstream) if task.data_set]
     if lines := shortfalls(dict.fromkeys(sets)).partial:
         raise UsageError(
-            f"{name} measures published data, but {' '.join(lines)} Complete them (`kinoray data prepare` lists what "
-            "is missing), or give --partial to measure what is there."
+            f"{name} uses published data, but {' '.join(lines)} Complete the data (`kinoray data prepare` lists what "
+            "is missing), or give --partial to use what is there."
         )

@@ -238,7 +238,7 @@ class Reproduction(ABC):
             "\n".join(f"- {line}" for line in (*self.facts.cautions, *self.notes())),
             *(["Missing:\n\n" + "\n".join(f"- {line}" for line in self.missing)] if self.missing else []),
             self.setting(),
-            f"Made by `{self.command()}`; the same command goes on, or returns what is there.",
+            f"Made by `{self.command()}`; the same command resumes, or returns what is there.",
         ]
         return "\n\n".join(_safe(part) for part in parts) + "\n"
 

@@ -49,8 +49,8 @@ def settings_of_best(name: str, entry: Entry, stream: str) -> dict[str, Any]:
     best = settings_by_row(tuned_settings(entry.best_from, searched_on))
     if entry.best_from and own and not best:
         raise UsageError(
-            f"{name} takes its rows' settings from those of {entry.best_from}, which were not searched yet. Give "
-            f"`kinoray reproduce {entry.best_from} --tune` first."
+            f"{name} takes its rows' settings from those of {entry.best_from}, which were not searched yet. First run "
+            f"`kinoray reproduce {entry.best_from} --tune`."
         )
     return best
 

@@ -85,8 +85,8 @@ def write_bundle(path: Path, made_by: str, sections: Mapping[str, list[str]], fi
     total = sum(map(len, whole.values()))
     if total > MOST_BYTES - (1 << 16) or len(whole) > MOST_MEMBERS:
         raise UsageError(
-            f"The bundle would be {total:,} bytes in {len(whole)} files, and a reader takes {MOST_BYTES:,} in "
-            f"{MOST_MEMBERS}. Bundle fewer runs, or runs of smaller towers."
+            f"The bundle would be {total:,} bytes in {len(whole)} files; the limit is {MOST_BYTES:,} in "
+            f"{MOST_MEMBERS}. Bundle fewer runs, or runs with smaller towers."
         )
     with whole_file(path) as draft, zipfile.ZipFile(draft, "w") as archive:
         for name, data in whole.items():
@@ -118,7 +118,7 @@ def read_bundle(path: Path) -> Bundle:
         raise _refused(path, "it names no runs, or one of them twice")
     stray = {name.split("/")[1] for name in (*files, *document.members) if name.startswith("runs/")} - set(named)
     if stray:
-        raise _refused(path, f"it holds runs that no section names: {', '.join(sorted(stray))[:80]}")
+        raise _refused(path, f"it holds runs that {BUNDLE} does not name: {', '.join(sorted(stray))[:80]}")
     return Bundle(document, files)
 
 
@@ -132,25 +132,25 @@ def _document(data: bytes, path: Path) -> BundleDocument:
         raise UsageError(f"{path} is a bundle of a newer format; this kinoray reads {FORMAT}. Install a newer kinoray.")
     document, _ = read_document(BundleDocument, data, f"{path}: {BUNDLE}")
     if document.format != FORMAT:
-        raise _refused(path, f"format {document.format}, where this kinoray reads {FORMAT}")
+        raise _refused(path, f"format {document.format}, but this kinoray reads {FORMAT}")
     return document
 
 
 def _refused(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is no bundle that can be read: {printable(why)[:300]}.")
+    return UsageError(f"{path} is not a bundle that can be read: {printable(why)[:300]}.")
 
 
 def _check_end(path: Path) -> None:
     """Raises: UsageError where the file, or its table of contents, is larger than that of any bundle."""
     size = path.stat().st_size
     if size > MOST_BYTES:
-        raise UsageError(f"{size:,} bytes, where {MOST_BYTES:,} are the most")
+        raise UsageError(f"{size:,} bytes; the limit is {MOST_BYTES:,}")
     with path.open("rb") as file:
         file.seek(max(0, size - END_BYTES - MOST_COMMENT))
         tail = file.read()
     end = tail[tail.rfind(END) :] if END in tail else b""
     if len(end) < END_BYTES:
-        raise UsageError("it is no zip file")
+        raise UsageError("it is not a zip file")
     if int.from_bytes(end[12:16], "little") > MOST_DIRECTORY_BYTES:
         raise UsageError("its table of contents is too large")
 
@@ -159,16 +159,16 @@ def _check_members(members: list[zipfile.ZipInfo]) -> None:
     """Raises: UsageError for names, kinds and sizes that no bundle has."""
     names = [member.filename for member in members]
     if len(names) > MOST_MEMBERS or len(names) != len(set(names)):
-        raise UsageError(f"{len(names)} members, where {MOST_MEMBERS} are the most and each is there once")
+        raise UsageError(f"{len(names)} members; the limit is {MOST_MEMBERS}, and each name may be there once")
     for member in members:
         kind = stat.S_IFMT(member.external_attr >> 16)
         if not NAME.fullmatch(member.filename) or kind not in (0, stat.S_IFREG) or member.flag_bits & 1:
             raise UsageError(f"it holds {member.filename[:80]!r}, which no bundle has")
         if member.file_size > MOST_RATIO * max(1, member.compress_size):
-            raise UsageError(f"{member.filename} is packed to less than a {MOST_RATIO}th of itself")
+            raise UsageError(f"{member.filename} is compressed more than {MOST_RATIO} times")
     total = sum(member.file_size for member in members)
     if total > MOST_BYTES:
-        raise UsageError(f"{total:,} bytes unpacked, where {MOST_BYTES:,} are the most")
+        raise UsageError(f"{total:,} bytes unpacked; the limit is {MOST_BYTES:,}")
 
 
 def read_tensors(data: bytes, where: str) -> dict[str, Tensor]:
@@ -176,7 +176,7 @@ def read_tensors(data: bytes, where: str) -> dict[str, Tensor]:
     try:
         return load(data)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"{where} is not as a bundle has it ({printable(one_line(error))[:200]}).") from None
+        raise UsageError(f"{where} is not valid in a bundle ({printable(one_line(error))[:200]}).") from None
 
 
 def write_ranks(columns: Mapping[str, Any]) -> bytes:
@@ -203,12 +203,12 @@ def read_ranks(data: bytes, where: str) -> pa.Table:
             column = table[name].chunk(0)
             values = column.dictionary if name in texts else column
             if values.type != kind or column.null_count or values.null_count:
-                raise ValueError(f"{name} is {column.type}, or lacks values")
+                raise ValueError(f"{name} must be {kind} with no value missing, but is {column.type}")
             if name in texts:
                 _check_lengths(name, column)
         return table
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
-        raise UsageError(f"{where} is not as a bundle has it ({printable(one_line(error))[:200]}).") from None
+        raise UsageError(f"{where} is not valid in a bundle ({printable(one_line(error))[:200]}).") from None
 
 
 def _check_lengths(name: str, column: pa.DictionaryArray) -> None:
@@ -221,7 +221,7 @@ def _check_lengths(name: str, column: pa.DictionaryArray) -> None:
 def _check_declared(metadata: pq.FileMetaData) -> None:
     """Raises: ValueError where a Parquet file says that it holds more than it may."""
     if metadata.num_rows > MOST_ROWS:
-        raise ValueError(f"it declares {metadata.num_rows:,} rows, where {MOST_ROWS:,} are the most")
+        raise ValueError(f"it declares {metadata.num_rows:,} rows; the limit is {MOST_ROWS:,}")
     groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     parts = [group.column(column) for group in groups for column in range(group.num_columns)]
     if sum(part.total_uncompressed_size for part in parts) > MOST_BYTES or any(

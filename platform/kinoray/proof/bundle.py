@@ -83,23 +83,25 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
     """The run, resolved anew. Raises: UsageError where it cannot be bundled."""
     label, outcome = label_of(result), result.outcome
     if outcome["state"] != "finished":
-        raise UsageError(f"{label} is {outcome['state']}, not finished; finish it with its own command first.")
+        raise UsageError(
+            f"{label} is {outcome['state']}, not finished; finish it first with the command that started it."
+        )
     chain = outcome.get("chain", [])
     if not chain or None in chain:
         raise UsageError(
-            f"{label} has no chain: an older kinoray trained it, or began to. Run it again with --fresh to bundle it."
+            f"{label} has no chain of digests: an older kinoray started it. Run it again with --fresh to bundle it."
         )
     if result.run.get("held_out"):
         raise UsageError(f"{label} was tested on sets that it held out, which a bundle does not hold.")
     if result.equal_flops:
         raise UsageError(
-            f"{label} has as many steps as take the FLOPs of {result.equal_flops}, which a bundle does not "
-            "hold. Bundle runs with the recipe's steps."
+            f"{label} has its steps from equal_flops={result.equal_flops}, which a bundle cannot hold. Bundle runs "
+            "with the recipe's steps."
         )
     if result.run["num_workers"] > 1:
         raise UsageError(
-            f"{label} was trained by {result.run['num_workers']} workers, whose sums no single process repeats to the "
-            "last bit. Run it with --num-workers 1 or 0 and other --runs."
+            f"{label} was trained by {result.run['num_workers']} workers, and one process cannot repeat their sums bit "
+            "for bit. Run it with --num-workers 1 or 0 and another --runs folder."
         )
     if result.run["digests"]["code"] != code_digest():
         raise UsageError(f"{label}: kinoray's code changed since it was run. Run it again with --fresh to bundle it.")
@@ -113,7 +115,7 @@ def _checked(result: Result, stream: str | Stream | None, method: Any) -> Resolv
         )
     kinds = ("method", "recipe")
     if changed := changes({k: result.config[k] for k in kinds}, {k: now["config"][k] for k in kinds}):
-        raise ConfigMismatch(f"{label} was made with other settings than it has now: {'; '.join(changed)}.")
+        raise ConfigMismatch(f"The settings of {label} have changed since it was made: {'; '.join(changed)}.")
     if replaced := replaced_files(result.run, now):
         raise ConfigMismatch(f"{label} learned from other videos: files of {replaced} were replaced since.")
     return run
@@ -138,7 +140,7 @@ def _files_of(result: Result, run: Resolved, say: Callable[[str], None]) -> dict
     files = {"run.json": _json(document), "ranks.parquet": ranks}
     if task == 1:
         return files
-    say(f"{label}: training tasks 1 to {task - 1} again, for the state before task {task} of {len(links)}.")
+    say(f"{label}: tasks 1 to {task - 1} are trained again, to get the state before task {task} of {len(links)}.")
     with tempfile.TemporaryDirectory(prefix="kinoray-bundle-") as folder:
         return files | _state_before(task, result, run, links, Path(folder))
 
@@ -148,8 +150,8 @@ def _state_before(task: int, result: Result, run: Resolved, links: list[Link], f
     for done, session, state in stages_again(run, result.run["threads"], folder):
         if session.links[-1] != links[done - 1]:
             raise UsageError(
-                f"{label_of(result)} does not end task {done} as it did, trained again here (by {session.processor}, "
-                f"then by {result.outcome['processor']}). Bundle it where it was trained."
+                f"{label_of(result)}: trained again here, task {done} ends otherwise (on {session.processor}; before "
+                f"on {result.outcome['processor']}). Bundle it where it was trained."
             )
         if done < task - 1:
             continue

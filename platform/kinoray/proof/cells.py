@@ -44,7 +44,7 @@ def cells_of(table: pa.Table, tasks: int, where: str) -> Tested:
     right = np.isfinite(rank) & (rank >= 0) & (rank < gallery) & (ties >= 0) & (ties < gallery)
     right &= (row >= BEFORE) & (row < tasks) & (task >= 0) & (task < tasks)
     if not right.all():
-        raise UsageError(f"{where}, row {int(np.argmin(right))}: no ranking gives such numbers.")
+        raise UsageError(f"{where}, row {int(np.argmin(right))}: these numbers cannot come from a ranking.")
     cells: Cells = {}
     queries: Queries = {}
     keys = (codes * (tasks + 1) + row) * tasks + task

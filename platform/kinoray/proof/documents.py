@@ -138,7 +138,7 @@ def read_document(kind: type[T], data: bytes, where: str) -> tuple[T, Any]:
     """A JSON file as checked, and as plain values. Raises: UsageError in one line."""
     try:
         if len(data) > MOST_JSON_BYTES:
-            raise ValueError(f"{len(data):,} bytes, of which {MOST_JSON_BYTES:,} are read")
+            raise ValueError(f"{len(data):,} bytes; the limit is {MOST_JSON_BYTES:,}")
         values = json.loads(data.decode("utf-8"), parse_constant=_refused, parse_float=_finite)
         return TypeAdapter(kind).validate_json(data), values
     except ValidationError as error:
@@ -146,17 +146,17 @@ def read_document(kind: type[T], data: bytes, where: str) -> tuple[T, Any]:
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (ValueError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"
-    raise UsageError(f"{where} is not as a bundle has it ({printable(' '.join(what.split()))[:200]}).")
+    raise UsageError(f"{where} is not valid in a bundle ({printable(' '.join(what.split()))[:200]}).")
 
 
 def _refused(word: str) -> float:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:20]} is no finite number")
+        raise ValueError(f"{text[:20]} is not a finite number")
     return value
 
 

@@ -156,7 +156,7 @@ def _opened(bundle: Bundle, number: str, path: Path, section: str) -> Opened:
     faults += [] if request.stream == section else [f"run {number} stands in the section of {section}"]
     load_protocol(request.protocol)
     if not 0 < len(request.tasks) <= 1000:
-        raise UsageError(f"{where}/run.json names {len(request.tasks)} tasks.")
+        raise UsageError(f"{where}/run.json names {len(request.tasks)} tasks; 1 to 1,000 are allowed.")
     ranks = f"{where}/ranks.parquet"
     tested = cells_of(read_ranks(files["ranks.parquet"], ranks), len(request.tasks), ranks)
     commit = None
@@ -201,7 +201,7 @@ def _numbers(run: Opened) -> str:
     numbers = numbers_of(protocol, run.tested.cells, len(run.request.tasks))
     for kind, found in numbers.items():
         if place := _differing(getattr(run.document, kind), found):
-            raise Wrong(f"run.json, {kind}{place} by its ranks")
+            raise Wrong(f"run.json, {kind}{place} according to its ranks")
     ranks = sum(len(cell) for cell in run.tested.cells.values())
     shown = ", ".join(f"{n} {v:.1f}" for n in protocol.brief if (v := numbers["metrics"].get(n)) is not None)
     return f"all metrics and cells follow from its {ranks:,} ranks: {shown}"
@@ -222,7 +222,7 @@ def _differing(said: Any, found: Any) -> str:
 def _chain(run: Opened) -> str:
     chain, stages = run.document.chain, len(run.stages)
     if not len(chain) == len(run.document.states) == stages:
-        raise Wrong(f"run.json: a chain of {len(chain)} for {stages} stages")
+        raise Wrong(f"run.json: the chain has {len(chain)} digests for {stages} stages")
     for number, (said, found) in enumerate(zip(chain, chain_of(run.links), strict=True), 1):
         if said != found:
             raise Wrong(f"run.json, chain: the digest of task {number} is not that of its state and ranks")
@@ -232,10 +232,10 @@ def _chain(run: Opened) -> str:
 def _task(run: Opened) -> str:
     seal = seal_of(run.request_values, run.document.chain, [link.ranks for link in run.links])
     if run.document.seal != seal:
-        raise Wrong("run.json, request: it is not the one that was sealed with the chain and the ranks")
+        raise Wrong("run.json, request: it has changed since it was sealed with the chain and the ranks")
     task = chosen_task(seal, len(run.stages))
     if run.document.task != task:
-        raise Wrong(f"run.json, task: {run.document.task}, but the seal chooses {task}")
+        raise Wrong(f"run.json, task: it is {run.document.task}, but the seal gives {task}")
     return f"task {task} of {len(run.stages)} is the one to train again"
 
 
@@ -253,11 +253,11 @@ def _commit(run: Opened, folder: Path) -> str:
     found = leaves_of({part: run.tensors.get(part, {}) for part in ("method", "optimizer")})
     for name, digest in found.items():
         if commit.leaves.get(name) != digest:
-            raise Wrong(f"{name.replace('/', '.safetensors, ', 1)} is not what commit.json has")
+            raise Wrong(f"{name.replace('/', '.safetensors, ', 1)} does not match commit.json")
     given = {f"method/{name}" for name in commit.given}
     lacking = [n for n in commit.leaves if n not in found and n not in given and not n.startswith("validation/")]
     if lacking or given & set(found):
-        raise Wrong(f"commit.json: {(lacking or sorted(given & set(found)))[0]} is not among the tensors")
+        raise Wrong(f"commit.json: {(lacking or sorted(given & set(found)))[0]} does not match the tensors")
     features = {name: of.sha256 for name, of in commit.features.items()}
     if state_link(commit.leaves, commit.selections, features) != run.document.states[task - 2]:
         raise Wrong(f"commit.json is not the state of the chain after task {task - 1}")
@@ -277,12 +277,12 @@ def _put_features(run: Opened, folder: Path) -> dict[str, Any]:
             raise Wrong(f"commit.json: {name!r} names no features")
         values = tensors[name]
         if values.ndim < 2 or len(values) != len(of.ids) or not values.numel() or values.dtype != torch.float32:
-            raise Wrong(f"features.safetensors, {name}: {tuple(values.shape)} for {len(of.ids)} clips")
+            raise Wrong(f"features.safetensors, {name}: {tuple(values.shape)} does not fit {len(of.ids)} clips")
         facts[name] = write_features(folder, split, int(task), of.after_task, of.ids, values)
         if facts[name]["sha256"] != of.sha256:
             if changed := _changed_versions(run.request):
                 raise NotHere(f"features.safetensors, {name}, cannot be compared: {changed}")
-            raise Wrong(f"features.safetensors, {name} is not what commit.json has")
+            raise Wrong(f"features.safetensors, {name} does not match commit.json")
     return facts
 
 
@@ -310,13 +310,13 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
     source = _method(request, method)
     stream = _stream(request, given)
     if folders := own_folders(request.settings) + own_folders(request.overrides):
-        raise NotHere(f"its setting {folders[0]} names a folder, which is the maker's own")
+        raise NotHere(f"its setting {folders[0]} names a folder of the bundle's maker")
     if not names_all(request.backbone):
         raise NotHere(f"its backbone, {request.backbone}, is of the maker's own weights")
     try:
         check_backbone(request.backbone)
         if weights_digest(request.backbone) != request.weights:
-            raise NotHere(f"the weights of {request.backbone} here are others")
+            raise NotHere(f"the weights of {request.backbone} differ here")
     except UsageError as error:
         raise NotHere(f"its backbone is not here: {error}") from None
     try:
@@ -342,7 +342,7 @@ def _resolved(run: Opened, method: Any, given: str | Stream | None, folder: Path
     if changed := changes(said, found):
         raise _by_code(request, f"run.json, request: {'; '.join(changed)[:200]}")
     if reference_of(resolved) != request.reference:
-        raise NotHere("the reference set of its method is another one here")
+        raise NotHere("the reference set of its method differs here")
     return resolved
 
 
@@ -365,7 +365,7 @@ def _method(request: Request, given: Any) -> MethodSource:
         raise NotHere(f"it needs the file of its method, {request.method}: give it with --method")
     source = find_method(given)
     if source.own_digests != own:
-        raise NotHere(f"{source.name} as given is other code than the run's {request.method}, and was not executed")
+        raise NotHere(f"{source.name} differs from the code of the run's {request.method}, and was not executed")
     return source
 
 
@@ -429,7 +429,7 @@ def _repeated(run: Opened, resolved: Resolved, folder: Path) -> str:
     except BadData as error:
         raise NotHere(f"data here cannot be read: {one_line(error)}") from None
     except CheckpointCorrupt as error:
-        raise NotHere(f"the backbone's weights here are others: {one_line(error)}") from None
+        raise NotHere(f"the backbone's weights differ here: {one_line(error)}") from None
     except Exception as error:  # of a method that meets a state which is none of its own, say
         words = f"task {task} cannot be trained again: {type(error).__name__}: {one_line(error)[:200]}"
     else:

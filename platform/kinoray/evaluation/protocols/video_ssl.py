@@ -61,7 +61,7 @@ def ends_of(tester: "Tester", task: int, split: str, seen_as: int, trained: bool
     runs = recipe.test_clips if recipe.test_sampling == "consecutive" and recipe.test_clips > 1 else 2
     length = recipe.test_frames // runs
     if not length:
-        raise UsageError("A clip's beginning cannot look for its end in one frame: set test_frames to 2 or more.")
+        raise UsageError("Matching a clip's beginning to its end needs two frames: set test_frames to 2 or more.")
 
     def embed(video_BTCHW: "Tensor") -> "Tensor":
         both = (video_BTCHW[:, :length], video_BTCHW[:, -length:])
